@@ -23,7 +23,7 @@ from byoc.frontend.onnx.rewriting.law import Pass, applied
 from byoc.frontend.onnx.rewriting.prepare import ROUNDING, apply
 from byoc.package.package import Fidelity
 from byoc.quantisation.calibrate import default_feeds
-from byoc.session import OnnxRuntimeSession, value_bytes
+from byoc.session import OnnxRuntimeSession, side_by_side, value_bytes
 from byoc.stretches import stretches
 from isa.errors import InputError
 
@@ -201,7 +201,7 @@ def outputs_of(model: ModelProto, feeds: Iterable[Tensors]) -> list[Tensors]:
     """The outputs of a float model on each of ``feeds``."""
     names = [value.name for value in model.graph.output]
     session = OnnxRuntimeSession(model, optimised=False)
-    return [session.run(names, feed) for feed in _inputs_only(model, feeds)]
+    return list(side_by_side(lambda feed: session.run(names, feed), _inputs_only(model, feeds)))
 
 
 def _inputs_only(model: ModelProto, feeds: Iterable[Tensors]) -> list[Tensors]:
@@ -221,8 +221,8 @@ def resemblance(
     signals, errors = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
     equal: dict[str, list[NDArray[np.bool_]]] = {}
     levels: dict[str, float] = {}
-    for feed, wanted in zip(given, outputs, strict=True):
-        found = integer.run(names, feed)
+    results = side_by_side(lambda feed: integer.run(names, feed), given)
+    for wanted, found in zip(outputs, results, strict=True):
         for name in (name for name in names if wanted[name].dtype == np.float32):
             signals[name] += float(np.square(wanted[name], dtype=np.float64).sum())
             errors[name] += _error(wanted[name], found[name])

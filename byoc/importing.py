@@ -17,14 +17,14 @@ from byoc.file_check import SAMPLES, blamed, check_operators, compared, drawn_fe
 from byoc.file_check import outputs_of as file_outputs
 from byoc.frontend.onnx.file import check_scales, load_model
 from byoc.frontend.onnx.importer import import_graph
-from byoc.frontend.onnx.rewriting.branches import fix_inputs
+from byoc.frontend.onnx.rewriting.constants import fix_inputs
 from byoc.frontend.onnx.rewriting.definitions import define, integer_clamps
-from byoc.frontend.onnx.rewriting.dynamic import dynamic_operators, with_static_ranges
-from byoc.frontend.onnx.rewriting.edit import bodies
+from byoc.frontend.onnx.rewriting.dynamic import DYNAMIC_OPERATORS, with_static_ranges
+from byoc.frontend.onnx.rewriting.edit import bodies, count_of
+from byoc.frontend.onnx.rewriting.form import widen
 from byoc.frontend.onnx.rewriting.integers import integer_biases, quantise_tables
 from byoc.frontend.onnx.rewriting.law import Pass
 from byoc.frontend.onnx.rewriting.prepare import ROUNDING, apply, passes
-from byoc.frontend.onnx.rewriting.widening import widen
 from byoc.frontend.onnx.units import is_quantised
 from byoc.frontend.tflite.file import TfliteModel, is_tflite, load_tflite
 from byoc.frontend.tflite.importer import import_tflite
@@ -113,7 +113,7 @@ def _imported(
     file = handed.pop()
     model = given = widen(file)
     check_operators(model)
-    facts: dict[str, Any] = {"widened": model is not file, "made_static": dynamic_operators(model)}
+    facts: dict[str, Any] = {"widened": model is not file, "made_static": count_of(model.graph, DYNAMIC_OPERATORS)}
     feeds = None if calibration is None else iter(calibration)
     with blamed(file, shapes, seed):
         if facts["made_static"]:

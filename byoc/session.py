@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import onnx
 from numpy.typing import NDArray
@@ -120,6 +124,27 @@ def _place(graph: onnx.GraphProto, further: Sequence[onnx.NodeProto]) -> None:
 def keep_no_memory(options: Any) -> None:
     """Let a session give back each tensor's memory at once: what it keeps for the next can be as much again."""
     options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def side_by_side(run: Callable[[Item], Result], items: Iterable[Item], at_once: int | None = None) -> Iterator[Result]:
+    """``run`` of each item, in their order, several ``at_once``: by default as many as there are cores.
+
+    A session runs an inference on one thread, and computes the same beside others. The first one runs alone, for a
+    session may become another one thereby (:class:`OnnxRuntimeSession`).
+    """
+    count, waiting = at_once or len(os.sched_getaffinity(0)), iter(items)
+    for first in islice(waiting, 1):
+        yield run(first)
+    with ThreadPoolExecutor(count) as pool:
+        running = deque(pool.submit(run, item) for item in islice(waiting, count))
+        while running:
+            found = running.popleft().result()
+            running.extend(pool.submit(run, item) for item in islice(waiting, 1))
+            yield found
 
 
 def value_bytes(value: onnx.ValueInfoProto) -> int:

@@ -11,15 +11,12 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 from onnx.helper import make_node, make_tensor_value_info, tensor_dtype_to_np_dtype
 
-from byoc.frontend.onnx.reading import read_node
-from byoc.frontend.onnx.rewriting.attention import softmax_operands
-from byoc.frontend.onnx.rewriting.edit import ConstantArrays, is_float32, use_counts
-from byoc.frontend.onnx.rewriting.lookups import rows_to_choose
-from byoc.frontend.onnx.rewriting.recurrent import step_family
+from byoc.frontend.onnx.reading import read_node, rows_to_choose, softmax_operands
+from byoc.frontend.onnx.rewriting.edit import ConstantArrays, is_float32, names_of, step_family, unused, use_counts
 from byoc.operators.forms import Form, Limits
 from byoc.operators.reduction import EXTREMES_AND_SUM
 from byoc.operators.registry import installed
-from byoc.session import LARGE_BYTES, keep_no_memory, lean_session, readable_errors, value_bytes
+from byoc.session import LARGE_BYTES, keep_no_memory, lean_session, readable_errors, side_by_side, value_bytes
 from isa.errors import InputError
 
 Feeds = Mapping[str, NDArray[np.generic]]
@@ -66,14 +63,15 @@ def observe_ranges(model: ModelProto, feeds: Iterable[Feeds]) -> Ranges:
     softmaxes = softmax_operands(model)
     observed = _float_results(model)
     reduced = [value for value in observed if value_bytes(value) >= LARGE_BYTES and value.name not in softmaxes]
-    large = [value.name for value in reduced]
-    run = _observer(model, [value for value in observed if value.name not in large], reduced)
+    taken = names_of(model.graph)
+    large = {v.name: tuple(unused(f"{v.name}:{kind}", taken) for kind in EXTREMES_AND_SUM) for v in reduced}
+    run = _observer(model, [value for value in observed if value.name not in large], reduced, large)
     inputs = [value.name for value in model.graph.input if value.type.tensor_type.elem_type == TensorProto.FLOAT]
     ranges: Ranges = {}
-    for feed in feeds:
-        results = run(feed)
-        for name in large:
-            least, most, total = (results.pop(f"{name}:{kind}") for kind in EXTREMES_AND_SUM)
+    at_once = 1 if sum(map(value_bytes, reduced)) >= MUCH else None
+    for feed, results in side_by_side(lambda feed: (feed, run(feed)), feeds, at_once):
+        for name, reductions in large.items():
+            least, most, total = (results.pop(each) for each in reductions)
             results[name] = np.array([least, most, total if np.isnan(total) else least])
         for name, array in chain(results.items(), ((name, feed[name]) for name in inputs)):
             low, high = (np.float32(array.min()), np.float32(array.max())) if array.size else (np.float32(0),) * 2
@@ -144,16 +142,22 @@ def useful_limits(
 
 
 def _observer(
-    model: ModelProto, shown: Sequence[ValueInfoProto], large: Sequence[ValueInfoProto]
+    model: ModelProto,
+    shown: Sequence[ValueInfoProto],
+    large: Sequence[ValueInfoProto],
+    reductions: Mapping[str, Sequence[str]],
 ) -> Callable[[Feeds], dict[str, NDArray[Any]]]:
-    """Makes of a feed the tensors ``shown`` and, as ``name:operator``, the reductions of those ``large``.
+    """Makes of a feed the tensors ``shown`` and the ``reductions``, by their names, of those ``large``.
 
     Tensors that it shows are all in memory together, and nothing that is shown or reduced is fused with anything.
     """
     import onnxruntime
 
-    names = [value.name for value in large]
-    nodes = [make_node(kind, [name], [f"{name}:{kind}"], keepdims=0) for name in names for kind in EXTREMES_AND_SUM]
+    nodes = [
+        make_node(kind, [value.name], [made], keepdims=0)
+        for value in large
+        for kind, made in zip(EXTREMES_AND_SUM, reductions[value.name], strict=True)
+    ]
     outputs = [*shown, *(make_tensor_value_info(node.output[0], TensorProto.FLOAT, []) for node in nodes)]
     names = [value.name for value in outputs]
     options = onnxruntime.SessionOptions()

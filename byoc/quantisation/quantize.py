@@ -29,7 +29,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     use_counts,
     without_initializers,
 )
-from byoc.frontend.onnx.shapes import tensor_types
+from byoc.frontend.onnx.rewriting.shapes import tensor_types
 from byoc.operators.forms import Form
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.operator import Operator

@@ -160,7 +160,7 @@ def _of_package(package: Package) -> Network:
 def _build(
     model: str | ModelProto, builtin: BuiltinModel | None, given: Given, keep_float: bool, progress: Progress
 ) -> Network:
-    from byoc.frontend.onnx.rewriting.branches import fix_inputs
+    from byoc.frontend.onnx.rewriting.constants import fix_inputs
     from byoc.importing import import_model
 
     if isinstance(model, str) and builtin is None and Path(model).is_file() and is_tflite(Path(model)):
@@ -208,18 +208,19 @@ def _origin(calibration: Samples | None) -> str:
 def _float32(source: ModelProto, shapes: Shapes) -> ModelProto:
     """A float model of float32 numbers and fixed shapes, whose inputs are those that have to be given."""
     from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs
+    from byoc.frontend.onnx.rewriting.form import widen
     from byoc.frontend.onnx.rewriting.shapes import fix_shapes
-    from byoc.frontend.onnx.rewriting.widening import widen
 
     return fix_shapes(drop_initializer_inputs(widen(source)), shapes)
 
 
 def _fixed_scales(model: ModelProto) -> bool:
     """Whether a model came with scales, so that there is nothing to calibrate."""
-    from byoc.frontend.onnx.rewriting.dynamic import dynamic_operators
+    from byoc.frontend.onnx.rewriting.dynamic import DYNAMIC_OPERATORS
+    from byoc.frontend.onnx.rewriting.edit import count_of
     from byoc.frontend.onnx.units import is_quantised
 
-    return is_quantised(model) and not dynamic_operators(model)
+    return is_quantised(model) and not count_of(model.graph, DYNAMIC_OPERATORS)
 
 
 def _samples(source: ModelProto, builtin: BuiltinModel | None, shapes: Shapes, given: Given) -> Iterable[Feeds] | None:

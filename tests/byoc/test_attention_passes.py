@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from byoc.frontend.onnx.rewriting.attention import decompose_attention
+from byoc.frontend.onnx.rewriting.composites import decompose_attention
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 
 MICROSOFT = "com.microsoft"

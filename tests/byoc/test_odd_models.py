@@ -16,9 +16,9 @@ from onnxruntime.quantization import quantize_dynamic
 
 from byoc.fidelity import outputs_of, resemblance
 from byoc.frontend.onnx.importer import import_graph
-from byoc.frontend.onnx.rewriting.branches import fix_inputs
+from byoc.frontend.onnx.rewriting.constants import fix_inputs
+from byoc.frontend.onnx.rewriting.form import widen
 from byoc.frontend.onnx.rewriting.prepare import prepare
-from byoc.frontend.onnx.rewriting.widening import widen
 from byoc.importing import import_model
 from byoc.package.package import load_package, save_package
 from experiments.report.schema import RunReport

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from byoc.compiler import compile
-from byoc.frontend.onnx.rewriting.pools import convolve_pools
+from byoc.frontend.onnx.rewriting.convolutions import convolve_pools
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.host.runtime import Runtime
 from byoc.importing import import_model

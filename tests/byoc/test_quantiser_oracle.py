@@ -87,6 +87,46 @@ TAKEN = (
 """Names that a quantiser or an importer makes of those of tensors that ``products`` has."""
 
 
+def normalised(hidden: str) -> ModelProto:
+    """Products by turned weights, a normalisation and a function; one tensor has a name of the caller's choice."""
+    generator = np.random.default_rng(1)
+    sizes = {"w1": (8, 8), "w2": (8, 8), "gain": (8,)}
+    constants = {name: generator.normal(size=size).astype(np.float32) for name, size in sizes.items()}
+    nodes = [
+        node("Gemm", ["x", "w1"], [hidden], name="g1", transB=1),
+        node("LayerNormalization", [hidden, "gain"], ["l"], name="n1"),
+        node("Sigmoid", ["l"], ["s"], name="n2"),
+        node("Gemm", ["s", "w2"], ["y"], name="g2", transB=1),
+    ]
+    return make_model(nodes, [4, 8], constants)
+
+
+def test_a_tensor_may_have_any_name_that_the_importer_makes() -> None:
+    feeds = [{"x": sample} for sample in np.random.default_rng(2).normal(size=(2, 4, 8)).astype(np.float32)]
+    expected = import_model(normalised("hidden"), calibration=feeds)
+    made = [name for name in expected.graph.values if ":" in name]
+    assert {name.partition(":")[2] for name in made} == {"table", "transposed", "real"}
+    for name in made:
+        package = import_model(normalised(name), calibration=feeds)
+        assert len(package.graph.values) == len(expected.graph.values)
+        for one, other in zip(package.graph.nodes, expected.graph.nodes, strict=True):
+            assert one.op_type == other.op_type
+            pairs = zip(one.inputs, other.inputs, strict=True)
+            numbers = [(package.graph.values[a].constant, expected.graph.values[b].constant) for a, b in pairs]
+            assert all(np.array_equal(a, b) if a is not None else b is None for a, b in numbers)
+
+
+def test_a_tensor_may_have_the_name_of_another_ones_reduction() -> None:
+    """Of large tensors the quantiser only sees the least and the largest number, which are tensors, too."""
+    plain, taken = (
+        make_model([node("Relu", ["x"], [name]), node("Neg", [name], ["y"])], [1, 1 << 18], {})
+        for name in ("hidden", "y:ReduceMin")
+    )
+    feeds = [{"x": np.random.default_rng(3).normal(size=(1, 1 << 18)).astype(np.float32)}]
+    assert find_ranges(prepare(taken), feeds)["y:ReduceMin"] == find_ranges(prepare(plain), feeds)["hidden"]
+    assert find_ranges(prepare(taken), feeds)["y"] == find_ranges(prepare(plain), feeds)["y"]
+
+
 @pytest.mark.parametrize("operator", ["Conv", "Gemm"])
 @pytest.mark.parametrize("hidden", TAKEN)
 def test_any_name_of_a_tensor_makes_the_same_network(operator: str, hidden: str) -> None:

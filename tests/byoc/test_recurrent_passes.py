@@ -10,8 +10,9 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from byoc.frontend.onnx.rewriting.edit import step_family
 from byoc.frontend.onnx.rewriting.prepare import prepare
-from byoc.frontend.onnx.rewriting.recurrent import step_family, unroll
+from byoc.frontend.onnx.rewriting.recurrent import unroll
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.quantisation.quantize import quantise
 

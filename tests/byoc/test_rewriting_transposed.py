@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import ModelProto
 
+from byoc.frontend.onnx.rewriting.convolutions import spread_transposed
 from byoc.frontend.onnx.rewriting.prepare import prepare
-from byoc.frontend.onnx.rewriting.transposed import spread_transposed
 from byoc.importing import import_model
 from byoc.session import OnnxRuntimeSession
 from isa.arch import Arch

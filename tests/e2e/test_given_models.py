@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 import experiments
 from byoc import fidelity, importing
 from byoc.compiler import compile as compile_network
-from byoc.frontend.onnx.rewriting import linear, tidy
+from byoc.frontend.onnx.rewriting import form, linear
 from byoc.host.runtime import Runtime
 from byoc.package.package import load_package, save_package
 from byoc.session import OnnxRuntimeSession
@@ -100,7 +100,7 @@ def test_a_wrong_pass_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass that takes every Relu for an Identity: the import stops and says which pass it was."""
 
     def forget_relus(model: onnx.ModelProto) -> onnx.ModelProto:
-        result = tidy.copy_model(model)
+        result = form.copy_model(model)
         for node in result.graph.node:
             node.op_type = "Identity" if node.op_type == "Relu" else node.op_type
         return result
@@ -126,7 +126,7 @@ def test_a_pass_whose_model_does_not_run_is_named_or_left_out(name: str, monkeyp
     """Of a float model as of one that came quantised: it is not the user's model that is wrong."""
 
     def misspell(model: onnx.ModelProto) -> onnx.ModelProto:
-        result = tidy.copy_model(model)
+        result = form.copy_model(model)
         result.graph.node[-1].op_type = "Nothing"
         return result
 

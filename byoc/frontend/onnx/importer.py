@@ -7,25 +7,32 @@ left (float operators, quantisation at the edges) becomes host nodes under their
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
 
 from byoc.frontend.onnx.closures import Closure, absorbed, integer_closures, tabulate
-from byoc.frontend.onnx.macs import count_macs
 from byoc.frontend.onnx.reading import build_view
-from byoc.frontend.onnx.shapes import tensor_types
-from byoc.frontend.onnx.tracing import trace
+from byoc.frontend.onnx.rewriting.edit import names_of, unused
+from byoc.frontend.onnx.rewriting.shapes import tensor_types
 from byoc.frontend.onnx.units import Unit, Unrecognised, recognise
 from byoc.graph import Graph, Node, Quantization, Value, drop_unread
 from byoc.operators.activation import clip_bounds
-from byoc.operators.forms import Written
+from byoc.operators.forms import Positions, QLinear, Written
+from byoc.operators.nest import NOTHING
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE, OnnxNode, OnnxView
+from byoc.operators.registry import installed
 from byoc.operators.table import TABLE
 from byoc.operators.verify import verify_graph
+from byoc.session import OnnxRuntimeSession
+from isa.errors import InputError
 
 
 def import_graph(model: onnx.ModelProto) -> Graph:
@@ -54,6 +61,8 @@ class _Builder:
         self._made: set[str] = set()
         self._protos = {proto.output[0]: proto for proto in model.graph.node if proto.output}
         self._absorbed = absorbed(view, self._closures)
+        self._taken = names_of(model.graph)
+        self._derived: dict[str, str] = {}
 
     def visit(self, node: OnnxNode) -> None:
         """Add the canonical node of ``node``, unless a unit before it has absorbed it."""
@@ -84,7 +93,7 @@ class _Builder:
             for name, node in borders.items()
             if node is not None and (found := view.quantization_of(node)) is not None
         }
-        constant = f"{closure.result}:table"
+        constant = self._name(f"{closure.result}:table")
         data = tabulate(self._model, view, closure, self._protos)
         result = quantizations.get(closure.result)
         self._values[constant] = Value(constant, data.shape, data.dtype.name, result, data)
@@ -126,10 +135,16 @@ class _Builder:
         )
         self._add_values((*operands, unit.result))
 
+    def _name(self, wanted: str) -> str:
+        """The name of what is ``wanted``, every time the same: nearly that where the model has such a tensor."""
+        if wanted not in self._derived:
+            self._derived[wanted] = unused(wanted, self._taken)
+        return self._derived[wanted]
+
     def _transposed(self, name: str) -> str:
         """Name of the transpose of a matrix; a constant is transposed here, so that weights are always K × N."""
         constant = self._view.constants.get(name)
-        derived = f"{name}:transposed"
+        derived = self._name(f"{name}:transposed")
         if constant is None or constant.ndim != 2:
             return name
         quantization = self._quantizations.get(name)
@@ -141,7 +156,7 @@ class _Builder:
 
     def _real(self, name: str) -> str:
         """Name of the real numbers of a constant tensor."""
-        numbers, derived = self._view.real(name), f"{name}:real"
+        numbers, derived = self._view.real(name), self._name(f"{name}:real")
         assert numbers is not None
         self._values[derived] = Value(derived, numbers.shape, "float32", None, numbers)
         return derived
@@ -219,3 +234,148 @@ def _written(view: OnnxView, unit: Unit) -> Written | None:
         return None
     positions = trace(view, unit.node, view.shape(unit.operands[0])) if unit.form.traced else None
     return Written(view, unit.node, unit.form, unit.operands, unit.result, positions)
+
+
+_FUSED = {"FusedConv": "Conv"}
+"""ONNX Runtime's own operators that have the operands of another, whatever else they do."""
+
+
+def count_macs(view: OnnxView, node: OnnxNode) -> int:
+    """MACs of one node, padded taps included: those that its operator family counts, whether it runs there or not."""
+    registry, op_type = installed(), _FUSED.get(node.op_type, node.op_type)
+    if op_type in registry.integer_forms:
+        family, form, integer = registry.integer_forms[op_type]
+        positions = [triple[0] for triple in integer.operands] if isinstance(integer, QLinear) else [0, 1]
+        operands = tuple(node.input(position) for position in positions)
+    elif op_type in registry.forms:
+        (family, form), operands = registry.forms[op_type], node.inputs[:2]
+    elif op_type in _OTHERS:
+        return _OTHERS[op_type](view, node)
+    else:
+        return _macs_within(view, node)
+    if not all(view.shape(name) for name in operands[:2] if name):
+        return 0  # an operand without dimensions: no product that anybody can run
+    return family.macs(Written(view, node, form, operands, node.outputs[0]))
+
+
+def _transposed_convolution(view: OnnxView, node: OnnxNode) -> int:
+    """Every element of the input with every weight of its channel."""
+    return prod(view.shape(node.inputs[0])) * prod(view.shape(node.inputs[1])[1:])
+
+
+def _recurrent(view: OnnxView, node: OnnxNode) -> int:
+    """At every step of every sequence, each weight of input and state once; gates multiply nothing worth counting."""
+    steps = prod(view.shape(node.inputs[0])[:2])
+    return steps * (prod(view.shape(node.inputs[1])) + prod(view.shape(node.inputs[2])))
+
+
+def _product(view: OnnxView, node: OnnxNode) -> int:
+    """M·K·N of what is called a matrix product."""
+    left = view.shape(node.inputs[0])
+    depth = left[-2] if node.attributes.get("transA") and len(left) > 1 else left[-1]
+    return prod(view.shape(node.outputs[0])) * depth
+
+
+def _packed_product(view: OnnxView, node: OnnxNode) -> int:
+    """Weights of fewer bits, packed."""
+    return prod(view.shape(node.outputs[0])) * int(node.attributes.get("K", 0))
+
+
+_OTHERS: Mapping[str, Callable[[OnnxView, OnnxNode], int]] = {
+    "ConvTranspose": _transposed_convolution,
+    **dict.fromkeys(("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"), _recurrent),
+    **dict.fromkeys(("FusedMatMul", "FusedGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"), _product),
+    "MatMulNBits": _packed_product,
+}
+"""Operators, ONNX's own and ONNX Runtime's, that no family runs as they are."""
+
+
+def _macs_within(view: OnnxView, node: OnnxNode) -> int:
+    """MACs of the bodies of control flow: of the dearer branch, or of all repetitions where their number is constant.
+
+    0 where the shapes within are not known.
+    """
+    found = [_macs_of_body(view, node, body) for body in node.attributes.values() if isinstance(body, onnx.GraphProto)]
+    return max(found, default=0)
+
+
+def _macs_of_body(view: OnnxView, node: OnnxNode, body: onnx.GraphProto) -> int:
+    """MACs of one body, repeated as the node's operator does: Loop counts, Scan goes along its first axis."""
+    states = node.inputs[2:] if node.op_type == "Loop" else node.inputs
+    types = {name: (view.shape(name), view.element_type(name)) for name in node.captured if view.element_type(name)}
+    repeated = 1
+    if node.op_type == "Loop":
+        count = view.constants.get(node.input(0))
+        repeated = int(count.reshape(-1)[0]) if count is not None and count.size == 1 else 1
+        types |= {value.name: ((), kind) for value, kind in zip(body.input, ("int64", "bool"), strict=False)}
+    for value, name in zip(body.input[2 if node.op_type == "Loop" else 0 :], states, strict=False):
+        types[value.name] = view.shape(name), view.element_type(name)
+    if node.op_type == "Scan":
+        scanned = body.input[len(states) - int(node.attributes["num_scan_inputs"]) :]
+        repeated = types[scanned[0].name][0][0] if scanned else 1
+        types |= {value.name: (types[value.name][0][1:], types[value.name][1]) for value in scanned}
+    inner = onnx.ModelProto(ir_version=10, opset_import=view.opsets, graph=body)
+    inner.graph.ClearField("input")
+    inner.graph.input.extend(
+        onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind)), shape)
+        for name, (shape, kind) in types.items()
+        if name not in view.constants
+    )
+    constants = ((name, view.constants[name]) for name in node.captured if name in view.constants)
+    inner.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in dict(constants).items())
+    try:
+        within = build_view(inner, *tensor_types(inner))
+        return max(repeated, 0) * sum(count_macs(within, each) for each in within.nodes)
+    except (InputError, onnx.shape_inference.InferenceError):
+        return 0
+
+
+_SOURCE, _RESULT = "numbers", "moved"
+LARGEST = 1 << 23
+"""Elements of a tensor whose positions, and as many more numbers, float32 tells apart."""
+
+
+def trace(view: OnnxView, node: OnnxNode, shape: tuple[int, ...]) -> Positions | str:
+    """What the operator does with positions; text, why that is not known: parameters computed at run time, no copy.
+
+    The operator runs twice: once on the positions themselves, once on them in another order and elsewhere. What is the
+    same both times is no copy of an element but a constant; whatever is neither is computed.
+    """
+    parameters = {}
+    for name in filter(None, node.inputs[1:]):
+        found = view.constant(name)
+        if found is None:
+            return f"its parameter '{name}' is computed at run time"
+        same = found.dtype.name == view.element_type(node.inputs[0])  # what stands among the elements, as Pad's value
+        parameters[name] = found.astype(np.float32) if same else found
+    count = math.prod(shape)
+    if count >= LARGEST:
+        return f"its operand has {count:,} elements; data movement is worked out for less than {LARGEST:,}"
+    again, alone = np.random.default_rng(0).permutation(count), _session(view.opset, node, parameters, shape)
+    results = [
+        alone.run([_RESULT], {_SOURCE: numbers.reshape(shape).astype(np.float32)})[_RESULT]
+        for numbers in (np.arange(count), again + count)
+    ]
+    same = results[0] == results[1]
+    index = np.where(same, NOTHING, results[0]).astype(np.int64)
+    moved, fills = index[~same], results[0][same]
+    positions = (moved == results[0][~same]) & (moved >= 0) & (moved < count)
+    copied = positions.all() and (results[1][~same] == again[moved] + count).all()
+    if not copied or (fills.size and fills.min() != fills.max()):
+        return f"it computes what is between elements; {node.op_type} moves them only"
+    return Positions(index, float(fills[0]) if fills.size else None)
+
+
+def _session(
+    opset: int, node: OnnxNode, parameters: dict[str, NDArray[Any]], shape: tuple[int, ...]
+) -> OnnxRuntimeSession:
+    """The operator, alone and in float."""
+    part = helper.make_graph(
+        [helper.make_node(node.op_type, [_SOURCE, *node.inputs[1:]], [_RESULT], domain=node.domain, **node.attributes)],
+        "movement",
+        [helper.make_tensor_value_info(_SOURCE, TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(_RESULT, TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(value, name) for name, value in parameters.items()],
+    )
+    model = helper.make_model(part, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    return OnnxRuntimeSession(model, optimised=False)

@@ -1,4 +1,8 @@
-"""Reading an ONNX model into an indexed view: live nodes with unique names, constants, producers and consumers."""
+"""Reading an ONNX model into an indexed view: live nodes with unique names, constants, producers and consumers.
+
+And what is asked of a model by those who draw numbers for it and observe it: which tensors choose rows, and which
+are weighed by a Softmax alone.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from byoc.operators.onnx_view import OnnxNode, OnnxView
+from byoc.frontend.onnx.rewriting.edit import attributes, use_counts
+from byoc.operators.onnx_view import DEQUANTIZE, OnnxNode, OnnxView
 from isa.numerics import steps
 
 Array = NDArray[Any]
@@ -150,3 +155,35 @@ def _live(nodes: list[OnnxNode], outputs: tuple[str, ...]) -> list[OnnxNode]:
             live.append(node)
             needed.update(node.reads)
     return live[::-1]
+
+
+_INDICES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Expand", "Cast", "Clip"})
+"""Operators that hand on what chooses rows."""
+
+
+def rows_to_choose(model: onnx.ModelProto) -> dict[str, int]:
+    """Of how many rows at least each tensor of integers chooses, for those that choose rows of constant tables.
+
+    Also of tables that are dequantised.
+    """
+    tables = {tensor.name: tensor.dims for tensor in model.graph.initializer}
+    producers = {name: node for node in model.graph.node for name in node.output}
+    for node in model.graph.node:
+        if node.op_type == DEQUANTIZE and node.input[0] in tables:
+            tables[node.output[0]] = tables[node.input[0]]
+    found: dict[str, int] = {}
+    for node in model.graph.node:
+        if node.op_type != "Gather" or not tables.get(node.input[0]):
+            continue
+        count, name = tables[node.input[0]][attributes(node).get("axis", 0)], node.input[1]
+        while name in producers and producers[name].op_type in _INDICES:
+            name = producers[name].input[0]
+        found[name] = min(count, found.get(name, count))
+    return found
+
+
+def softmax_operands(model: onnx.ModelProto) -> dict[str, int]:
+    """Tensors that only one Softmax reads, with its axis."""
+    uses = use_counts(model.graph)
+    found = (node for node in model.graph.node if node.op_type == "Softmax" and uses[node.input[0]] == 1)
+    return {node.input[0]: int(attributes(node).get("axis", -1)) for node in found}

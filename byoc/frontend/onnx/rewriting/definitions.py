@@ -16,8 +16,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from byoc.frontend.onnx.rewriting.edit import copy_model, set_nodes
-from byoc.frontend.onnx.rewriting.opset import opset_of
+from byoc.frontend.onnx.rewriting.edit import copy_model, names_of, opset_of, set_nodes, unused
 from byoc.graph import Graph, Node
 from byoc.operators import domain
 from byoc.operators.definition import Definition
@@ -45,8 +44,9 @@ def integer_clamps(model: onnx.ModelProto, graph: Graph) -> tuple[onnx.ModelProt
     rewritten = onnx.ModelProto()
     rewritten.CopyFrom(model)
     producers = {name: node for node in rewritten.graph.node for name in node.output}
+    taken = names_of(rewritten.graph)
     for node in kept:
-        _rewrite(rewritten.graph, producers, graph, node)
+        _rewrite(rewritten.graph, producers, graph, node, taken)
     return rewritten, len(kept)
 
 
@@ -61,7 +61,9 @@ def _stays_float(graph: Graph, node: Node) -> bool:
     return bounds is not None and bool(ends[0] < bounds[0] or ends[1] > bounds[1])
 
 
-def _rewrite(graph: onnx.GraphProto, producers: dict[str, onnx.NodeProto], canonical: Graph, node: Node) -> None:
+def _rewrite(
+    graph: onnx.GraphProto, producers: dict[str, onnx.NodeProto], canonical: Graph, node: Node, taken: set[str]
+) -> None:
     """Let the QuantizeLinear of one group read the operator itself, and clip its integers."""
     name = node.outputs[0]
     quantize = producers[name]
@@ -69,11 +71,12 @@ def _rewrite(graph: onnx.GraphProto, producers: dict[str, onnx.NodeProto], canon
     result = canonical.values[name]
     output = domain.affine(result)
     limits = np.asarray(domain.clamp(node, output)) + output.offset
-    bounds = [f"{name}:low", f"{name}:high"]
+    low, high, unclamped = (unused(f"{name}:{part}", taken) for part in ("low", "high", "unclamped"))
+    bounds = [low, high]
     for bound, limit in zip(bounds, limits, strict=True):
         graph.initializer.append(numpy_helper.from_array(np.asarray(limit, result.dtype), bound))
     quantize.input[0] = activation.input[0]
-    quantize.output[0] = f"{name}:unclamped"
+    quantize.output[0] = unclamped
     clip = helper.make_node("Clip", [quantize.output[0], *bounds], [name], name=f"{node.name}:clamp")
     graph.node.insert(_position(graph, quantize.output[0]) + 1, clip)
     del graph.node[_position(graph, activation.output[0])]
@@ -105,20 +108,21 @@ def define(model: onnx.ModelProto, graph: Graph) -> onnx.ModelProto:
     if not found:
         return model
     result = copy_model(model)
-    nodes: list[onnx.NodeProto] = []
+    nodes, taken = list[onnx.NodeProto](), names_of(result.graph)
     for proto in result.graph.node:
         nodes.append(proto)
         if proto.output and proto.output[0] in found:
             name = proto.output[0]
             proto.output[0] = f"{name}{OWN}"
-            nodes += _steps(result.graph, name, found[name])
+            nodes += _steps(result.graph, name, found[name], taken)
     set_nodes(result.graph, nodes)
     return result
 
 
-def _steps(graph: onnx.GraphProto, result: str, definition: Definition) -> list[onnx.NodeProto]:
+def _steps(graph: onnx.GraphProto, result: str, definition: Definition, taken: set[str]) -> list[onnx.NodeProto]:
     """The nodes of a definition; their constants are added to ``graph``."""
-    own = {key: f"{result}:{key}" for key in (*definition.constants, *(step.output for step in definition.steps))}
+    keys = (*definition.constants, *(step.output for step in definition.steps))
+    own = {key: unused(f"{result}:{key}", taken) for key in keys}
     own[definition.steps[-1].output] = result
     for key, array in definition.constants.items():
         graph.initializer.append(numpy_helper.from_array(array, own[key]))

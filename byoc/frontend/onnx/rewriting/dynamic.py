@@ -37,10 +37,8 @@ _REAL = frozenset({"Add", "Sub", "Mul", "Reshape", "Transpose", "Squeeze", "Unsq
 Arrays = Mapping[str, NDArray[Any]]
 
 
-def dynamic_operators(model: ModelProto) -> int:
-    """How many operators of a model quantise an activation when they run."""
-    own = {DYNAMIC, "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"}
-    return sum(node.op_type in own for node in model.graph.node)
+DYNAMIC_OPERATORS = frozenset({DYNAMIC, "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"})
+"""Operators that quantise an activation when they run."""
 
 
 def with_static_ranges(model: ModelProto, feeds: Iterable[Arrays]) -> ModelProto:

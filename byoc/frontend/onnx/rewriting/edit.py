@@ -6,8 +6,9 @@ inside the bodies of ``If``, ``Loop`` and ``Scan`` count as uses and are renamed
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from typing import Any
 
@@ -20,6 +21,11 @@ from byoc.session import copy_fields
 
 LARGE_BYTES = 1 << 16
 HUGE_BYTES = 1 << 25
+
+
+def opset_of(model: ModelProto) -> int:
+    """Version of the default operator set; 0 when the model imports none."""
+    return max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
 
 
 def copy_model(model: ModelProto) -> ModelProto:
@@ -113,6 +119,23 @@ def unused(name: str, taken: set[str]) -> str:
     return unique
 
 
+_STEP = re.compile(r"@\d+$")
+
+
+def step_family(name: str) -> str:
+    """What a tensor has in common with those that correspond to it in other steps; empty for others."""
+    return _STEP.sub("@", name) if _STEP.search(name) else ""
+
+
+def unused_step(base: str, step: int, taken: set[str]) -> str:
+    """A name for what corresponds in all steps: ``base``, made unique among other bases, and the step's number."""
+    name, count = f"{base}@{step}", 1
+    while name in taken:
+        name, count = f"{base}_{count}@{step}", count + 1
+    taken.add(name)
+    return name
+
+
 def attributes(node: NodeProto) -> dict[str, Any]:
     """Attribute values by name."""
     return {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
@@ -140,6 +163,11 @@ def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
         yield node
         for body in bodies(node):
             yield from all_nodes(body)
+
+
+def count_of(graph: GraphProto, op_types: Collection[str]) -> int:
+    """How many nodes of the graph itself are of these operators."""
+    return sum(node.op_type in op_types for node in graph.node)
 
 
 def use_counts(graph: GraphProto) -> Counter[str]:

@@ -24,10 +24,12 @@ from byoc.frontend.onnx.rewriting.edit import (
     unused,
     use_counts,
 )
+from byoc.frontend.onnx.rewriting.law import looking_at
 
 Shapes = dict[str, tuple[int, ...]]
 
 
+@looking_at("Gemm", "MatMul")
 def canonicalise_gemm(model: ModelProto) -> ModelProto:
     """A copy in which float32 layers with constant weights read ``Gemm(x, weights, bias)`` with alpha = beta = 1.
 
@@ -75,6 +77,7 @@ def canonicalise_gemm(model: ModelProto) -> ModelProto:
     return result
 
 
+@looking_at("Gemm", "MatMul")
 def join_biases(model: ModelProto) -> ModelProto:
     """A copy of a quantised model in which MatMul and Add of a float row are one Gemm, as ONNX Runtime makes them.
 

@@ -30,6 +30,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     use_counts,
     use_counts_of,
 )
+from byoc.frontend.onnx.rewriting.law import looking_at
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from isa.numerics import steps
 
@@ -46,6 +47,7 @@ _FUNCTIONS = {"QLinearSigmoid": ("Sigmoid", (0,)), "QLinearWhere": ("Where", (1,
 with its scale and zero point; those of the result come last."""
 
 
+@looking_at(*_FUNCTIONS)
 def write_out_functions(model: ModelProto) -> ModelProto:
     """A copy in which functions of integers stand between DequantizeLinear and QuantizeLinear nodes.
 
@@ -77,6 +79,7 @@ def write_out_functions(model: ModelProto) -> ModelProto:
     return result
 
 
+@looking_at(QUANTIZE, DEQUANTIZE)
 def move_integers(model: ModelProto) -> ModelProto:
     """A copy in which data movement between a DequantizeLinear and another operator, or an output, moves the integers.
 
@@ -88,9 +91,11 @@ def move_integers(model: ModelProto) -> ModelProto:
     graph = result.graph
     _sink(graph)
     _raise(graph)
+    remove_dead_code(graph)
     return result
 
 
+@looking_at("Cast")
 def move_casts(model: ModelProto) -> ModelProto:
     """A copy in which data movement behind a Cast of an input of 8 bits to float32 moves the bytes. Exact.
 
@@ -220,6 +225,7 @@ def _raise(graph: GraphProto) -> None:
     sort_nodes(graph)
 
 
+@looking_at("Gather")
 def quantise_tables(model: ModelProto) -> ModelProto:
     """A copy in which rows of constant tables, chosen at run time and only quantised, are rows of quantised tables.
 

@@ -17,30 +17,67 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import update_wrapper
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from byoc.frontend.onnx.rewriting.edit import (
     ConstantArrays,
     all_nodes,
+    attributes,
     bodies,
     is_float32,
     names_of,
+    opset_of,
     set_nodes,
     shapes_of,
     standard,
+    types_of,
     unused,
     use_counts,
     use_counts_of,
     without_initializers,
 )
-from byoc.operators.onnx_view import BOUNDARIES
+from byoc.operators.onnx_view import BOUNDARIES, QUANTIZE
 
 Pass = Callable[[ModelProto], ModelProto]
+
+
+class OperatorPass:
+    """A pass that says which operators it looks at: a model that has none of them stays as it is, and the pass is not
+    entered.
+
+    ``rank``: it looks at those whose first operand has so many dimensions; ``None`` at all. Wants shapes then.
+    """
+
+    def __init__(self, step: Pass, operators: Collection[str], rank: int | None = None) -> None:
+        self._step, self.operators, self.rank = step, frozenset(operators), rank
+        update_wrapper(self, step)
+
+    def concerns(self, model: ModelProto) -> bool:
+        """Whether the model has any such operator."""
+        found = (node for node in model.graph.node if node.op_type in self.operators)
+        if self.rank is None:
+            return next(found, None) is not None
+        operands = {node.input[0] for node in found if node.input}
+        return bool(operands) and any(
+            value.name in operands and len(value.type.tensor_type.shape.dim) == self.rank
+            for value in (*model.graph.input, *model.graph.value_info, *model.graph.output)
+        )
+
+    def __call__(self, model: ModelProto) -> ModelProto:
+        return self._step(model) if self.concerns(model) else model
+
+
+def looking_at(*operators: str, rank: int | None = None) -> Callable[[Pass], OperatorPass]:
+    """Declares of a pass which operators of the model's own graph it looks at."""
+    return lambda step: OperatorPass(step, operators, rank)
+
+
 MOST_A_NODE = 32
 """Applications for each node that a model had, on average, beyond which some law must run in a circle."""
 ANY: frozenset[str] = frozenset()
@@ -91,13 +128,17 @@ Computation = Callable[["View", NodeProto], Hashable]
 class View:
     """A graph while laws rewrite it: who makes and who reads each tensor, shapes and constants, kept up to date."""
 
-    def __init__(self, graph: GraphProto, given: GraphProto) -> None:
-        """``graph`` is to be rewritten; the constants that it does not have are those of ``given``."""
-        self.shapes = shapes_of(given)
+    def __init__(self, model: ModelProto, whole: ModelProto) -> None:
+        """``model`` is to be rewritten; the constants that it does not have are those of the ``whole``."""
+        graph, given = model.graph, whole.graph
+        self.opsets, self.ir_version = model.opset_import, model.ir_version
+        self.opset = opset_of(model)
+        self.shapes, self.types = shapes_of(given), types_of(given)
         self.constants = ConstantArrays(given, lambda tensor: True)
         self.floats = ConstantArrays(given, is_float32)
         self.made: list[TensorProto] = []
         self.quantised = any(node.op_type in BOUNDARIES for node in graph.node)
+        self.quantises = any(node.op_type == QUANTIZE for node in graph.node)
         self.slots = [[node] for node in graph.node]
         self._slot: dict[int, int] = {}
         self._makers: dict[str, NodeProto] = {}
@@ -105,7 +146,7 @@ class View:
         self._alike: dict[Hashable, dict[int, NodeProto]] | None = None
         self._computation: Computation = lambda graph, node: id(node)
         self._shown = {output.name for output in graph.output}
-        self._taken = names_of(given) | {name for node in all_nodes(graph) for name in (*node.input, *node.output)}
+        self.taken = names_of(given) | {name for node in all_nodes(graph) for name in (*node.input, *node.output)}
         for slot, nodes in enumerate(self.slots):
             for node in nodes:
                 self._enter(node, slot)
@@ -189,7 +230,7 @@ class View:
 
     def constant(self, name: str, array: NDArray[Any]) -> str:
         """Add a constant, called ``name`` or nearly so; its name."""
-        unique = unused(name, self._taken)
+        unique = unused(name, self.taken)
         made = np.ascontiguousarray(array).reshape(np.shape(array))
         self.made.append(numpy_helper.from_array(made, unique))
         self.constants[unique], self.shapes[unique] = made, made.shape
@@ -197,9 +238,13 @@ class View:
             self.floats[unique] = made
         return unique
 
+    def name(self, name: str) -> str:
+        """The name of a new tensor of unknown shape: ``name`` or nearly so."""
+        return unused(name, self.taken)
+
     def tensor(self, name: str, shape: tuple[int, ...]) -> str:
         """The name of a new tensor: ``name`` or nearly so."""
-        unique = unused(name, self._taken)
+        unique = unused(name, self.taken)
         self.shapes[unique] = shape
         return unique
 
@@ -235,6 +280,43 @@ class View:
                 waiting.extend(node.input)
 
 
+class Writer:
+    """Nodes in place of one node, in order of execution; what they make is called after its first result."""
+
+    def __init__(self, graph: View, node: NodeProto, name: str = "") -> None:
+        """``name``: what they are called after, if not the first result."""
+        self.graph, self.node, self.name = graph, node, name or node.output[0]
+        self.options: dict[str, Any] = attributes(node)
+        self.nodes: list[NodeProto] = []
+
+    def input(self, index: int) -> str:
+        """Name of an input, or the empty string where it is absent."""
+        return self.node.input[index] if index < len(self.node.input) else ""
+
+    def output(self, index: int) -> str:
+        """Name of an output, or the empty string where it is absent."""
+        return self.node.output[index] if index < len(self.node.output) else ""
+
+    def constant(self, values: ArrayLike, dtype: DTypeLike | None = None, part: str = "constant") -> str:
+        """Name of a new constant."""
+        return self.graph.constant(f"{self.name}_{part}", np.asarray(values, dtype))
+
+    def tensor(self, part: str) -> str:
+        """A name for a new tensor of unknown shape."""
+        return self.graph.name(f"{self.name}_{part}")
+
+    def add(self, op_type: str, *operands: str, result: str = "", label: str = "", **options: Any) -> str:
+        """Name of the result of a new node, ``result`` if given; the node goes by that name, or by ``label``."""
+        name = result or self.tensor(f"{op_type.lower()}{len(self.nodes)}")
+        self.nodes.append(helper.make_node(op_type, list(operands), [name], label or name, **options))
+        return name
+
+    def finished(self) -> list[NodeProto]:
+        """The nodes, of which the last makes the result."""
+        self.nodes[-1].output[0] = self.node.output[0]
+        return self.nodes
+
+
 def rewriting(name: str, laws: Sequence[Law]) -> Pass:
     """The pass called ``name`` that applies ``laws`` until none holds anywhere: the model itself where none does.
 
@@ -245,7 +327,38 @@ def rewriting(name: str, laws: Sequence[Law]) -> Pass:
         return _rewritten(model, laws, [])
 
     step.__name__ = name
-    return step
+    roots = [law.roots for law in laws]
+    return step if ANY in roots else OperatorPass(step, frozenset().union(*roots))
+
+
+Write = Callable[[View, NodeProto], Sequence[NodeProto] | None]
+"""What stands in the place of a node, in order of execution, as :meth:`Law.apply` has it; None: the node stays."""
+
+
+def written(*operators: str, rank: int | None = None, foreign: bool = False) -> Callable[[Write], OperatorPass]:
+    """Declares of a function that it writes ``operators`` otherwise: the pass that goes over a model's nodes once, in
+    order of execution. Wants shapes inferred; ``rank`` as :func:`looking_at` has it; ``foreign``: of whatever domain.
+    """
+
+    def declared(write: Write) -> OperatorPass:
+        def step(model: ModelProto) -> ModelProto:
+            result = without_initializers(model)
+            graph, changed = View(result, model), False
+            for nodes in list(graph.slots):
+                for node in [each for each in nodes if each.op_type in operators and (foreign or standard(each))]:
+                    made = write(graph, node)
+                    if made is not None:
+                        graph.replace(node, made)
+                        changed = True
+            if not changed:
+                return model
+            _fill(result, model, graph)
+            return result
+
+        update_wrapper(step, write)
+        return OperatorPass(step, operators, rank)
+
+    return declared
 
 
 def refusals(model: ModelProto, laws: Sequence[Law]) -> tuple[Refused, ...]:
@@ -269,15 +382,20 @@ def _recorded(model: ModelProto) -> Counter[str]:
 
 def _rewritten(model: ModelProto, laws: Sequence[Law], refused: list[Refused]) -> ModelProto:
     result = without_initializers(model)
-    graph = View(result.graph, model.graph)
+    graph = View(result, model)
     counts = _apply_all(graph, laws, refused)
     if not counts:
         return model
+    _fill(result, model, graph)
+    _record(result, counts)
+    return result
+
+
+def _fill(result: ModelProto, model: ModelProto, graph: View) -> None:
+    """Let ``result`` have the nodes of ``graph``, and the constants of it and of ``model`` that are read."""
     set_nodes(result.graph, (node for nodes in graph.slots for node in nodes))
     used = use_counts(result.graph)
     result.graph.initializer.extend(tensor for tensor in (*model.graph.initializer, *graph.made) if used[tensor.name])
-    _record(result, counts)
-    return result
 
 
 def _apply_all(graph: View, laws: Sequence[Law], refused: list[Refused]) -> Counter[str]:

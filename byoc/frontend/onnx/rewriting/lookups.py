@@ -26,7 +26,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     types_of,
     unused,
 )
-from byoc.operators.onnx_view import DEQUANTIZE
+from byoc.frontend.onnx.rewriting.law import looking_at
 from byoc.operators.registry import installed
 
 _INTEGERS = {TensorProto.INT32, TensorProto.INT64}
@@ -47,6 +47,7 @@ class Rows:
     limits: tuple[int, int] | None = None
 
 
+@looking_at("Gather", "OneHot", "Cast")
 def tabulate_rows(model: ModelProto) -> ModelProto:
     """A copy in which what is computed from rows of constant tables, each row by itself, is rows of another table.
 
@@ -62,27 +63,6 @@ def tabulate_rows(model: ModelProto) -> ModelProto:
     result.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in walk.constants.items())
     remove_dead_code(result.graph)
     return result
-
-
-def rows_to_choose(model: ModelProto) -> dict[str, int]:
-    """Of how many rows at least each tensor of integers chooses, for those that choose rows of constant tables.
-
-    Also of tables that are dequantised.
-    """
-    tables = {tensor.name: tensor.dims for tensor in model.graph.initializer}
-    producers = {name: node for node in model.graph.node for name in node.output}
-    for node in model.graph.node:
-        if node.op_type == DEQUANTIZE and node.input[0] in tables:
-            tables[node.output[0]] = tables[node.input[0]]
-    found: dict[str, int] = {}
-    for node in model.graph.node:
-        if node.op_type != "Gather" or not tables.get(node.input[0]):
-            continue
-        count, name = tables[node.input[0]][attributes(node).get("axis", 0)], node.input[1]
-        while name in producers and producers[name].op_type in (*_SAME_ORDER, "Cast", "Clip"):
-            name = producers[name].input[0]
-        found[name] = min(count, found.get(name, count))
-    return found
 
 
 class _Walk:

@@ -17,13 +17,15 @@ from byoc.frontend.onnx.rewriting.edit import (
     copy_model,
     is_float32,
     names_of,
+    opset_of,
     remove_dead_code,
     set_nodes,
     shapes_of,
     standard,
     unused,
 )
-from byoc.frontend.onnx.rewriting.opset import convert_opset, opset_of
+from byoc.frontend.onnx.rewriting.form import convert_opset
+from byoc.frontend.onnx.rewriting.law import looking_at
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 
 LAYER, ROOT_MEAN_SQUARE, SOFTMAX = "LayerNormalization", "RMSNormalization", "Softmax"
@@ -56,6 +58,7 @@ class Found(NamedTuple):
     bias: NDArray[np.float32] | None = None
 
 
+@looking_at("Add", "Mul", "Div")
 def recognise_norms(model: ModelProto) -> ModelProto:
     """A copy in which normalisations of rows are LayerNormalization, RMSNormalization or Softmax nodes.
 

@@ -10,34 +10,43 @@ from typing import Literal
 from onnx import ModelProto
 from onnx.inliner import inline_local_functions
 
-from byoc.frontend.onnx.rewriting.attention import decompose_attention
-from byoc.frontend.onnx.rewriting.branches import take_branches
-from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs, fold_constants, write_out_sparse
-from byoc.frontend.onnx.rewriting.edit import copy_model, remove_dead_code, sort_nodes, without_large_constants
-from byoc.frontend.onnx.rewriting.gemm import canonicalise_gemm, join_biases
-from byoc.frontend.onnx.rewriting.integers import move_casts, move_integers, write_out_functions
-from byoc.frontend.onnx.rewriting.law import Law, Pass
-from byoc.frontend.onnx.rewriting.linear import FOLDS, OTHERS, fold_affine, linear_laws
-from byoc.frontend.onnx.rewriting.lookups import tabulate_rows
-from byoc.frontend.onnx.rewriting.movement import EXACT, exact_laws, fold_pads
-from byoc.frontend.onnx.rewriting.norms import recognise_norms
-from byoc.frontend.onnx.rewriting.opset import PLAIN_OPSET, TARGET_OPSET, convert_opset
-from byoc.frontend.onnx.rewriting.pools import convolve_pools
-from byoc.frontend.onnx.rewriting.recurrent import unroll
-from byoc.frontend.onnx.rewriting.reductions import decompose_reductions
-from byoc.frontend.onnx.rewriting.resizes import expand_resizes
-from byoc.frontend.onnx.rewriting.shapes import fix_shapes, infer_shapes, shorten_pools
-from byoc.frontend.onnx.rewriting.splits import gather_scatters, slice_splits
-from byoc.frontend.onnx.rewriting.tidy import (
+from byoc.frontend.onnx.rewriting.composites import decompose_attention, decompose_reductions
+from byoc.frontend.onnx.rewriting.constants import (
+    drop_initializer_inputs,
+    fold_constants,
+    take_branches,
+    write_out_sparse,
+)
+from byoc.frontend.onnx.rewriting.convolutions import convolve_pools, spread_transposed
+from byoc.frontend.onnx.rewriting.edit import (
+    copy_model,
+    remove_dead_code,
+    sort_nodes,
+    use_counts,
+    without_large_constants,
+)
+from byoc.frontend.onnx.rewriting.form import (
+    PLAIN_OPSET,
+    TARGET_OPSET,
+    convert_opset,
     drop_unit_dilations,
     drop_unread_outputs,
     name_nodes,
     remove_identities,
     separate_outputs,
 )
-from byoc.frontend.onnx.rewriting.transposed import spread_transposed
+from byoc.frontend.onnx.rewriting.gemm import canonicalise_gemm, join_biases
+from byoc.frontend.onnx.rewriting.integers import move_casts, move_integers, write_out_functions
+from byoc.frontend.onnx.rewriting.law import Law, OperatorPass, Pass
+from byoc.frontend.onnx.rewriting.linear import FOLDS, OTHERS, fold_affine, linear_laws
+from byoc.frontend.onnx.rewriting.lookups import tabulate_rows
+from byoc.frontend.onnx.rewriting.movement import EXACT, exact_laws, fold_pads
+from byoc.frontend.onnx.rewriting.norms import recognise_norms
+from byoc.frontend.onnx.rewriting.recurrent import unroll
+from byoc.frontend.onnx.rewriting.resizes import expand_resizes
+from byoc.frontend.onnx.rewriting.shapes import complete_types, fix_shapes, infer_shapes, shorten_pools
+from byoc.frontend.onnx.rewriting.splits import gather_scatters, slice_splits
 from byoc.frontend.onnx.rewriting.volumes import flatten_integer_volumes, flatten_volumes
-from byoc.frontend.onnx.shapes import complete_types
 from byoc.frontend.onnx.units import is_quantised
 
 
@@ -54,10 +63,14 @@ def prepare(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
 
 
 def apply(steps: Iterable[Pass], model: ModelProto) -> ModelProto:
-    """What ``steps``, one after another, make of ``model``."""
-    current = model
+    """What ``steps``, one after another, make of ``model``; shapes are not inferred again of what has not changed."""
+    current, inferred = model, False
     for step in steps:
-        current = step(current)
+        infers = step.__name__ == infer_shapes.__name__
+        if not (infers and inferred):
+            made = step(current)
+            inferred = infers or (inferred and made is current)
+            current = made
     return current
 
 
@@ -84,6 +97,18 @@ def order_nodes(model: ModelProto) -> ModelProto:
     """A copy in which every node stands behind what it and its bodies read; some writers do not mind bodies."""
     result = copy_model(model)
     sort_nodes(result.graph)
+    return result
+
+
+def drop_unread(model: ModelProto) -> ModelProto:
+    """A copy without nodes and constants that nobody reads; the model where there are none."""
+    used = use_counts(model.graph)
+    makers = (tuple(node.output) for node in model.graph.node)
+    kept = all(used[tensor.name] for tensor in model.graph.initializer)
+    if kept and all(any(used[name] for name in made) for made in makers):
+        return model
+    result = copy_model(model)
+    remove_dead_code(result.graph)
     return result
 
 
@@ -121,6 +146,7 @@ ORDER: tuple[Stage, ...] = (
     Stage(move_casts, "all", "before bytes become float to anybody", light=True),
     Stage(expand_resizes, "float", "what it writes are products, which others fold", rounds=True, light=True),
     Stage(infer_shapes, "float", _SHAPES),
+    Stage(drop_unread, "all", "who reads what counts from here on"),
     Stage(unroll, "float", "what recurrent layers are made of, others write and fold", rounds=True),
     Stage(infer_shapes, "float", _SHAPES),
     Stage(decompose_attention, "float", "what attention is made of, others write and fold", rounds=True),
@@ -185,6 +211,8 @@ def _pass(stage: Stage, step: Pass) -> Pass:
     """
 
     def run(model: ModelProto) -> ModelProto:
+        if isinstance(step, OperatorPass) and not step.concerns(model):
+            return model
         return without_large_constants(model, step) if stage.light else step(model)
 
     return update_wrapper(run, stage.step)

@@ -1,35 +1,23 @@
 """Writes LSTM, GRU and RNN as their steps, one after another, in matrix products and element-wise operators.
 
 The products of the inputs are one for the whole sequence. What corresponds in all steps has one name but for the number
-of the step (:func:`step_family`), so that the quantiser gives it one scale: steps are then alike, and are tiled alike.
+of the step (``edit.step_family``), so that the quantiser gives it one scale: steps are then alike, and are tiled alike.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from onnx import GraphProto, ModelProto, NodeProto, helper
+from onnx import NodeProto, helper
 
-from byoc.frontend.onnx.rewriting.edit import (
-    ConstantArrays,
-    add_constant,
-    attributes,
-    copy_model,
-    names_of,
-    remove_dead_code,
-    rewrite_nodes,
-    shapes_of,
-    standard,
-    unused,
-)
+from byoc.frontend.onnx.rewriting.edit import attributes, unused_step
+from byoc.frontend.onnx.rewriting.law import View, written
 
 MOST_STEPS = 1024
 """Steps of one direction; more would be a graph that nothing gets through."""
-_STEP = re.compile(r"@\d+$")
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 _FACTORS: Mapping[str, Mapping[str, float]] = {
@@ -48,42 +36,23 @@ _FACTORS: Mapping[str, Mapping[str, float]] = {
 """The activations, with the factors that each takes from the lists of the node, and their defaults."""
 
 
-def step_family(name: str) -> str:
-    """What a tensor has in common with those that correspond to it in other steps; empty for others."""
-    return _STEP.sub("@", name) if _STEP.search(name) else ""
-
-
-def unroll(model: ModelProto) -> ModelProto:
-    """A copy in which recurrent layers of constant weights are their steps; wants static shapes.
+@written(*_GATES)
+def unroll(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+    """Recurrent layers of constant weights as their steps.
 
     Both directions, initial states, any activations, clipping, both layouts, and both forms of GRU. Layers with
     peepholes, coupled gates, lengths that differ from the sequence's, or more steps than MOST_STEPS stay as they are.
     """
-    result = copy_model(model)
-    graph = result.graph
-    arrays, shapes, taken = ConstantArrays(graph, lambda tensor: True), shapes_of(graph), names_of(graph)
-
-    def unrolled(node: NodeProto) -> list[NodeProto] | None:
-        recurrent = node.op_type in _GATES and standard(node)
-        return _Layer(graph, node, arrays, shapes, taken).write() or None if recurrent else None
-
-    rewrite_nodes(graph, unrolled)
-    remove_dead_code(graph)
-    return result
+    return _Layer(graph, node).write() or None
 
 
 class _Layer:
     """One recurrent node and the nodes in its place."""
 
-    def __init__(
-        self,
-        graph: GraphProto,
-        node: NodeProto,
-        arrays: ConstantArrays,
-        shapes: Mapping[str, tuple[int, ...]],
-        taken: set[str],
-    ) -> None:
-        self._graph, self._node, self._arrays, self._shapes, self._taken = graph, node, arrays, shapes, taken
+    def __init__(self, graph: View, node: NodeProto) -> None:
+        self._graph, self._node, self._arrays, self._shapes = graph, node, graph.constants, graph.shapes
+        self._known: dict[str, str] = {}
+        """Constants that are written once, by what they would be called."""
         self._options: dict[str, Any] = attributes(node)
         self._nodes: list[NodeProto] = []
         self._inputs = [*node.input, *[""] * (8 - len(node.input))]
@@ -274,21 +243,21 @@ class _Layer:
                 if turned:
                     self._make("Transpose", joined, result=name, perm=[1, 0, 2])
 
-    def _constant(self, array: ArrayLike, dtype: Any = np.float32) -> str:
-        name = unused(f"{self._base}_constant", self._taken)
-        return add_constant(self._graph, name, np.asarray(array, dtype))
+    def _constant(self, array: ArrayLike) -> str:
+        return self._graph.constant(f"{self._base}_constant", np.asarray(array, np.float32))
+
+    def _once(self, name: str, array: NDArray[Any]) -> str:
+        if name not in self._known:
+            self._known[name] = self._graph.constant(name, array)
+        return self._known[name]
 
     def _shared(self, what: str, array: NDArray[np.float32]) -> str:
         """A constant that all steps of a direction have in common."""
-        name = f"{self._label}_{what.replace(' ', '_')}_weights"
-        if name not in self._arrays:
-            self._arrays[name] = array
-            add_constant(self._graph, name, array)
-        return name
+        return self._once(f"{self._label}_{what.replace(' ', '_')}_weights", array)
 
     def _make(self, op_type: str, *inputs: str, what: str = "", result: str = "", **options: Any) -> str:
         label = getattr(self, "_label", self._base)
-        name = result or unused_step(f"{label}_{what}", self._step, self._taken)
+        name = result or unused_step(f"{label}_{what}", self._step, self._graph.taken)
         self._nodes.append(helper.make_node(op_type, list(inputs), [name], name, **options))
         return name
 
@@ -297,11 +266,7 @@ class _Layer:
         return self._make("Slice", name, *bounds, what=what)
 
     def _integers(self, *values: int) -> str:
-        name = f"{self._base}_integers_{'_'.join(map(str, values))}"
-        if name not in self._arrays:
-            self._arrays[name] = np.array(values, np.int64)
-            add_constant(self._graph, name, self._arrays[name])
-        return name
+        return self._once(f"{self._base}_integers_{'_'.join(map(str, values))}", np.array(values, np.int64))
 
     def _reshaped(self, name: str, shape: tuple[int, ...], result: str = "") -> str:
         return self._make("Reshape", name, self._integers(*shape), what="flat", result=result)
@@ -310,12 +275,3 @@ class _Layer:
 def is_float(array: NDArray[Any]) -> bool:
     """Whether constant weights are of a type that is quantised."""
     return bool(array.dtype == np.float32)
-
-
-def unused_step(base: str, step: int, taken: set[str]) -> str:
-    """A name for what corresponds in all steps: ``base``, made unique among other bases, and the step's number."""
-    name, count = f"{base}@{step}", 1
-    while name in taken:
-        name, count = f"{base}_{count}@{step}", count + 1
-    taken.add(name)
-    return name

@@ -25,6 +25,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     types_of,
     unused,
 )
+from byoc.frontend.onnx.rewriting.law import looking_at
 from byoc.session import OnnxRuntimeSession
 
 _MODES = (b"linear", b"cubic")
@@ -52,6 +53,7 @@ class _Parameters:
         return _Parameters(self.position, numbers, region)
 
 
+@looking_at("Resize")
 def expand_resizes(model: ModelProto) -> ModelProto:
     """A copy in which a Resize of (N, C, H, W) between elements is two matrix products, or a grouped convolution."""
     result = copy_model(model)

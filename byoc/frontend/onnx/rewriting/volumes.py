@@ -26,60 +26,13 @@ from byoc.frontend.onnx.rewriting.edit import (
     standard,
     use_counts,
 )
+from byoc.frontend.onnx.rewriting.law import looking_at
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.window import window_attributes
 
 Numbers = tuple[int, ...]
 Window = dict[str, Any]
 """Attributes of a window."""
-
-
-def flatten_volumes(model: ModelProto) -> ModelProto:
-    """A copy of a float model in which Conv of constant weights, MaxPool, AveragePool and global pools of three spatial
-    dimensions are those of two. Wants shapes inferred.
-
-    Averages across depth and planes are averages of averages. Those of elements that lie apart, and those that count
-    padding and round up, stay as they are.
-    """
-    result = copy_model(model)
-    graph = result.graph
-    shapes, arrays, taken = shapes_of(graph), ConstantArrays(graph, lambda tensor: True), names_of(graph)
-    nodes: list[NodeProto] = []
-    for node in graph.node:
-        volume = _volume(node, shapes)
-        writer = _Writer(graph, node, arrays, taken)
-        written = volume is not None and _WRITERS[node.op_type](writer, volume)
-        nodes += writer.nodes if written else [node]
-    set_nodes(graph, nodes)
-    remove_dead_code(graph)
-    return result
-
-
-def flatten_integer_volumes(model: ModelProto) -> ModelProto:
-    """The same of what stands between quantised values, to the bit: what only moves moves integers.
-
-    An average is one of rows that lie as its window reads them, so those that leave padding out of the count stay, too.
-    """
-    result = copy_model(model)
-    graph = result.graph
-    shapes, arrays, taken = shapes_of(graph), ConstantArrays(graph, lambda tensor: True), names_of(graph)
-    units = _Units(graph, arrays)
-    absorbed: set[str] = set()
-    nodes: list[NodeProto] = []
-    for node in graph.node:
-        volume = _volume(node, shapes)
-        unit = None if volume is None else units.of(node)
-        if volume is not None and unit is not None:
-            writer = _IntegerWriter(graph, node, arrays, taken, unit)
-            if _WRITERS[node.op_type](writer, volume):
-                nodes += writer.nodes
-                absorbed.update(behind.output[0] for behind in unit.behind)
-                continue
-        if absorbed.isdisjoint(node.output):
-            nodes.append(node)
-    set_nodes(graph, nodes)
-    remove_dead_code(graph)
-    return result
 
 
 @dataclass(frozen=True)
@@ -369,3 +322,53 @@ _WRITERS: Mapping[str, Callable[[_Writer, _Volume], bool]] = {
     "GlobalAveragePool": lambda writer, volume: writer.whole(volume),
     "GlobalMaxPool": lambda writer, volume: writer.whole(volume),
 }
+
+
+@looking_at(*_WRITERS, rank=5)
+def flatten_volumes(model: ModelProto) -> ModelProto:
+    """A copy of a float model in which Conv of constant weights, MaxPool, AveragePool and global pools of three spatial
+    dimensions are those of two. Wants shapes inferred.
+
+    Averages across depth and planes are averages of averages. Those of elements that lie apart, and those that count
+    padding and round up, stay as they are.
+    """
+    result = copy_model(model)
+    graph = result.graph
+    shapes, arrays, taken = shapes_of(graph), ConstantArrays(graph, lambda tensor: True), names_of(graph)
+    nodes: list[NodeProto] = []
+    for node in graph.node:
+        volume = _volume(node, shapes)
+        writer = _Writer(graph, node, arrays, taken)
+        written = volume is not None and _WRITERS[node.op_type](writer, volume)
+        nodes += writer.nodes if written else [node]
+    set_nodes(graph, nodes)
+    remove_dead_code(graph)
+    return result
+
+
+@looking_at(*_WRITERS, rank=5)
+def flatten_integer_volumes(model: ModelProto) -> ModelProto:
+    """The same of what stands between quantised values, to the bit: what only moves moves integers.
+
+    An average is one of rows that lie as its window reads them, so those that leave padding out of the count stay, too.
+    """
+    result = copy_model(model)
+    graph = result.graph
+    shapes, arrays, taken = shapes_of(graph), ConstantArrays(graph, lambda tensor: True), names_of(graph)
+    units = _Units(graph, arrays)
+    absorbed: set[str] = set()
+    nodes: list[NodeProto] = []
+    for node in graph.node:
+        volume = _volume(node, shapes)
+        unit = None if volume is None else units.of(node)
+        if volume is not None and unit is not None:
+            writer = _IntegerWriter(graph, node, arrays, taken, unit)
+            if _WRITERS[node.op_type](writer, volume):
+                nodes += writer.nodes
+                absorbed.update(behind.output[0] for behind in unit.behind)
+                continue
+        if absorbed.isdisjoint(node.output):
+            nodes.append(node)
+    set_nodes(graph, nodes)
+    remove_dead_code(graph)
+    return result

@@ -1,8 +1,9 @@
-"""Writes attention and the operators around it in the matrix products, sums and softmaxes that they stand for.
+"""Operators that stand for several, written as these, before quantisation. Forms not known here are left as they are.
 
 Attention of ONNX, Attention and MultiHeadAttention of ONNX Runtime, and its FusedMatMul, SkipLayerNormalization,
-BiasGelu and FastGelu; Einsum of two operands that is a matrix product. Forms that are not known here are left as they
-are.
+BiasGelu and FastGelu, in the matrix products, sums and softmaxes that they stand for; Einsum of two operands that is a
+matrix product. Reductions of functions, LogSoftmax, PRelu of a slope an element, LRN, and the mean and deviation that a
+LayerNormalization tells besides, in elementary operators.
 """
 
 from __future__ import annotations
@@ -12,20 +13,11 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
-from onnx import GraphProto, ModelProto, NodeProto, helper
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from onnx import ModelProto, NodeProto, TensorProto
 
-from byoc.frontend.onnx.rewriting.edit import (
-    ConstantArrays,
-    Writer,
-    attributes,
-    copy_model,
-    names_of,
-    remove_dead_code,
-    rewrite_nodes,
-    shapes_of,
-    use_counts,
-)
+from byoc.frontend.onnx.rewriting.edit import attributes, standard
+from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, written
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 
 MASKED = -1e4
@@ -33,71 +25,22 @@ MASKED = -1e4
 _MICROSOFT = "com.microsoft"
 
 
-def decompose_attention(model: ModelProto) -> ModelProto:
-    """A copy in which these operators are others of ONNX. Wants shapes inferred and constants folded.
-
-    Shapes behind operators of other domains become known only by and by.
-    """
-    current, left = model, 0
-    while (count := sum(_key(node) in _KNOWN for node in current.graph.node)) and count != left:
-        current, left = infer_shapes(_decomposed(current)), count
-    return current
-
-
-def _key(node: NodeProto) -> tuple[str, str]:
-    return "" if node.domain == "ai.onnx" else node.domain, node.op_type
-
-
-def _decomposed(model: ModelProto) -> ModelProto:
-    result = copy_model(model)
-    graph = result.graph
-    arrays = ConstantArrays(graph, lambda tensor: True)
-    taken = names_of(graph)
-
-    def decomposed(node: NodeProto) -> list[NodeProto] | None:
-        write = _KNOWN.get(_key(node))
-        writer = _Writer(graph, node, arrays, shapes_of(graph), taken) if write else None
-        return writer.nodes if writer is not None and write is not None and write(writer) else None
-
-    rewrite_nodes(graph, decomposed)
-    remove_dead_code(graph)
-    return result
-
-
-def softmax_operands(model: ModelProto) -> dict[str, int]:
-    """Tensors that only one Softmax reads, with its axis."""
-    uses = use_counts(model.graph)
-    found = (node for node in model.graph.node if node.op_type == "Softmax" and uses[node.input[0]] == 1)
-    return {node.input[0]: int(attributes(node).get("axis", -1)) for node in found}
-
-
 class _Writer(Writer):
-    """Nodes in place of one node, and what is known of their shapes."""
+    """Nodes in place of one node, float32 constants, and shapes of what they make."""
 
-    def __init__(
-        self,
-        graph: GraphProto,
-        node: NodeProto,
-        arrays: ConstantArrays,
-        shapes: Mapping[str, tuple[int, ...]],
-        taken: set[str],
-    ) -> None:
-        super().__init__(graph, node, taken)
-        self.arrays, self.shapes = arrays, dict(shapes)
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """What is known of shapes."""
+        return self.graph.shapes
 
-    def input(self, index: int) -> str:
-        """Name of an input, or the empty string where it is absent."""
-        return self.node.input[index] if index < len(self.node.input) else ""
+    @property
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        """The constants."""
+        return self.graph.constants
 
-    def output(self, index: int) -> str:
-        """Name of an output, or the empty string where it is absent."""
-        return self.node.output[index] if index < len(self.node.output) else ""
-
-    def constant(self, values: ArrayLike, dtype: DTypeLike | None = np.float32) -> str:
+    def constant(self, values: ArrayLike, dtype: DTypeLike | None = np.float32, part: str = "constant") -> str:
         """Name of a new constant."""
-        name = super().constant(values, dtype)
-        self.shapes[name] = np.shape(values)
-        return name
+        return super().constant(values, dtype, part)
 
     def reshaped(self, name: str, shape: Sequence[int], result: str = "") -> str:
         """``name`` in a shape, unless it has that; ``result`` is always made."""
@@ -238,19 +181,11 @@ def _given_mask(writer: _Writer, mask: str, columns: int) -> str | None:
     """What to add for a mask of numbers to add, or of truths; None for one that is too short."""
     if writer.shapes[mask][-1] not in (1, columns):
         return None
-    kind = writer.arrays[mask].dtype if mask in writer.arrays else _element_type(writer.graph, mask)
-    if kind != np.bool_:
+    if writer.graph.types.get(mask) != TensorProto.BOOL:
         return mask
     if mask in writer.arrays:
         return writer.constant(np.where(writer.arrays[mask], 0, MASKED))
     return writer.add("Where", mask, writer.constant(0), writer.constant(MASKED))
-
-
-def _element_type(graph: GraphProto, name: str) -> Any:
-    for value in (*graph.input, *graph.value_info):
-        if value.name == name:
-            return helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-    return None
 
 
 def _packed_attention(writer: _Writer) -> bool:
@@ -391,7 +326,7 @@ def _einsum(writer: _Writer) -> bool:
     return True
 
 
-_KNOWN: Mapping[tuple[str, str], Callable[[_Writer], bool]] = {
+KNOWN: Mapping[tuple[str, str], Callable[[_Writer], bool]] = {
     ("", "Attention"): _standard_attention,
     ("", "Einsum"): _einsum,
     (_MICROSOFT, "Attention"): _packed_attention,
@@ -401,3 +336,172 @@ _KNOWN: Mapping[tuple[str, str], Callable[[_Writer], bool]] = {
     (_MICROSOFT, "BiasGelu"): _biased_gelu("none"),
     (_MICROSOFT, "FastGelu"): _biased_gelu("tanh"),
 }
+
+
+@written(*{op_type for _, op_type in KNOWN}, foreign=True)
+def _decomposed(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+    """One walk: shapes behind operators of other domains are not known yet."""
+    write = KNOWN.get(("" if standard(node) else node.domain, node.op_type))
+    writer = _Writer(graph, node)
+    return writer.nodes if write is not None and write(writer) else None
+
+
+@looking_at(*_decomposed.operators)
+def decompose_attention(model: ModelProto) -> ModelProto:
+    """A copy in which these operators are others of ONNX. Wants shapes inferred and constants folded.
+
+    Shapes behind operators of other domains become known only by and by.
+    """
+    made = _decomposed(model)
+    return model if made is model else decompose_attention(infer_shapes(made))
+
+
+# Elementary operators of rows. ----------------------------------------------------------------------------------------
+
+LEAST_OPSET = 18
+"""From here on all reductions have their axes as an input."""
+
+
+def _axes(graph: View, node: NodeProto) -> list[int] | None:
+    """The axes of a row; None where they are not known, or there are none, or the norm is none."""
+    options, shape = attributes(node), graph.shapes.get(node.input[0])
+    if not shape or options.get("p", 2) < 1:
+        return None
+    rank = len(shape)
+    if node.op_type == "PRelu":
+        return None if _is_of_channels(graph.shapes.get(node.input[1], ()), shape) else []
+    if node.op_type == "LRN":
+        return []
+    if node.op_type == "LayerNormalization":
+        return list(range(int(options.get("axis", -1)) % rank, rank)) if any(node.output[1:]) else None
+    if node.op_type in _POOLS:
+        return list(range(2, rank)) or None
+    if "axis" in options or node.op_type in _ALONG_ONE:
+        return [int(options.get("axis", -1)) % rank]
+    given = [name for name in node.input[1:] if name]
+    if any(name not in graph.constants for name in given):
+        return None
+    found = [int(axis) % rank for name in given for axis in graph.constants[name].reshape(-1).tolist()]
+    return found or (None if options.get("noop_with_empty_axes") else list(range(rank)))
+
+
+def _is_of_channels(slope: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether a slope is one number, or one a channel, which makes tables."""
+    channels = [1, *shape[1:2], *(1 for _ in shape[2:])] if len(shape) > 1 else shape
+    return np.prod(slope) == 1 or [1] * (len(shape) - len(slope)) + list(slope) == list(channels)
+
+
+class _Reduction(Writer):
+    """A reduction along ``axes`` of rows of ``shape``."""
+
+    def __init__(self, graph: View, node: NodeProto, axes: list[int]) -> None:
+        super().__init__(graph, node)
+        self.shape = graph.shapes[node.input[0]]
+        self._axes = self.constant(axes, np.int64) if axes else ""
+
+    def reduce(self, op_type: str, operand: str, *, keep: bool = False, result: str = "") -> str:
+        """A plain reduction; with ``keep`` its dimensions stay whatever the operator says."""
+        keepdims = 1 if keep else int(self.options.get("keepdims", 1))
+        return self.add(op_type, operand, self._axes, result=result, keepdims=keepdims)
+
+
+def _log_softmax(w: _Reduction, x: str) -> None:
+    below = w.add("Sub", x, w.reduce("ReduceMax", x, keep=True))
+    w.add("Sub", below, w.add("Log", w.reduce("ReduceSum", w.add("Exp", below), keep=True)))
+
+
+def _log_sum_exp(w: _Reduction, x: str) -> None:
+    """Less the maximum first, which nothing can exceed."""
+    total = w.reduce("ReduceSum", w.add("Exp", w.add("Sub", x, w.reduce("ReduceMax", x, keep=True))))
+    w.add("Add", w.add("Log", total), w.reduce("ReduceMax", x))
+
+
+def _of_squares(*behind: str) -> Callable[[_Reduction, str], None]:
+    return _of(lambda w, x: w.add("Mul", x, x), *behind)
+
+
+def _of(function: Callable[[_Reduction, str], str], *behind: str) -> Callable[[_Reduction, str], None]:
+    def write(w: _Reduction, x: str) -> None:
+        result = w.reduce("ReduceSum", function(w, x))
+        for op_type in behind:
+            result = w.add(op_type, result)
+
+    return write
+
+
+def _prelu(w: _Reduction, x: str) -> None:
+    below = w.add("Min", x, w.constant(np.float32(0)))
+    w.add("Add", w.add("Relu", x), w.add("Mul", below, w.node.input[1]))
+
+
+def _lrn(w: _Reduction, x: str) -> None:
+    """x · (bias + alpha · mean of squares along the channels)^-beta.
+
+    The mean is a pool of which every pixel is a channel and every channel a row: pools work on channels side by side.
+    """
+    size, images, channels = w.options.get("size", 1), *w.shape[:2]
+    pixels = prod(w.shape[2:])
+    rows = w.constant(np.array([images, channels, pixels], np.int64))
+    columns = w.constant(np.array([images, pixels, channels, 1], np.int64))
+    turned = w.add("Transpose", w.add("Reshape", w.add("Mul", x, x), rows), perm=[0, 2, 1])
+    pads = [(size - 1) // 2, 0, size // 2, 0]
+    squares = w.add("Reshape", turned, columns)
+    mean = w.add("AveragePool", squares, kernel_shape=[size, 1], pads=pads, count_include_pad=1)
+    scaled = w.add("Mul", mean, w.constant(np.float32(w.options.get("alpha", 1e-4))))
+    moved = w.add("Add", scaled, w.constant(np.float32(w.options.get("bias", 1.0))))
+    factor = w.add("Pow", moved, w.constant(np.float32(-w.options.get("beta", 0.75))))
+    back = w.add("Transpose", factor, perm=[0, 2, 1, 3])
+    w.add("Mul", x, w.add("Reshape", back, w.constant(np.array(w.shape, np.int64))))
+
+
+def _layer_normalization(w: _Reduction, x: str) -> None:
+    """The normalisation by itself, and what else of it somebody wants."""
+    _, mean, inverse = (*w.node.output, "")[:3]
+    mean = w.reduce("ReduceMean", x, result=mean)
+    if inverse:
+        distance = w.add("Sub", x, mean)
+        variance = w.reduce("ReduceMean", w.add("Mul", distance, distance))
+        epsilon = w.constant(np.float32(w.options.get("epsilon", 1e-5)))
+        w.add("Reciprocal", w.add("Sqrt", w.add("Add", variance, epsilon)), result=inverse)
+    alone = NodeProto.FromString(w.node.SerializeToString())
+    del alone.output[1:]
+    w.nodes.append(alone)
+
+
+def _norm(w: _Reduction, x: str) -> None:
+    """The p-norm."""
+    power, size = w.options.get("p", 2), w.add("Abs", x)
+    total = w.reduce("ReduceSum", size if power == 1 else w.add("Pow", size, w.constant(np.float32(power))))
+    if power > 1:
+        w.add("Pow", total, w.constant(np.float32(1 / power)))
+
+
+_POOLS = ("GlobalLpPool",)
+_ALONG_ONE = ("LogSoftmax",)
+WRITTEN: Mapping[str, Callable[[_Reduction, str], None]] = {
+    "LogSoftmax": _log_softmax,
+    "ReduceL1": _of(lambda w, x: w.add("Abs", x)),
+    "ReduceL2": _of_squares("Sqrt"),
+    "ReduceSumSquare": _of_squares(),
+    "ReduceLogSumExp": _log_sum_exp,
+    "GlobalLpPool": _norm,
+    "LRN": _lrn,
+    "PRelu": _prelu,
+    "LayerNormalization": _layer_normalization,
+}
+"""How each operator is written; the last node makes its result."""
+
+
+@written(*WRITTEN)
+def decompose_reductions(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+    """The operators of :data:`WRITTEN` as elementary ones. Wants constants folded.
+
+    Inside of them, functions of one value become tables, and plain reductions and differences are instructions.
+    """
+    known = graph.types.get(node.input[0]) == TensorProto.FLOAT and graph.opset >= LEAST_OPSET
+    axes = _axes(graph, node) if known else None
+    if axes is None:
+        return None
+    writer = _Reduction(graph, node, axes)
+    WRITTEN[node.op_type](writer, node.input[0])
+    return writer.finished()

@@ -1,0 +1,313 @@
+"""The one form in which all passes see a model: a current operator set, by onnx's version converter; float32 in
+place of half precision, which is what is quantised and what ONNX Runtime's CPU computes in; no nodes that do nothing,
+no default attributes that trouble others; every node with a name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper, version_converter
+
+from byoc.frontend.onnx.rewriting.edit import (
+    ConstantArrays,
+    add_constant,
+    all_graphs,
+    all_nodes,
+    array_of,
+    attributes,
+    copy_model,
+    keep_nodes,
+    names_of,
+    opset_of,
+    rename_uses,
+    shapes_of,
+    standard,
+    unused,
+    use_counts,
+    without_large_constants,
+)
+from byoc.frontend.onnx.rewriting.law import looking_at
+from byoc.session import NEWEST_IR_VERSION
+from isa.errors import InputError
+
+OLDEST_OPSET = 9
+PLAIN_OPSET = 13  # from here on per-channel DequantizeLinear exists and models are usable as they are
+TARGET_OPSET = 21
+TARGET_IR_VERSION = 10
+
+
+def convert_opset(model: ModelProto, target: int = TARGET_OPSET) -> ModelProto:
+    """A copy of the model at opset ``target`` and IR version 10, at least.
+
+    Models of opset 9 and above are converted; one of opset 13 or above that the converter cannot handle stays as it is.
+
+    Raises:
+        InputError: opset below 9, above what the installed onnx knows, or below 13 and not convertible.
+    """
+    opset = opset_of(model)
+    newest = onnx.defs.onnx_opset_version()
+    if not OLDEST_OPSET <= opset <= newest:
+        raise InputError(f"unsupported opset {opset}: export the model with an opset from {OLDEST_OPSET} to {newest}")
+    result = _converted(model, opset, target) if opset < target else copy_model(model)
+    result.ir_version = min(max(result.ir_version, TARGET_IR_VERSION), NEWEST_IR_VERSION)
+    return result
+
+
+def _converted(model: ModelProto, opset: int, target: int) -> ModelProto:
+    def convert(light: ModelProto) -> ModelProto:
+        # Below IR version 4 the converter only finds initialisers that are inputs too.
+        light.ir_version = max(light.ir_version, TARGET_IR_VERSION)
+        converted = version_converter.convert_version(light, target)
+        _place_as_before(light, converted, opset)
+        return converted
+
+    try:
+        return without_large_constants(model, convert)
+    except Exception as error:  # the C++ converter raises RuntimeError and its own classes, without a common base
+        if opset >= PLAIN_OPSET:
+            return copy_model(model)
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(
+            f"unsupported opset {opset}: conversion to opset {target} failed ({reason}); use a newer opset"
+        ) from error
+
+
+_PLACED = 11
+"""From this opset on a Resize says where its elements are; before, the first ones of both tensors lie on each other."""
+
+
+def _place_as_before(old: ModelProto, new: ModelProto, opset: int) -> None:
+    """Let every Resize of ``new``, in place, that ``old`` has of an older opset, place its elements as that does.
+
+    The converter leaves that to the default of today. To the nearest element ONNX Runtime rounded downwards where it
+    enlarged, and upwards where not (0 of 200 drawn models differ).
+    """
+    if opset >= _PLACED:
+        return
+    scales = ConstantArrays(old.graph, lambda tensor: len(tensor.dims) == 1)
+    for node in all_nodes(old.graph):
+        if node.op_type == "Constant" and "value" in attributes(node):
+            scales[node.output[0]] = array_of(attributes(node)["value"])
+    before = {node.output[0]: node for node in all_nodes(old.graph) if node.op_type in ("Resize", "Upsample")}
+    for node in all_nodes(new.graph):
+        if node.op_type != "Resize" or node.output[0] not in before:
+            continue
+        given = next((scales[name] for name in before[node.output[0]].input[1:] if name in scales), None)
+        smaller = given is not None and bool((given <= 1).all())
+        chosen = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "ceil" if smaller else "floor"}
+        node.attribute.extend(helper.make_attribute(name, text) for name, text in chosen.items())
+
+
+_HALF = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
+_TYPES = frozenset({"to", "dtype", "output_dtype", "stash_type"})
+"""Attributes that name an element type."""
+
+
+def widen(model: ModelProto) -> ModelProto:
+    """The model with float32 in place of float16 and bfloat16, inputs and outputs included; itself where it has none.
+
+    Constants keep their values. Casts between what were two types and is one now are gone.
+    """
+    if not _has_half(model):
+        return model
+    result = copy_model(model)
+    for graph in all_graphs(result.graph):
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            kind = value.type.tensor_type
+            if kind.elem_type in _HALF:
+                kind.elem_type = TensorProto.FLOAT
+        for tensor in (*graph.initializer, *(item.values for item in graph.sparse_initializer)):
+            _widen_tensor(tensor)
+        for node in graph.node:
+            _widen_attributes(node)
+    for function in result.functions:
+        for node in function.node:
+            _widen_attributes(node)
+    _drop_casts(result)
+    return result
+
+
+def _has_half(model: ModelProto) -> bool:
+    for graph in all_graphs(model.graph):
+        types = {tensor.data_type for tensor in graph.initializer}
+        types |= {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}
+        types |= {item.i for node in graph.node for item in node.attribute if item.name in _TYPES}
+        types |= {item.t.data_type for node in graph.node for item in node.attribute if item.HasField("t")}
+        if types & _HALF:
+            return True
+    return False
+
+
+def _widen_tensor(tensor: TensorProto) -> None:
+    if tensor.data_type in _HALF:
+        array: Any = numpy_helper.to_array(tensor)
+        tensor.CopyFrom(numpy_helper.from_array(np.asarray(array, np.float32), tensor.name))
+
+
+def _widen_attributes(node: NodeProto) -> None:
+    for item in node.attribute:
+        if item.name in _TYPES and item.i in _HALF:
+            item.i = TensorProto.FLOAT
+        if item.HasField("t"):
+            _widen_tensor(item.t)
+        for tensor in item.tensors:
+            _widen_tensor(tensor)
+
+
+def _drop_casts(model: ModelProto) -> None:
+    """Make an Identity of every Cast to float32 of what is float32, in place."""
+    typed = without_large_constants(model, onnx.shape_inference.infer_shapes)
+    known = {
+        value.name: value.type.tensor_type.elem_type
+        for graph in all_graphs(typed.graph)
+        for value in (*graph.input, *graph.value_info, *graph.output)
+    }
+    known |= {tensor.name: tensor.data_type for graph in all_graphs(model.graph) for tensor in graph.initializer}
+    for node in all_nodes(model.graph):
+        targets = [item.i for item in node.attribute if item.name == "to"]
+        same = targets == [TensorProto.FLOAT] and known.get(node.input[0]) == TensorProto.FLOAT
+        if node.op_type == "Cast" and standard(node) and same:
+            node.op_type = "Identity"
+            del node.attribute[:]
+
+
+@looking_at("Identity", "Dropout", "Sum")
+def remove_identities(model: ModelProto) -> ModelProto:
+    """A copy without Identity, Dropout in inference form and Sum: of one operand it is none, of more it is Add nodes.
+
+    A node whose result is a graph output stays (it gives the output its name); the mask of a Dropout that drops nothing
+    is constant.
+    """
+    result = copy_model(model)
+    graph = result.graph
+    _add_in_turn(graph)
+    shapes, uses = shapes_of(graph), use_counts(graph)
+    for node in filter(standard, list(graph.node)):
+        masked = node.op_type == "Dropout" and len(node.output) > 1 and bool(uses[node.output[1]])
+        if not _passes_through(node, graph) or (masked and node.input[0] not in shapes):
+            continue
+        if masked:
+            whole = add_constant(graph, f"{node.output[1]}_whole", np.ones(shapes[node.input[0]], np.bool_))
+            graph.node.insert(0, helper.make_node("Identity", [whole], [node.output[1]]))
+        _make_identity(node)
+    outputs = {output.name for output in graph.output}
+    identities = [node for node in graph.node if node.op_type == "Identity" and standard(node)]
+    gone = {node.output[0]: node.input[0] for node in identities if node.output[0] not in outputs}
+    rename_uses(graph, gone)
+    keep_nodes(graph, lambda node: node.output[0] not in gone)
+    return result
+
+
+def _add_in_turn(graph: GraphProto) -> None:
+    """Let Add nodes make what Sum nodes of several operands make, in the order in which ONNX Runtime adds them."""
+    taken, nodes = names_of(graph), list(graph.node)
+    del graph.node[:]
+    for node in nodes:
+        if not standard(node) or node.op_type != "Sum" or len(node.input) < 2:
+            graph.node.append(node)
+            continue
+        first, *others = node.input
+        for number, other in enumerate(others, start=2):
+            last = number == len(node.input)
+            name, result = node.name, node.output[0]
+            if not last:
+                name, result = (unused(f"{text}_{number}", taken) for text in (name, result))
+            graph.node.append(helper.make_node("Add", [first, other], [result], name))
+            first = result
+
+
+def _passes_through(node: NodeProto, graph: GraphProto) -> bool:
+    """Whether a Sum or a Dropout hands on what it gets."""
+    return (node.op_type == "Sum" and len(node.input) == 1) or (
+        node.op_type == "Dropout" and not _training(node, graph)
+    )
+
+
+def _training(node: NodeProto, graph: GraphProto) -> bool:
+    """Whether a Dropout may drop: its third operand is there and not the constant false, its second not 0."""
+    if len(node.input) < 3 or not node.input[2]:
+        return bool(attributes(node).get("is_test", 1) == 0)
+    known = ConstantArrays(graph, lambda tensor: not tensor.dims)
+    return all(name not in known or bool(known[name]) for name in (node.input[2], node.input[1]))
+
+
+def _make_identity(node: NodeProto) -> None:
+    node.op_type = "Identity"
+    del node.attribute[:]
+    del node.input[1:]
+    del node.output[1:]
+
+
+@looking_at("AveragePool")
+def drop_unit_dilations(model: ModelProto) -> ModelProto:
+    """A copy in which no AveragePool spells out dilations of 1, which are the default.
+
+    ONNX Runtime's integer operator does not know the attribute.
+    """
+    result = copy_model(model)
+    for node in result.graph.node:
+        if node.op_type == "AveragePool" and standard(node) and set(attributes(node).get("dilations", ())) <= {1}:
+            kept = [attribute for attribute in node.attribute if attribute.name != "dilations"]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+    return result
+
+
+def drop_unread_outputs(model: ModelProto) -> ModelProto:
+    """A copy in which no node has an optional last output that nobody reads, such as where a MaxPool's maxima lie."""
+    if all(len(node.output) < 2 for node in model.graph.node):
+        return model
+    result = copy_model(model)
+    graph = result.graph
+    uses = use_counts(graph)
+    for node in graph.node:
+        while len(node.output) > 1 and not uses[node.output[-1]] and _optional(node, len(node.output) - 1):
+            del node.output[-1]
+    return result
+
+
+def _optional(node: NodeProto, index: int) -> bool:
+    """Whether a node of the standard operators may go without an output; one in training must have its statistics."""
+    if not standard(node) or not defs.has(node.op_type) or attributes(node).get("training_mode"):
+        return False
+    outputs = defs.get_schema(node.op_type).outputs
+    return index < len(outputs) and outputs[index].option == defs.OpSchema.FormalParameterOption.Optional
+
+
+def separate_outputs(model: ModelProto) -> ModelProto:
+    """A copy in which no output is an input too: an Identity stands between, under another name for the output.
+
+    Quantisers and session makers take such a model for a circle. The output's place tells what it was.
+    """
+    inputs = {value.name for value in model.graph.input}
+    if inputs.isdisjoint(value.name for value in model.graph.output):
+        return model
+    result = copy_model(model)
+    taken = inputs | {name for node in result.graph.node for name in (*node.input, *node.output)}
+    for output in result.graph.output:
+        if output.name in inputs:
+            source, output.name = output.name, unused(f"{output.name}_output", taken)
+            result.graph.node.append(helper.make_node("Identity", [source], [output.name], output.name))
+    return result
+
+
+def name_nodes(model: ModelProto) -> ModelProto:
+    """A copy in which every node has a unique name: its own, or that of its first output where missing or taken.
+
+    Reports, exclusions and provenance are by name.
+    """
+    result = copy_model(model)
+    taken: set[str] = set()
+    for node in result.graph.node:
+        name = node.name
+        if not name or name in taken:
+            name = next((output for output in node.output if output), node.op_type)
+        base, count = name, 1
+        while name in taken:
+            name, count = f"{base}_{count}", count + 1
+        node.name = name
+        taken.add(name)
+    return result
