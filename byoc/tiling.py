@@ -471,7 +471,7 @@ def _channel_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:
 
     Those of a single row also in threes: such layers wait for their weights, and have no bands to fill the scratchpad.
     """
-    nest, parallel = geometry.nest, geometry.operator.parallel_channels(geometry, arch)
+    nest, parallel = geometry.nest, geometry.parallel_channels(arch)
     seen = set()
     for cuts in CUTS if nest.rows > 1 else ROW_CUTS:
         size = ceil_div(ceil_div(nest.channels, cuts), parallel) * parallel
@@ -483,7 +483,7 @@ def _channel_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:
 
 def _narrow_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:
     """Channel tiles that fill a half, a quarter and so on of the processing elements, down to the smallest there is."""
-    parallel = geometry.operator.parallel_channels(geometry, arch)
+    parallel = geometry.parallel_channels(arch)
     halved = (allowed_channels(geometry.nest, parallel >> halves) for halves in range(1, parallel.bit_length()))
     yield from dict.fromkeys((*halved, allowed_channels(geometry.nest, 1)))
 

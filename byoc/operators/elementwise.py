@@ -193,7 +193,7 @@ class Pair(Elementwise):
     arity: ClassVar[tuple[int, int]] = (2, 2)
     dense: ClassVar[str] = ""
     repeating: ClassVar[str] = ""
-    traits: ClassVar[Traits] = Elementwise.traits._replace(whole_planes=True)
+    traits: ClassVar[Traits] = Elementwise.traits._replace(whole_planes=True, along_elements=True)
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
@@ -239,11 +239,6 @@ class Pair(Elementwise):
             return super().nest()
         channels, length = self.output.shape
         return Nest(channels, length, 1, channels, length, 1, groups=channels)
-
-    @classmethod
-    def parallel_channels(cls, geometry: Geometry, arch: Any) -> int:
-        """The lanes run along the elements of one channel and of the next."""
-        return 1
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:

@@ -365,7 +365,7 @@ class Strided(Operator):
     """
 
     instructions: ClassVar[tuple[str, ...]] = ("OP_PERMUTE",)
-    traits: ClassVar[Traits] = Traits(moves=True)
+    traits: ClassVar[Traits] = Traits(moves=True, along_elements=True)
 
     channels: Dim
     rows: Dim
@@ -411,11 +411,6 @@ class Strided(Operator):
             "EX_COUNT_3": 1,
             "EX_COUNT_4": 1,
         }
-
-    @classmethod
-    def parallel_channels(cls, geometry: Geometry, arch: Arch) -> int:
-        """A command takes what it is given."""
-        return 1
 
     def _offset(self, tile: Tile, side: int) -> int:
         """Where the tile begins on a side (1 source, 2 target) of the piece."""

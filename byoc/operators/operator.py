@@ -166,6 +166,7 @@ class Traits(NamedTuple):
     published schedule, too, which cuts channels else. ``in_place``: a tile's result takes the place of its (only)
     operand in the scratchpad. ``planes``: the instruction finds channels in planes that may lie apart.
     ``whole_planes``: it takes channels one right after the other, so that a tile of several has all of their rows.
+    ``along_elements``: its lanes run along elements, whatever their channels, so that channel tiles are of any size.
     ``mapping``: where results come from; "shuffle": nothing is known, and bands do not pass. ``moves``: they hand on
     what others compute, and are alone not worth a call of the accelerator. ``constants_name``: what weights are called
     where they do not fit. ``mnemonic``: the instruction of all, where it is not the first that the family needs.
@@ -176,6 +177,7 @@ class Traits(NamedTuple):
     in_place: bool = False
     planes: bool = False
     whole_planes: bool = False
+    along_elements: bool = False
     mapping: MappingType = "shuffle"
     moves: bool = False
     constants_name: str = "weights"
@@ -273,6 +275,15 @@ class Geometry:
     def flat(self) -> bool:
         """Whether the layer works on elements without channels, so that tiles are lengths."""
         return self.operator.traits.flat and not self.nest.grouped
+
+    def parallel_channels(self, arch: Arch) -> int:
+        """Output channels that the array computes at once: channel tiles are multiples of it where they can be."""
+        nest, array = self.nest, arch.pe
+        if self.single or self.operator.traits.along_elements:
+            return 1
+        if nest.grouped and nest.group_inputs > 1:
+            return nest.group_outputs * parallel_groups(nest.groups, nest.group_inputs, nest.group_outputs, arch)
+        return array.ic * array.oc if nest.grouped else array.oc
 
     @property
     def in_place(self) -> bool:
@@ -492,16 +503,6 @@ class Operator(Reading):
         ``plane`` bytes apart. The first transfer begins at the lowest byte.
         """
         return (geometry.output_transfer(tile, plane) if operand is None else geometry.input_transfer(tile, operand),)
-
-    @classmethod
-    def parallel_channels(cls, geometry: Geometry, arch: Arch) -> int:
-        """Output channels that the array computes at once: channel tiles are multiples of it where they can be."""
-        nest, array = geometry.nest, arch.pe
-        if geometry.single:
-            return 1
-        if nest.grouped and nest.group_inputs > 1:
-            return nest.group_outputs * parallel_groups(nest.groups, nest.group_inputs, nest.group_outputs, arch)
-        return array.ic * array.oc if nest.grouped else array.oc
 
     @property
     def cutting(self) -> Cuts:

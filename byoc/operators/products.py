@@ -84,7 +84,7 @@ class Requantisation(Operator):
     No ONNX operator: what :meth:`Operator.split` takes off a product.
     """
 
-    traits: ClassVar[Traits] = Traits(in_place=True, whole_planes=True, mnemonic="OP_REQUANT")
+    traits: ClassVar[Traits] = Traits(in_place=True, whole_planes=True, along_elements=True, mnemonic="OP_REQUANT")
 
     requantise: Requantise
 
@@ -114,11 +114,6 @@ class Requantisation(Operator):
         if not geometry.nest.matrix:
             rows, length = 1, output.rows.size * output.columns.size
         return {"EX_ROWS": rows, "EX_OUTPUT_CHANNELS": output.channels.size, "EX_LENGTH": length}
-
-    @classmethod
-    def parallel_channels(cls, geometry: Geometry, arch: Arch) -> int:
-        """The lanes run along the elements of one channel."""
-        return 1
 
     def constants(self) -> ChannelConstants:
         """The scales; biases are in the accumulators already."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -301,8 +302,8 @@ def lifetimes(tiles: Iterable[Iterable[Iterable[Step]]]) -> dict[int, tuple[int,
     """The first and the last tile that uses each scratchpad buffer."""
     found: dict[int, tuple[int, int]] = {}
     for number, tile in enumerate(tiles):
-        for steps in tile:
-            for buffer in used_buffers(steps):
+        for step in chain.from_iterable(tile):
+            for buffer, _ in step.pointers.values():
                 found[buffer] = found.get(buffer, (number,))[0], number
     return found
 

@@ -212,7 +212,7 @@ class Drawing:
 @lru_cache(maxsize=1024)
 def _sizes(geometry: Geometry, arch: Arch, resident: Resident) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Channel tiles and depths to draw from, from coarse to fine."""
-    nest, parallel = geometry.nest, geometry.operator.parallel_channels(geometry, arch)
+    nest, parallel = geometry.nest, geometry.parallel_channels(arch)
     channels = even_sizes(channel_tiles(geometry, resident), nest.channels, parallel)
     cuts = depths(geometry, resident)
     return channels, (0, *even_sizes(cuts[1:], nest.input_channels, arch.pe.ic))
