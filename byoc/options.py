@@ -18,12 +18,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
-from isa.arch import Arch
 from isa.errors import InputError, meant
-from isa.plugins import variant
-from isa.reading import read_bytes, toml_of
+
+if TYPE_CHECKING:
+    from isa.arch import Arch
 
 Order = Literal["rows", "channels"]
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -225,6 +225,8 @@ def load_pins(path: Path) -> Choices:
 
     Raises InputError naming layer, key and value for whatever is wrong.
     """
+    from isa.reading import read_bytes, toml_of
+
     source = f"--pins {path}"
     content = toml_of(read_bytes(path, MAXIMUM_BYTES, "a file of pins", _REMEDY), source, _REMEDY)
     for name in content.keys() - {"layers", "residents", "groups"}:
@@ -458,6 +460,8 @@ class Target:
 
 def target_of(arch: Arch, options: CompileOptions = DEFAULTS) -> Target:
     """The target that ``arch`` is; raises InputError for an ISA variant that does not exist."""
+    from isa.plugins import variant
+
     isa, choices = variant(arch.isa), (options.emulate_depthwise, options.grouped, arch.numerics)
     window = isa.register_file.by_name["EX_KERNEL_WIDTH"].maximum + 1
     return Target(isa.mnemonics, arch.isa, *choices, window_limit=window)

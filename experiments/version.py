@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import isa
@@ -20,6 +19,8 @@ _MARKS = ("pyproject.toml", "isa/__init__.py", "byoc/__init__.py", "dla_sim/__in
 @cache
 def tool_version() -> str:
     """Version of the installed distribution, ``unknown`` where it runs without being installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("dla-byoc-simulator")
     except PackageNotFoundError:
