@@ -198,12 +198,18 @@ def _no_folder(target: Path) -> None:
 def _new_file(folder: Path) -> Iterator[tuple[Path, int]]:
     """It is made, never opened: a file or a link that somebody put there is left alone."""
     temporary = folder / f".{secrets.token_hex(8)}.part"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    ours = True  # before it is made: an interrupt may come between that and the next line
     try:
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        except FileExistsError:
+            ours = False
+            raise
         yield temporary, descriptor
     finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        if ours:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
 
 def _settle(folder: Path) -> None:

@@ -165,7 +165,6 @@ WRITERS = (
            _dla("golden", "diff", "DIR/given.json", "DIR/given.json", "--html", "DIR/page.html")),
     Writer("assembly", _model, _dla("asm", "DIR/given.s", "-o", "DIR/tiny.prog")),
     Writer("pictures", _model, _dla("report", "DIR/given.json", "--png", "DIR/pages")),
-    Writer("case", _model, _dla("rtl", "case", "DIR/given.dla", "-o", "DIR/tiny.case")),
     Writer(
         "sweep", _model, _dla("sweep", "DIR/spec.toml", "--workers", "1", "-o", "DIR/results.sqlite"),
         grows="results.sqlite",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -159,3 +160,17 @@ def test_an_interrupt_leaves_the_old_file_and_nothing_else(tmp_path: Path, monke
         write_atomically(tmp_path / "file", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_text() == "old"
+
+
+def test_an_interrupt_as_a_file_is_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    really = os.open
+
+    def interrupted(*given: Any, **named: Any) -> int:
+        os.close(really(*given, **named))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            write_atomically(tmp_path / "page.html", "<html>")
+    assert list(tmp_path.iterdir()) == []
