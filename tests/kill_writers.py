@@ -35,8 +35,8 @@ from typing import Any
 import dla.__main__
 from experiments.golden.record import add_case, bless, record_corpus
 from experiments.golden.store import INDEX, corpus_to_replace
-from experiments.report import html_run, plots  # noqa: F401 - what children need is there before they are forked
-from experiments.running import workflow  # noqa: F401
+from experiments.report import plots, run_page  # noqa: F401 - what children need is there before they are forked
+from experiments.running import inference  # noqa: F401
 from isa.errors import InputError
 from isa.files import is_leftover
 from tests.experiments.command_line import save_tiny

@@ -61,12 +61,22 @@ class Donor:
     def whole(self) -> Choices | None:
         """The schedule itself where it is of the same layers: another machine's, or by another compiler.
 
-        What stays in the scratchpad there and cannot here is left out.
+        What stays in the scratchpad there, or is computed together, and cannot be here is left out.
         """
-        if tuple(site.layer for site in self.log.header.layers) != self._subject.names:
+        subject, best = self._subject, self.log.best.choices
+        if tuple(site.layer for site in self.log.header.layers) != subject.names:
             return None
-        best, known = self.log.best.choices, {name for _, name in self._subject.candidates}
-        return replace(best, residents=tuple(name for name in best.residents or () if name in known))
+        known = {name for _, name in subject.candidates}
+        groups = tuple(
+            group
+            for first, group in self._groups
+            if (
+                subject.groupable(first, first + len(group.layers) - 1)
+                if group.rows
+                else len(group.layers) == 2 and subject.ridden(first) is not None
+            )
+        )
+        return replace(best, residents=tuple(name for name in best.residents or () if name in known), groups=groups)
 
     def tilings(self, number: int, resident: Resident, budget: int) -> Iterator[Tiling]:
         """Schedules for the class of site ``number``, each once: with their sizes, and with their numbers of tiles."""

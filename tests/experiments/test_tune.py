@@ -267,7 +267,8 @@ def test_schedules_are_transferred(log: Path, tmp_path: Path) -> None:
     assert found.log.records[1] == wanted
     other = load_hardware(settings=["sram_bytes=4096", "pe.ic=16"])
     tune_network(digits(), other, DEFAULTS, tmp_path / "other.jsonl", Search(measurements=6, donors=(log,)))
-    donor.write_text("".join(lines).replace('"residents":[', '"residents":["elsewhere",'))  # a machine that fuses less
+    text = "".join(lines).replace('"residents":[', '"residents":["elsewhere",')  # a machine that fuses less
+    donor.write_text(text.replace('"groups":[]', '"groups":[{"layers":["classifier"],"rows":0}]'))
     path = tmp_path / "less.jsonl"
     less = tune_network(digits(), machine(), DEFAULTS, path, Search(measurements=3, search_seed=3, donors=(donor,)))
     assert less.log.records[1] == wanted
