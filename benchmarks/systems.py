@@ -24,9 +24,9 @@ from benchmarks.compiler import write_markdown
 from benchmarks.inference import DLA, cold
 from dla_sim.systems.policies import POLICIES
 from dla_sim.systems.spec import Preemption, parse_system
-from experiments.systems.plans import make_plans
+from experiments.systems.plans import PlanMaker
 from experiments.systems.report import SystemReport
-from experiments.systems.run import run_system
+from experiments.systems.running import run_system
 
 MARKS = "<!-- benchmarks.systems -->", "<!-- /benchmarks.systems -->"
 RUNS = 3
@@ -118,7 +118,7 @@ CYCLES_A_JOB = 11_374
 def speed() -> Iterator[str]:
     """Seconds by policy and preemption, as Markdown."""
     system = parse_system(FOUR)
-    plans = make_plans(system)
+    plans = PlanMaker().plans(system)
 
     def work(policy: str, preemption: Preemption) -> Callable[[], SystemReport]:
         conditions = replace(system.conditions, policy=policy, preemption=preemption)

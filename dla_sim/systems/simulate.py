@@ -128,6 +128,11 @@ class Record:
     unfinished: int
     traffic: list[int]
 
+    @property
+    def missed(self) -> int:
+        """Jobs of all tasks that missed their deadlines."""
+        return sum(task.late + task.overdue for task in self.tasks)
+
 
 TURNS = 4096
 """Turns of the loop between two looks at the time."""

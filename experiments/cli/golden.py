@@ -247,8 +247,7 @@ def export(wanted: Wanted, format: Formats = Format.readmemh, output: Target = N
     """Write memories before and after, command words, what every command writes, and a test bench that compares."""
     from experiments.golden.record import DisagreementError
     from experiments.report.store import DEFAULT_FOLDER
-    from experiments.rtl.export import build_export
-    from experiments.rtl.readmemh import write_export
+    from experiments.rtl.export import build_export, write_export
 
     try:
         with options.stages() as progress:

@@ -148,8 +148,7 @@ def check(
     """Run a corpus on the hardware; name the first wrong command of every case. Exit status 1 at any difference."""
     _require()
     from experiments.golden.store import choose, open_corpus
-    from experiments.rtl.cases import corpus_cases
-    from experiments.rtl.comparison import comparison_json, outcome_lines
+    from experiments.rtl.comparison import comparison_json, corpus_cases, outcome_lines
     from experiments.rtl.hardware import run_each
 
     corpus, modules = open_corpus(folder), _modules(replacing)
@@ -178,7 +177,7 @@ def case(wanted: golden.Wanted, output: CaseFile) -> None:
     """Write a case, and what must happen in it, for the executable of dla rtl build of the same machine."""
     _require()
     from dla_sim.rtl.simulator.case_file import case_bytes
-    from experiments.rtl.cases import source_case
+    from experiments.rtl.comparison import source_case
     from isa.files import write_atomically
 
     chosen = source_case(golden.export_source(wanted))
@@ -199,8 +198,7 @@ def waves(
 ) -> int:
     """Write the signals of some cycles, with the command and the layer of each unit among them, as VCD or FST."""
     _require()
-    from experiments.rtl.cases import source_case
-    from experiments.rtl.comparison import outcome_lines
+    from experiments.rtl.comparison import outcome_lines, source_case
     from experiments.rtl.windows import layers_between, write_window
 
     window, modules = _window(command, layer, cycles), _modules(replacing)

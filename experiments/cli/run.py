@@ -53,7 +53,7 @@ def _on_hardware(wanted: RunRequest) -> RunRequest:
     from experiments.extras import require_amaranth
 
     require_amaranth()
-    from experiments.rtl.device import HardwareDevice
+    from experiments.rtl.hardware import HardwareDevice
 
     return replace(wanted, engine=HardwareDevice)
 

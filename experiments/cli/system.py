@@ -58,9 +58,9 @@ def _run(wanted: SystemRequest, json: Path | None, csv: Path | None, trace: Path
     with options.loading():
         from dla_sim.systems.simulate import Interval
         from experiments.report.terminal import report_console
-        from experiments.systems.presentation import timeline_json
         from experiments.systems.report import report_json, task_rows
-        from experiments.systems.workflow import system_requested
+        from experiments.systems.requested import system_requested
+        from experiments.systems.result import timeline_json
 
     intervals: list[Interval] = []
     watch = intervals.append if trace is not None else None
@@ -93,8 +93,8 @@ def _sweep(wanted: SystemCommand, texts: list[str], json: Path | None, csv: Path
     """All points of a sweep."""
     with options.loading():
         from experiments.report.terminal import report_console
+        from experiments.systems.requested import sweep_requested
         from experiments.systems.sweep import parse_axes, sweep_json
-        from experiments.systems.workflow import sweep_requested
 
     with options.stoppable(), options.stages() as progress:
         conditions = {item.name: getattr(wanted, item.name) for item in (*fields(Conditions), *fields(Kept))}
@@ -114,8 +114,8 @@ def split(wanted: SplitRequest, json: options.Json = None) -> int:
     """
     with options.loading():
         from experiments.report.terminal import report_console
-        from experiments.systems.split_report import split_json
-        from experiments.systems.workflow import split_requested
+        from experiments.systems.requested import split_requested
+        from experiments.systems.split import split_json
 
     with options.stages() as progress:
         report = split_requested(replace(wanted, progress=progress))

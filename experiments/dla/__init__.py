@@ -87,10 +87,10 @@ if TYPE_CHECKING:
     from experiments.sweep.results import load
     from experiments.sweep.session import Swept, sweep
     from experiments.systems.report import SystemReport
+    from experiments.systems.requested import split, sweep_system, system
     from experiments.systems.result import SystemResult
-    from experiments.systems.split_report import SplitReport
+    from experiments.systems.split import SplitReport
     from experiments.systems.sweep import SystemSweep
-    from experiments.systems.workflow import split, sweep_system, system
     from experiments.tune.tuning import Tuned, tune
     from isa.errors import InputError
 else:
@@ -110,7 +110,7 @@ else:
             "Preset": "dla_sim.presets",
             "Result": "experiments.running.result",
             "RunReport": "experiments.report.schema",
-            "SplitReport": "experiments.systems.split_report",
+            "SplitReport": "experiments.systems.split",
             "Swept": "experiments.sweep.session",
             "SystemReport": "experiments.systems.report",
             "SystemResult": "experiments.systems.result",
@@ -127,10 +127,10 @@ else:
             "preset_names": "dla_sim.presets",
             "run": "experiments.running.inference",
             "save_package": "byoc.package.package",
-            "split": "experiments.systems.workflow",
+            "split": "experiments.systems.requested",
             "sweep": "experiments.sweep.session",
-            "sweep_system": "experiments.systems.workflow",
-            "system": "experiments.systems.workflow",
+            "sweep_system": "experiments.systems.requested",
+            "system": "experiments.systems.requested",
             "tune": "experiments.tune.tuning",
         },
         typed_function,

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from experiments.explore.objectives import Objective, Objectives, Pair, hypervolume
+from experiments.explore.objectives import Objectives, hypervolume
 from experiments.explore.search import Found
+from experiments.figure import shown
 from experiments.report.charts.model import BLUE, GREY, ORANGE, Measure, Picture, Scatter, Series, Steps, Style
 from experiments.report.plots import picture
-from experiments.report.shown import Presentation, Shown, data_frame
+from experiments.report.shown import Presentation, Shown
 from experiments.report.terminal import Printed, ReportTable, line, plain_table
+from experiments.sweep.results import Pair
 
 if TYPE_CHECKING:
-    import pandas
+    pass
 
 GOAL = 0.99
 """Share of the grid's hypervolume that is to be reached."""
@@ -52,11 +55,6 @@ class Exploration(Shown):
     reference: Pair | None
     comparison: GridComparison | None
     grid: tuple[Pair | None, ...]
-
-    @property
-    def table(self) -> pandas.DataFrame:
-        """The rows (:meth:`rows`) as a DataFrame. Raises InputError where pandas is not installed."""
-        return data_frame(self.rows())
 
     @property
     def presented(self) -> tuple[Any, Presentation]:
@@ -155,21 +153,17 @@ def front_table(found: Exploration) -> ReportTable:
     headings = [(objective.title, "right") for objective in found.objectives]
     table = plain_table(*headings, *((name, "right", place) for place, name in enumerate(found.settings, 1)))
     for point in found.front:
-        table.add_row(*_cells(found, point), *(_shown(point.row.get(name)) for name in found.settings))
+        table.add_row(*_cells(found, point), *(shown(point.row.get(name)) for name in found.settings))
     return table
 
 
 def _cells(found: Exploration, point: Found) -> Iterator[str]:
-    return (shown_value(objective, objective.value(point.row)) for objective in found.objectives)
+    return (shown_value(objective.value(point.row)) for objective in found.objectives)
 
 
-def shown_value(objective: Objective, value: float) -> str:
+def shown_value(value: float) -> str:
     """Whole numbers whole, others with four digits."""
     return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.1f}"
-
-
-def _shown(value: Any) -> str:
-    return f"{value:,}" if type(value) is int else "" if value is None else str(value)
 
 
 def lines(found: Exploration) -> Iterator[str]:
@@ -219,6 +213,7 @@ EXPLORATION = Presentation(
     lines=_lines,
     tables=exploration_tables,
     records=lambda found: found.rows(),
+    json=lambda found: json.dumps(found.content(), indent=1) + "\n",
     charts=exploration_charts,
     drawn={"front": "points", "growth": "growth"},
 )

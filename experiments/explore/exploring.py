@@ -7,18 +7,17 @@ import math
 import random
 import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from experiments.cost.estimate import costed
 from experiments.cost.table import DEFAULT_TABLE, CostTable, load_table
 from experiments.explore.exploration import GOAL, Exploration, GridComparison
-from experiments.explore.objectives import Objectives, Pair, costs, front, hypervolume, needed, parse_objectives
+from experiments.explore.objectives import Objectives, costs, hypervolume, needed, parse_objectives
 from experiments.explore.search import Evaluate, Found, Proposal, search
 from experiments.running.declared import command_of
 from experiments.running.door import door
 from experiments.sweep.request import SAMPLERS, ExploreRequest
-from experiments.sweep.results import FlatRow
+from experiments.sweep.results import FlatRow, Pair, front
 from experiments.sweep.session import Session, going_on_in, results_file, specified
 from experiments.sweep.spec import Spec
 from isa.errors import InputError
@@ -113,15 +112,25 @@ def check(spec: Spec, wanted: ExploreRequest) -> CostTable:
     return load_table(wanted.cost or DEFAULT_TABLE)
 
 
-def explore_grid(spec: Spec, output: Path, wanted: ExploreRequest) -> Exploration:
-    """Evaluate as many points of ``spec`` as wanted; each has a row in the results file ``output`` afterwards.
+def explore_requested(wanted: ExploreRequest) -> Exploration:
+    """Search the grid of a specification for the best compromises of two objectives, as ``dla explore`` does.
 
-    Points that have a row are read, not run: an interrupted exploration goes on where it was, and a longer one begins
-    with the same points. Raises InputError for bad input.
+    ``spec``, ``output``, ``workers`` and ``scheduler`` are those of a sweep. ``objectives`` are two names
+    (docs/sweeps.md), ``trials`` how many points to evaluate, ``sampler`` and ``seed`` how they are proposed, ``cost``
+    the cost table of estimates. ``grid``: run the whole grid as well; None for small ones only. ``stage`` is called
+    with what goes on, ``report`` with how many points there are.
+
+    Each point has a row in the results file afterwards. Those that have one are read, not run: an interrupted
+    exploration goes on where it was, and a longer one begins with the same points. Raises InputError for bad input.
     """
+    spec = specified(wanted)
     table, objectives, stage = check(spec, wanted), parse_objectives(wanted.objectives), wanted.stage
-    command, workers, scheduler = command_of("explore", wanted), wanted.workers, wanted.scheduler
-    with Session(spec, output, workers=workers, scheduler=scheduler, command=command, stage=stage) as session:
+    command, place = command_of("explore", wanted), results_file(spec, wanted.output)
+    workers, scheduler = wanted.workers, wanted.scheduler
+    with (
+        going_on_in(place),
+        Session(spec, place, workers=workers, scheduler=scheduler, command=command, stage=stage) as session,
+    ):
         evaluate = _evaluator(session, table)
         grid = session.grid
         stage(f"exploring {grid.points} points")
@@ -144,6 +153,9 @@ def explore_grid(spec: Spec, output: Path, wanted: ExploreRequest) -> Exploratio
             "cost_table": table.name,
         }
         return explored(conditions, objectives, _columns(settings), found, grid.points, pairs)
+
+
+explore = door("explore", ExploreRequest, ExploreRequest, explore_requested)
 
 
 def _evaluator(session: Session, table: CostTable) -> Evaluate:
@@ -174,21 +186,3 @@ def _whole_grid(session: Session, wanted: ExploreRequest, evaluate: Evaluate) ->
     rows = {row["key"]: row for row in evaluate(choices) if row is not None}
     objectives = parse_objectives(wanted.objectives)
     return tuple(costs(objectives, rows[key]) for key in sorted(rows))
-
-
-def explore_requested(wanted: ExploreRequest) -> Exploration:
-    """Search the grid of a specification for the best compromises of two objectives, as ``dla explore`` does.
-
-    ``spec``, ``output``, ``workers`` and ``scheduler`` are those of a sweep. ``objectives`` are two names
-    (docs/sweeps.md), ``trials`` how many points to evaluate, ``sampler`` and ``seed`` how they are proposed, ``cost``
-    the cost table of estimates. ``grid``: run the whole grid as well; None for small ones only. ``stage`` is called
-    with what goes on, ``report`` with how many points there are. Raises InputError for bad input.
-    """
-    checked = specified(wanted)
-    check(checked, wanted)
-    place = results_file(checked, wanted.output)
-    with going_on_in(place):
-        return explore_grid(checked, place, wanted)
-
-
-explore = door("explore", ExploreRequest, ExploreRequest, explore_requested)

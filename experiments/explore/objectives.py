@@ -11,23 +11,8 @@ from itertools import accumulate
 from typing import Any
 
 from experiments.figure import SHARE, Figure
-from experiments.sweep.results import PES, SWEPT
+from experiments.sweep.results import PES, SWEPT, Pair
 from isa.errors import InputError, meant
-
-Pair = tuple[float, float]
-
-
-def front(pairs: Sequence[Pair]) -> list[int]:
-    """The places of the pairs that no other beats, by the first objective; of equal pairs the first.
-
-    One pair beats another when it is not worse in either objective and better in one.
-    """
-    ranked = sorted(range(len(pairs)), key=lambda place: (*pairs[place], place))
-    found: list[int] = []
-    for place in ranked:
-        if not found or pairs[place][1] < pairs[found[-1]][1]:
-            found.append(place)
-    return found
 
 
 def hypervolume(pairs: Iterable[Pair], reference: Pair) -> float:

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from experiments.explore.objectives import Pair
 from experiments.sweep.request import SamplerName
-from experiments.sweep.results import FlatRow
+from experiments.sweep.results import FlatRow, Pair
 from isa.errors import InputError
 from isa.extras import remedy
+from isa.progress import silent
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -187,7 +187,7 @@ def search(
     points: int,
     sampler: SamplerName = "nsga2",
     seed: int = 0,
-    report: Callable[[int], None] = lambda count: None,
+    report: Callable[[int], None] = silent,
 ) -> list[Found]:
     """Up to ``points`` different points in the order in which they were found; ``report`` hears how many there are.
 

@@ -1,14 +1,21 @@
-"""A golden case: one program on given inputs under one Timing, and everything that was observed when it ran."""
+"""A golden case: one program on given inputs under one Timing, and everything that was observed when it ran.
+
+Its text is TOML that a person can read, command table and assembly included.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from isa.errors import InputError
 from isa.program import Program, Segment
+from isa.reading import toml_of
 
 LEVELS: Mapping[str, str] = {
     "L0": "passthrough: each instruction alone, on values that can be followed by hand",
@@ -111,3 +118,109 @@ class StoredCase:
     def level(self) -> str:
         """The level that the case belongs to."""
         return self.name.partition("/")[0]
+
+
+_HEADING = "# word  start    end  CRC-32 of reads            of writes bytes  contents  command"
+Reference = Callable[[bytes], str]
+Contents = Callable[[str], bytes]
+
+
+def case_text(case: StoredCase, reference: Reference) -> str:
+    """The file of a case; ``reference`` gives contents their place. Raises InputError for text it cannot quote."""
+    record = case.record
+    lines = [f"name = {_quoted(case.name)}", f"description = {_quoted(case.description)}", f"isa = {_quoted(case.isa)}"]
+    lines += [f"contents = {json.dumps(case.contents)}", f"words = {_quoted(reference(case.words.tobytes()))}"]
+    if record.refused is not None:
+        lines.append(f"refused = {_quoted(record.refused)}")
+    if record.stopped is not None:
+        lines.append(f"stopped = {_quoted(record.stopped)}")
+    lines.append(f"timing = {_inline(case.timing)}")
+    if record.refused is None:
+        lines.append(f"totals = {_inline(record.totals)}")
+    if record.commands:
+        lines += ["", f"commands = {_block(_table(record.commands, reference))}"]
+    lines += ["", f"assembly = {_block(case.assembly)}"]
+    lines += _section("inputs", {name: reference(content) for name, content in case.inputs.items()})
+    lines += _section("outputs", {name: reference(content) for name, content in record.outputs.items()})
+    lines += _section("images", {str(item.address): reference(item.data.tobytes()) for item in case.images})
+    if record.refused is None:
+        lines += ["", "[cycles]", f"total = {record.cycles.total}", f"kinds = {_inline(record.cycles.kinds)}"]
+        lines += [f"units.{unit} = {_inline(causes)}" for unit, causes in record.cycles.units.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _block(text: str) -> str:
+    if "'''" in text or "\r" in text:
+        raise InputError("a name in the program holds ''' or a carriage return; rename the layer")
+    return f"'''\n{text}'''"
+
+
+def _inline(values: Mapping[str, int]) -> str:
+    return "{ " + ", ".join(f"{name} = {value}" for name, value in values.items()) + " }"
+
+
+def _section(name: str, values: Mapping[str, str | int]) -> list[str]:
+    if not values:
+        return []
+    shown = (f"{_quoted(k)} = {_quoted(v) if isinstance(v, str) else v}" for k, v in values.items())
+    return ["", f"[{name}]", *shown]
+
+
+def _table(commands: tuple[CommandRecord, ...], reference: Reference) -> str:
+    rows = [_HEADING]
+    for row in commands:
+        content = "-" if row.content is None or not row.written else reference(row.content)
+        sums = f"{row.reads or '*':<26} {row.writes or '*':<8}"
+        rows.append(f"{row.word:6d} {row.start:6d} {row.end:6d}  {sums} {row.written:6d}  {content}  {row.text}")
+    return "\n".join(rows) + "\n"
+
+
+def parse_case(text: str, contents: Contents) -> StoredCase:
+    """The case in a file; raises InputError naming what is malformed."""
+    document = toml_of(text, "not the text of a golden case")
+    try:
+        return _case(document, contents)
+    except InputError:
+        raise
+    except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
+        raise InputError(f"not the text of a golden case ({type(error).__name__}: {error})") from error
+
+
+def _case(document: dict[str, Any], contents: Contents) -> StoredCase:
+    images = document.get("images", {})
+    return StoredCase(
+        name=str(document["name"]),
+        description=str(document["description"]),
+        isa=str(document["isa"]),
+        assembly=str(document["assembly"]),
+        words=np.frombuffer(contents(document["words"]), dtype="<u8").astype(np.uint64),
+        images=tuple(Segment(int(at), np.frombuffer(contents(ref), np.uint8)) for at, ref in images.items()),
+        inputs={name: contents(ref) for name, ref in document.get("inputs", {}).items()},
+        timing={name: int(value) for name, value in document.get("timing", {}).items()},
+        contents=bool(document["contents"]),
+        record=_record(document, contents),
+    )
+
+
+def _record(document: dict[str, Any], contents: Contents) -> Record:
+    cycles = document.get("cycles", {"total": 0})
+    rows = [line for line in document.get("commands", "").splitlines() if line and not line.startswith("#")]
+    return Record(
+        refused=document.get("refused"),
+        stopped=document.get("stopped"),
+        commands=tuple(_row(line, contents) for line in rows),
+        outputs={name: contents(ref) for name, ref in document.get("outputs", {}).items()},
+        cycles=Cycles(int(cycles["total"]), cycles.get("units", {}), cycles.get("kinds", {})),
+        totals=document.get("totals", {}),
+    )
+
+
+def _row(line: str, contents: Contents) -> CommandRecord:
+    word, start, end, reads, writes, written, reference, text = line.split(maxsplit=7)
+    content = contents(reference) if reference != "-" else b"" if writes == "-" else None
+    read, wrote = (None if sums == "*" else sums for sums in (reads, writes))
+    return CommandRecord(int(word), text, int(start), int(end), read, wrote, int(written), content)

@@ -13,7 +13,7 @@ from dla_sim.engine.recurrence import compute_times
 from dla_sim.timing import Timing
 from dla_sim.trace import Trace
 from experiments.golden.case import Record, StoredCase
-from experiments.golden.deviation import CheckedCase, Deviation, moment_of
+from experiments.golden.deviation import CheckedCase, Deviation, moment_of, value_deviation
 from experiments.golden.observe import (
     ENGINES,
     Effects,
@@ -28,7 +28,6 @@ from experiments.golden.observe import (
     watch,
 )
 from experiments.golden.store import Corpus
-from experiments.golden.values import value_deviation
 from isa.assembler import assemble, disassemble_words
 from isa.errors import InputError
 from isa.plugins import variant

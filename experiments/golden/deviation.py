@@ -1,21 +1,33 @@
-"""Deviations from what was recorded: what they are, the command at the moment when it went wrong, and the report."""
+"""Deviations from what was recorded: which element of which command, that command when it went wrong, the report."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dla_sim.trace import Trace
-from experiments.golden.case import StoredCase
-from experiments.golden.observe import Watcher, completion_order, touched
-from isa.access import Access
+from experiments.golden.case import CommandRecord, StoredCase
+from experiments.golden.observe import Effects, Watcher, completion_order, touched
+from isa.access import Access, row_starts
 from isa.assembler import command_text
-from isa.instruction import Machine
+from isa.instruction import Command, Machine, Operands
 from isa.program import Program
 
+Axes = tuple[tuple[str, str], ...]
+SHAPES: tuple[Axes, ...] = (
+    (("channel", "OUTPUT_CHANNELS"), ("row", "OUTPUT_HEIGHT"), ("column", "OUTPUT_WIDTH")),
+    (("row", "ROWS"), ("channel", "OUTPUT_CHANNELS"), ("element", "LENGTH")),
+    (("row", "ROWS"), ("column", "OUTPUT_CHANNELS")),
+    (("element", "LENGTH"),),
+    (("box", "COUNT_3"), ("plane", "COUNT_2"), ("row", "COUNT_1"), ("byte", "BYTES")),
+)
+"""Axes of a result and the registers that say how long they are; the first that a command has all of fits."""
 ASPECTS = (
     "encoding", "decoding", "refusal", "reference", "kernels", "device", "cycles", "recurrence", "totals",
 )  # fmt: skip
@@ -173,3 +185,144 @@ def _operand(access: Access, machine: Machine) -> dict[str, Any]:
         "crc": crc32(content),
         "first": " ".join(map(str, first)) + more,
     }
+
+
+# The first command whose result differs: which element where, its values, how many differ. ---
+
+
+def value_deviation(case: StoredCase, program: Program, way: str, effects: Effects, other: Effects) -> Deviation | None:
+    """The first command, in stream order, that does not do what was recorded; then what stopped; then the outputs.
+
+    ``other`` is what the other way of execution did: where only sums are recorded and its are right, it has the values.
+    """
+    for number, row in enumerate(case.record.commands):
+        if number >= len(effects.writes):
+            return Deviation(way, row.word, f"the stream has only {len(effects.writes)} commands")
+        found = _command_deviation(program, way, number, _completed(row, number, other), effects)
+        if found is not None:
+            return found
+    if len(effects.writes) != len(case.record.commands):
+        return Deviation(way, None, f"{len(effects.writes)} commands, recorded {len(case.record.commands)}")
+    if effects.stopped != case.record.stopped:
+        return Deviation(way, None, _stops(effects.stopped, case.record.stopped))
+    for name, content in case.record.outputs.items():
+        if effects.outputs.get(name) != content:
+            return Deviation(way, None, f"output tensor '{name}' differs")
+    return None
+
+
+def _completed(row: CommandRecord, number: int, other: Effects) -> CommandRecord:
+    """The record of a command with the bytes that it writes, where the other way of execution wrote what was summed."""
+    if row.content is None and number < len(other.writes) and other.writes[number] == row.writes:
+        return replace(row, content=other.contents[number])
+    return row
+
+
+def _stops(now: str | None, before: str | None) -> str:
+    return f"{now or 'runs to the end'}, recorded: {before or 'runs to the end'}"
+
+
+def _command_deviation(
+    program: Program, way: str, number: int, row: CommandRecord, effects: Effects
+) -> Deviation | None:
+    reads, writes = effects.reads[number], effects.writes[number]
+    if reads is not None and row.reads is not None and reads != row.reads:
+        summary = f"the operands have CRC-32 {reads}, recorded {row.reads}: other bytes are read"
+        return Deviation(way, row.word, summary, {"expected_crc": row.reads, "actual_crc": reads})
+    if writes == row.writes:
+        return None
+    if writes is None or row.writes is None:
+        return Deviation(way, row.word, _stops(effects.stopped, _recorded_stop(row)))
+    return _bytes_deviation(program, way, number, row, effects)
+
+
+def _recorded_stop(row: CommandRecord) -> str | None:
+    """What the record says about a command that did not complete."""
+    return "it does not complete" if row.writes is None else None
+
+
+def _bytes_deviation(program: Program, way: str, number: int, row: CommandRecord, effects: Effects) -> Deviation:
+    now = effects.contents[number] or b""
+    details: dict[str, Any] = {"expected_crc": row.writes, "actual_crc": effects.writes[number]}
+    sums = f"CRC-32 {effects.writes[number]}, recorded {row.writes}"
+    if len(now) != row.written:
+        return Deviation(way, row.word, f"writes {len(now)} bytes, recorded {row.written}", details)
+    if row.content is None:
+        return Deviation(way, row.word, f"{sums}; only the sum of its {row.written} bytes is recorded", details)
+    command = program.commands[number]
+    operands = command.instruction.operands(command, program.arch)
+    before, after = np.frombuffer(row.content, np.uint8), np.frombuffer(now, np.uint8)
+    offset = int(np.argmax(before != after))
+    element = locate(program, command, operands, offset, len(now))
+    dtype = "<i4" if element.size == 4 else np.int8
+    old, new = before.view(dtype), after.view(dtype)
+    expected, actual = int(old[element.number]), int(new[element.number])
+    count = int(np.count_nonzero(old != new))
+    details |= {"expected": expected, "actual": actual, "element": vars(element), "differ": count, "of": old.size}
+    summary = f"{element.text()}: expected {expected}, actual {actual}; {count} of {old.size} elements differ; {sums}"
+    return Deviation(way, row.word, summary, details)
+
+
+@dataclass(frozen=True)
+class Element:
+    """One element of a result: ``index`` by axis, byte ``address`` of ``space``, and the tensor it is in, if any."""
+
+    number: int
+    size: int
+    index: Mapping[str, int]
+    space: str
+    address: int
+    tensor: str | None = None
+    coordinates: tuple[int, ...] = ()
+
+    def text(self) -> str:
+        """For reports: ``[channel 2, row 0, column 5] (scratchpad 0x1c4)``."""
+        inside = ", ".join(f"{axis} {value}" for axis, value in self.index.items())
+        memory = "scratchpad" if self.space == "sram" else "system memory"
+        tensor = f", tensor '{self.tensor}' {list(self.coordinates)}" if self.tensor is not None else ""
+        return f"[{inside}] ({memory} {self.address:#x}{tensor})"
+
+
+def result_shape(command: Command, nbytes: int) -> tuple[dict[str, int], int]:
+    """(length by axis, bytes an element) of a result of ``nbytes`` bytes."""
+    unit = command.unit.name
+    for axes in SHAPES:
+        names = [f"{unit}_{register}" for _, register in axes]
+        if all(name in command.registers for name in names):
+            lengths = {axis: command[name] for (axis, _), name in zip(axes, names, strict=True)}
+            elements = prod(lengths.values())
+            if elements and nbytes in (elements, 4 * elements):
+                return lengths, nbytes // elements
+    return {"byte": nbytes}, 1
+
+
+def locate(program: Program, command: Command, operands: Operands, offset: int, nbytes: int) -> Element:
+    """The element that byte ``offset`` of the ``nbytes`` bytes that ``command`` wrote belongs to."""
+    lengths, size = result_shape(command, nbytes)
+    number = offset // size
+    index = [int(value) for value in np.unravel_index(number, tuple(lengths.values()))]
+    space, address = _address(operands, number * size)
+    tensor, coordinates = _tensor(program, space, address)
+    return Element(number, size, dict(zip(lengths, index, strict=True)), space, address, tensor, coordinates)
+
+
+def _address(operands: Operands, offset: int) -> tuple[str, int]:
+    for access in operands.writes:
+        if offset < access.total:
+            return access.space, int(_byte_addresses(access)[offset])
+        offset -= access.total
+    return "sram", 0
+
+
+def _byte_addresses(access: Access) -> NDArray[np.int64]:
+    """The address of every byte of ``access``, in order."""
+    return (row_starts(access)[:, None] + np.arange(access.nbytes, dtype=np.int64)).reshape(-1)
+
+
+def _tensor(program: Program, space: str, address: int) -> tuple[str | None, tuple[int, ...]]:
+    """The tensor of the program that a byte of system memory belongs to, and the coordinates of the element there."""
+    for tensor in program.tensors:
+        if space == "dram" and tensor.address <= address < tensor.address + tensor.nbytes:
+            element = (address - tensor.address) // np.dtype(tensor.dtype).itemsize
+            return tensor.name, tuple(int(i) for i in np.unravel_index(element, tensor.shape))
+    return None, ()

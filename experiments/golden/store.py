@@ -28,8 +28,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from experiments.golden.case import LEVELS, StoredCase
-from experiments.golden.text import case_text, parse_case
+from experiments.golden.case import LEVELS, StoredCase, case_text, parse_case
 from isa.errors import InputError
 from isa.files import is_leftover, write_atomically
 from isa.reading import json_of, open_zip, read_bytes, zip_member

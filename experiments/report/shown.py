@@ -16,6 +16,7 @@ from experiments.extras import require_pandas
 from experiments.literal import escaped
 from experiments.report.terminal import Printed, ReportTable, line
 from isa.errors import InputError
+from isa.files import write_atomically
 
 if TYPE_CHECKING:
     import pandas
@@ -32,15 +33,16 @@ class Presentation:
     """How one kind of results is presented: functions of what holds it; None where it has no such thing.
 
     ``lines``: in words, the first for everything. ``tables``: what a terminal shows, by default the lines, ``brief``
-    where only the whole is wanted. ``records``: the rows of a CSV file. ``charts``: all charts in the order of reading;
-    ``drawn`` are the methods of ``plot`` and the chart of each, ``nothing`` why there is none. ``page``: the HTML page.
-    ``notebook``: HTML below the lines, by default the first table.
+    where only the whole is wanted. ``records``: the rows of a CSV file, ``json`` the text of a JSON file. ``charts``:
+    all charts in the order of reading; ``drawn`` are the methods of ``plot`` and the chart of each, ``nothing`` why
+    there is none. ``page``: the HTML page. ``notebook``: HTML below the lines, by default the first table.
     """
 
     lines: Callable[[Any], Iterable[str]]
     tables: Callable[[Any], Iterable[Printed]] | None = None
     brief: Callable[[Any], Iterable[Printed]] | None = None
     records: Callable[[Any], Sequence[Mapping[str, Any]]] | None = None
+    json: Callable[[Any], str] | None = None
     charts: Callable[[Any], Iterable[Picture]] = lambda subject: ()
     drawn: Mapping[str, str] = field(default_factory=dict)
     nothing: Callable[[Any], str] = lambda subject: "there is nothing to draw"
@@ -87,6 +89,18 @@ class Shown:
         if how.records is None:
             raise InputError(f"{self!r}: there is no table of it")
         return how.records(subject)
+
+    @property
+    def table(self) -> pandas.DataFrame:
+        """The rows as a DataFrame. Raises InputError where there are none of such results, or pandas is missing."""
+        return data_frame(self.records())
+
+    def save(self, path: str | Path) -> None:
+        """Write the file of ``--json``; raises InputError where there is none of such results."""
+        subject, how = self.presented
+        if how.json is None:
+            raise InputError(f"{self!r}: there is no file of it")
+        write_atomically(Path(path), how.json(subject))
 
     def page(self) -> str:
         """The HTML page, equal for equal results; raises InputError where there is none of such results."""

@@ -42,11 +42,6 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     write_atomically(path, content.getvalue())
 
 
-def save_report(report: RunReport, path: Path) -> None:
-    """Write the report as JSON."""
-    write_atomically(path, report_json(report))
-
-
 def load_report(path: str | Path) -> RunReport:
     """Read a report; raises InputError when the file is missing or no valid report of this version."""
     return run_report(saved_content(Path(path)), Path(path))

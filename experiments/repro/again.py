@@ -28,7 +28,7 @@ from experiments.sweep.preparation import Preparation, prepare_networks
 from experiments.sweep.session import versions
 from experiments.sweep.spec import Spec, parse_spec
 from experiments.sweep.store import COLUMNS, NETWORKS, Store, canonical
-from experiments.sweep.tasks import Planner
+from experiments.sweep.tasks import NetworkPlanner
 from isa.arch import flat
 from isa.errors import InputError
 from isa.progress import Progress, silent
@@ -150,7 +150,7 @@ def repeat_sweep(
             networks = prepare_networks(spec, stage)
             changes += _changes(manifest, networks)
             stage(f"repeating {len(chosen)} points")
-            Driver(Planner(networks, scratch), scratch, pool, report).run(_selected(spec, chosen))
+            Driver(NetworkPlanner(networks, scratch), scratch, pool, report).run(_selected(spec, chosen))
         repeated = {_identity(row): row for row in _records(scratch)}
     found = (_deviation(stored[identity], repeated.get(identity)) for identity in sorted(chosen))
     deviations = tuple(deviation for deviation in found if deviation is not None)

@@ -19,9 +19,9 @@ from dla_sim.systems.spec import Conditions, System, parse_system
 from dla_sim.systems.work import Plans
 from experiments.models.detection import point_pillars, ssd_mobilenet_v1, yolo_v8n
 from experiments.repro import Claim, Figure, claim_lines
-from experiments.systems.plans import make_plans
+from experiments.systems.plans import PlanMaker
 from experiments.systems.report import SystemReport, TaskResult
-from experiments.systems.run import run_system
+from experiments.systems.running import run_system
 from isa.files import write_atomically
 from isa.progress import Progress, silent
 
@@ -173,7 +173,7 @@ def reproduce(folder: Path, *, only: Iterable[str] | None = None, progress: Prog
         file = write_system(folder, application)
         files.append(file)
         system = parse_system(file.read_text(encoding="utf-8"), folder, str(file))
-        runs += run_application(system, make_plans(system, progress=progress), progress)
+        runs += run_application(system, PlanMaker(progress).plans(system), progress)
     claims = evaluate(runs)
     texts = {"csv": table(runs), "txt": "\n".join(claim_lines(claims))}
     for ending, text in texts.items():

@@ -1,22 +1,29 @@
-"""Running cases on hardware: which build runs a machine, and cases of many machines, each on its own."""
+"""Running on hardware: which build runs a machine, cases of many machines, and the regions of a network as a device."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from itertools import islice
+from typing import Any
 
+from numpy.typing import NDArray
+
+from dla_sim.presets import Preset
 from dla_sim.rtl.ex.engine import LARGEST_LATENCY
 from dla_sim.rtl.ex.engines import ENGINES, needed
 from dla_sim.rtl.ex.unit import PREPARATION
 from dla_sim.rtl.parameters import Limits, limits_of, strap_values
-from dla_sim.rtl.simulator.case import Case
+from dla_sim.rtl.simulator.case import Case, expect
 from dla_sim.rtl.simulator.executable import Executable, build_executable, find_tools
 from dla_sim.rtl.simulator.machine_text import machine_text
-from dla_sim.rtl.simulator.running import Outcome, run_cases
+from dla_sim.rtl.simulator.running import Outcome, difference_text, run_cases
 from dla_sim.timing import Timing
+from dla_sim.trace import Trace
+from experiments.report.schema import HardwareCheck
 from isa.arch import Arch
-from isa.program import Program
+from isa.program import Execution, Program
 from isa.progress import Progress, silent
 
 BATCH = 64
@@ -75,7 +82,7 @@ def pipelined(timing: Timing) -> bool:
     return timing.ex_fill + timing.ex_drain >= LEAST_PIPELINE
 
 
-def covers(limits: Limits, arch: Arch, timing: Timing, engines: Collection[str] = EVERY) -> bool:
+def can_be(limits: Limits, arch: Arch, timing: Timing, engines: Collection[str] = EVERY) -> bool:
     """Whether open hardware of these sizes, and with these engines, can be that machine."""
     wanted = limits_of(arch, timing, pipelined=pipelined(timing))
     sizes = ("ic", "oc", "ow", "lanes", "sram_bytes", "bus_bytes", "queue_depth", "fetch_bytes", "fetch_buffers")
@@ -92,7 +99,7 @@ def build_for(arch: Arch, timing: Timing, engines: Collection[str] = EVERY) -> L
     with all of them.
     """
     exact = limits_of(arch, timing, pipelined=pipelined(timing))
-    return next((limits for limits in BUILDS if covers(limits, arch, timing, engines)), exact)
+    return next((limits for limits in BUILDS if can_be(limits, arch, timing, engines)), exact)
 
 
 def build_of(program: Program, timing: Timing) -> Limits:
@@ -158,3 +165,48 @@ def batches(cases: Iterable[Case]) -> Iterator[list[Case]]:
     rest = iter(cases)
     while batch := list(islice(rest, BATCH)):
         yield batch
+
+
+class HardwareDevice:
+    """An ``isa.program.Executor``: outputs are the hardware's, traces the simulator's, to which every run is compared.
+
+    The hardware is built, or taken from the cache, when the first program runs.
+    """
+
+    def __init__(self, hardware: Preset, progress: Progress = silent) -> None:
+        self._hardware, self._progress = hardware, progress
+        self._programs = self._commands = self._cycles = self._written = self._differences = 0
+        self._first: str | None = None
+
+    @cached_property
+    def _executable(self) -> Executable:
+        self._progress(f"building the hardware of {self._hardware.name}")
+        return own_executable(self._hardware.arch, self._hardware.timing)
+
+    def run(self, program: Program, inputs: Mapping[str, NDArray[Any]]) -> Execution[Trace]:
+        """One program from reset. Raises InputError as the simulator's device does, and where nothing can be built."""
+        timing = self._hardware.timing
+        case = Case(program.name, program, inputs, timing, expected := expect(program, inputs, timing))
+        executable = self._executable
+        self._progress(f"running {program.name} on the hardware")
+        (outcome,) = run_cases(executable, [(case, {})])
+        self._programs += 1
+        self._commands += outcome.commands
+        self._cycles += outcome.cycles
+        self._written += sum(write.content.size for writes in expected.writes for write in writes)
+        self._differences += outcome.count
+        if self._first is None and outcome.first is not None:
+            self._first = f"{program.name}: {difference_text(case, outcome.first)}"
+        return Execution(outcome.outputs, expected.trace)
+
+    @property
+    def check(self) -> HardwareCheck:
+        """The comparison of all runs so far."""
+        return HardwareCheck(
+            programs=self._programs,
+            commands=self._commands,
+            cycles=self._cycles,
+            written_bytes=self._written,
+            differences=self._differences,
+            first=self._first,
+        )

@@ -25,11 +25,6 @@ def spelled(given: object) -> list[str]:
     return [f"<model {given.graph.name or 'model'}>" if hasattr(given, "graph") else "<arrays>"]
 
 
-def source_of(nowhere: str) -> Callable[[Any], list[str]]:
-    """What spells a specification: its file; ``nowhere`` where it is in none."""
-    return lambda given: [str(given)] if isinstance(given, str | Path) else [getattr(given, "source", nowhere)]
-
-
 @dataclass(frozen=True, eq=False)
 class Option:
     """How a command line has a field: as ``word`` with a value of ``kind``, or as an argument where there is no word.
@@ -66,6 +61,15 @@ class Option:
 def option(word: str, help: str, kind: Any = str, **more: Any) -> dict[str, Option]:
     """The metadata of a field that command lines have as well: an :class:`Option`."""
     return {_KEY: Option(word, help, kind, **more)}
+
+
+def specification(help: str, metavar: str, nowhere: str) -> dict[str, Option]:
+    """The metadata of an argument that is a file of keys; ``nowhere`` spells what is in none."""
+
+    def spelled(given: Any) -> list[str]:
+        return [str(given)] if isinstance(given, str | Path) else [getattr(given, "source", nowhere)]
+
+    return option("", help, Path, metavar=metavar, texts=spelled)
 
 
 def same(record: Any, name: str) -> dict[str, Option]:

@@ -79,7 +79,7 @@ def model_name(model: ModelProto) -> str:
 
 
 class ComparedExecutor(Executor[Trace], Protocol):
-    """An executor that is held to the simulator, as ``experiments.rtl.device.HardwareDevice`` is."""
+    """An executor that is held to the simulator, as ``experiments.rtl.hardware.HardwareDevice`` is."""
 
     @property
     def check(self) -> HardwareCheck:

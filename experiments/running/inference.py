@@ -74,7 +74,7 @@ def run_requested(wanted: RunRequest) -> Result:
     or file, for an estimate of energy and area. ``timeline`` is a file for Perfetto. ``progress``
     is called with the name of each stage. ``cache``: what import makes of a file may be kept in the user's cache folder
     for later runs; no figure depends on it. ``engine`` makes what runs the programs in the simulator's place:
-    ``experiments.rtl.device.HardwareDevice``, with the extra ``rtl``; how it compared is in the report's ``hardware``.
+    ``experiments.rtl.hardware.HardwareDevice`` (extra ``rtl``); how it compared is in the report's ``hardware``.
 
     A difference from the oracle is reported in ``check``, not raised. Raises InputError for bad input. Equal arguments
     give equal reports.
@@ -117,7 +117,7 @@ def _held(machine: ComparedExecutor) -> ComparedExecutor:
     if not callable(getattr(machine, "run", None)) or not hasattr(machine, "check"):
         raise InputError(
             f"engine makes {type(machine).__name__}, which runs no programs; "
-            "give what makes one with run and check, such as experiments.rtl.device.HardwareDevice"
+            "give what makes one with run and check, such as experiments.rtl.hardware.HardwareDevice"
         )
     return machine
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from byoc.package.package import Package
 from dla_sim.engine.breakdown import PARTS
-from experiments.report.schema import PlacementEntry, RunReport
+from experiments.report.schema import PlacementEntry, RunReport, report_json
 from experiments.report.shown import Presentation, Shown, data_frame
-from experiments.report.store import save_report
 from experiments.report.tables import (
     HOST_FIGURES,
     LAYER_COLUMNS,
@@ -57,6 +55,7 @@ RUN = Presentation(
     tables=report_tables,
     brief=partial(report_tables, summary=True),
     records=layer_rows,
+    json=report_json,
     charts=_charts,
     drawn={
         "whole": "end-to-end", "layers": "layer-cycles", "utilization": "layer-utilization", "roofline": "roofline",
@@ -116,7 +115,3 @@ class Result(Shown):
     def placement(self) -> pandas.DataFrame:
         """A row a node: where it runs and, on the CPU, the reason."""
         return data_frame(placement_rows(self.report.placement), tuple(PlacementEntry.model_fields), ("region",))
-
-    def save(self, path: str | Path) -> None:
-        """Write the report as ``dla run --json`` does, for ``dla report``."""
-        save_report(self.report, Path(path))

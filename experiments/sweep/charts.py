@@ -81,7 +81,7 @@ def front_chart(
     sweep: Sweep, objectives: Objectives, points: Sequence[int], front: Sequence[int], by: str | None
 ) -> Scatter:
     """All points by the values of one column, and the line of those that none beats."""
-    groups = sorted({sweep.columns[by][point] for point in points}, key=_order) if by else []
+    groups = sorted({sweep.columns[by][point] for point in points}, key=order) if by else []
     if by is None or len(groups) > len(GROUPS):
         by, groups = None, [None]
     made = []
@@ -110,7 +110,7 @@ def heat_chart(sweep: Sweep, names: tuple[str, str], points: Sequence[int]) -> H
     """The fewest cycles, or missed deadlines, over two axes."""
     network = sweep.columns["network"][points[0]]
     everything = [number for number, name in enumerate(sweep.columns["network"]) if name == network]
-    columns, rows = (sorted({sweep.columns[name][point] for point in everything}, key=_order) for name in names)
+    columns, rows = (sorted({sweep.columns[name][point] for point in everything}, key=order) for name in names)
     best: dict[tuple[Any, Any], int] = {}
     for point in points:
         where = sweep.columns[names[0]][point], sweep.columns[names[1]][point]
@@ -127,7 +127,8 @@ def heat_chart(sweep: Sweep, names: tuple[str, str], points: Sequence[int]) -> H
     )
 
 
-def _order(value: Any) -> tuple[bool, bool, Any]:
+def order(value: Any) -> tuple[bool, bool, Any]:
+    """Where a value stands among others of its column: numbers, texts, nothing."""
     return value is None, isinstance(value, str), 0 if value is None else value
 
 
@@ -160,7 +161,7 @@ class Scale:
 
     def __init__(self, name: str, values: Sequence[Any]) -> None:
         self.name = name
-        self._distinct = sorted(set(values), key=_order)
+        self._distinct = sorted(set(values), key=order)
         self._even = len(self._distinct) <= self.FEW
         self._log = not self._even and spread(values)
 

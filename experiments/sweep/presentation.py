@@ -17,7 +17,7 @@ from experiments.report.charts.interactive import layout, rounded
 from experiments.report.html import CHOOSER, Html, Section, chart_place, folded, joined, listing, page, pairs, table
 from experiments.report.shown import Presentation
 from experiments.report.terminal import Printed, ReportTable, line, plain_table
-from experiments.sweep.charts import GROUPS, MOST_LINES, sweep_charts, usual
+from experiments.sweep.charts import GROUPS, MOST_LINES, order, sweep_charts, usual
 from experiments.sweep.results import SIZE, Objectives, Sweep, reasons, sign, title, unit, words
 from isa.arch import flat
 from isa.errors import InputError
@@ -118,9 +118,7 @@ def sweep_page(sweep: Sweep, objectives: Objectives) -> str:
 
 def _origin(sweep: Sweep) -> Html:
     """Constant columns and the manifests."""
-    constant = [
-        (name, values[0]) for name, values in sweep.columns.items() if name in sweep.chosen and len(set(values)) == 1
-    ]
+    constant = _constant(sweep).items()
     said = [folded("What all points share", pairs((words(name), json.dumps(value)) for name, value in constant))]
     for manifest in sweep.manifests:
         rows: Iterable[tuple[str, object]] = [
@@ -164,26 +162,27 @@ def _column(sweep: Sweep, name: str) -> dict[str, Any]:
     values = [value if not isinstance(value, float) else rounded(value) for value in sweep.columns[name]]
     found: dict[str, Any] = {"title": title(name), "words": words(name), "unit": unit(name)}
     found["more"] = sign(name) < 0
-    distinct = sorted(
-        set(values), key=lambda value: (value is None, isinstance(value, str), value if value is not None else 0)
-    )
+    distinct = sorted(set(values), key=order)
     if name in sweep.chosen:
         numbers = {value: number for number, value in enumerate(distinct)}
         return found | {"distinct": distinct, "codes": [numbers[value] for value in values]}
     return found | {"values": values}
 
 
+def _constant(sweep: Sweep) -> dict[str, Any]:
+    """What was chosen and is the same at all points."""
+    columns = ((name, values) for name, values in sweep.columns.items() if name in sweep.chosen)
+    return {name: values[0] for name, values in columns if len(set(values)) == 1}
+
+
 def _commands(sweep: Sweep) -> dict[str, Any]:
     """What the page makes a point's ``dla run`` command from: options, presets, and the keys that do not vary."""
-    constant = {
-        name: values[0] for name, values in sweep.columns.items() if name in sweep.chosen and len(set(values)) == 1
-    }
     texts = (manifest.get("specification", "") for manifest in sweep.manifests)
     specifications = [toml_of(text, sweep.name, "run the sweep again") for text in texts]
     options = {tuple(_options(specification)) for specification in specifications}
     agreed = len(options) == 1
     return {
-        "constant": constant,
+        "constant": _constant(sweep),
         "choices": {option.name: {"word": option.word, "usual": option.default} for option in PROGRAM_OPTIONS},
         "presets": dict(_presets(sweep)) if agreed else {},
         "options": list(*options) if agreed else [],

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from experiments.running.declared import option, same, source_of
+from experiments.running.declared import option, same, specification
 from experiments.running.given import Given, RunRequest
 from isa.progress import Progress, silent
 
@@ -25,13 +25,7 @@ class Specified:
     """A specification of networks and machines."""
 
     spec: Specification = field(
-        metadata=option(
-            "",
-            "Networks, axes and constraints (docs/sweeps.md).",
-            Path,
-            metavar="SPEC.toml",
-            texts=source_of("<specification>"),
-        )
+        metadata=specification("Networks, axes and constraints (docs/sweeps.md).", "SPEC.toml", "<specification>")
     )
 
 

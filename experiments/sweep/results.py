@@ -242,6 +242,22 @@ def check_column(option: str, name: str, known: Iterable[str]) -> str:
     raise InputError(f"{option} {name}: no such column of numbers; {close}choose one of {', '.join(names)}")
 
 
+Pair = tuple[float, float]
+
+
+def front(pairs: Sequence[Pair]) -> list[int]:
+    """The places of the pairs that no other beats, by the first objective; of equal pairs the first.
+
+    One pair beats another when it is not worse in either objective and better in one.
+    """
+    ranked = sorted(range(len(pairs)), key=lambda place: (*pairs[place], place))
+    found: list[int] = []
+    for place in ranked:
+        if not found or pairs[place][1] < pairs[found[-1]][1]:
+            found.append(place)
+    return found
+
+
 Column = tuple[Any, ...]
 Objectives = tuple[str, str]
 
@@ -325,16 +341,10 @@ class Sweep:
 
     def front(self, objectives: Objectives, points: Iterable[int]) -> tuple[int, ...]:
         """Those of ``points`` that none of them beats, by the first objective; of equals the one with the first key."""
-        across, up = (self.columns[name] for name in objectives)
-        signs = [sign(name) for name in objectives]
-        ranked = sorted((signs[0] * across[point], signs[1] * up[point], point) for point in points)
-        found: list[int] = []
-        best: float | None = None
-        for _, height, point in ranked:
-            if best is None or height < best:
-                found.append(point)
-                best = height
-        return tuple(found)
+        points = sorted(points)
+        signed = [(sign(name), self.columns[name]) for name in objectives]
+        pairs = [(signed[0][0] * signed[0][1][point], signed[1][0] * signed[1][1][point]) for point in points]
+        return tuple(points[place] for place in front(pairs))
 
 
 def _pattern(values: Column) -> Column:

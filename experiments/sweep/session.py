@@ -27,7 +27,7 @@ from experiments.sweep.request import Sweeping, SweepRequest
 from experiments.sweep.results import flat_row, load, load_sweep, reasons
 from experiments.sweep.spec import Spec, load_spec, parse_spec
 from experiments.sweep.store import Store, canonical
-from experiments.sweep.tasks import Planner
+from experiments.sweep.tasks import NetworkPlanner
 from experiments.version import tool_version
 from isa.progress import Progress, silent
 from isa.toml_text import toml_text
@@ -38,23 +38,25 @@ if TYPE_CHECKING:
 _LIBRARIES = ("numpy", "onnx", "onnxruntime", "pydantic", "simpy")
 
 
-def make_manifest(spec: Spec, points: int, command: str, networks: Mapping[str, Preparation]) -> tuple[str, str]:
-    """(digest, JSON text) of the manifest of a sweep; equal sweeps have equal ones.
+@dataclass(frozen=True)
+class Manifest:
+    """What made the rows of a results file.
 
-    Keys: ``command`` that made it, ``specification`` (the text of the file) and ``folder`` (where its paths start
-    from), ``points``, ``versions`` of the project, Python and libraries, ``packages`` (digest of each network).
+    ``command`` made it from ``specification`` (the text of the file), whose paths start from ``folder``; ``packages``
+    are the digests of its networks. Versions of the project, Python and libraries are added.
     """
-    content: dict[str, Any] = {
-        "format": "dla-sweep",
-        "command": command,
-        "specification": spec.text,
-        "folder": str(spec.folder.resolve()),
-        "points": points,
-        "versions": versions(),
-        "packages": {name: network.package.digest for name, network in networks.items()},
-    }
-    text = json.dumps(content, sort_keys=True, indent=1)
-    return hashlib.sha256(text.encode()).hexdigest(), text
+
+    format: str
+    command: str
+    specification: str
+    folder: str
+    points: int
+    packages: Mapping[str, str]
+
+    def add_to(self, store: Store) -> None:
+        """Keep it there, by its digest; equal sweeps have equal ones."""
+        text = json.dumps({**vars(self), "versions": versions()}, sort_keys=True, indent=1)
+        store.add_manifest(hashlib.sha256(text.encode()).hexdigest(), text)
 
 
 def versions() -> dict[str, str]:
@@ -91,7 +93,9 @@ class Session:
             self.store = stack.enter_context(Store(output, create=True))
             self._pool = stack.enter_context(opened(scheduler, workers))
             self.networks: dict[str, Preparation] = prepare_networks(spec, stage)
-            self.store.add_manifest(*make_manifest(spec, self.grid.points, command, self.networks))
+            packages = {name: network.package.digest for name, network in self.networks.items()}
+            folder = str(spec.folder.resolve())
+            Manifest("dla-sweep", command, spec.text, folder, self.grid.points, packages).add_to(self.store)
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Session:
@@ -102,7 +106,7 @@ class Session:
 
     def run(self, batches: Iterable[Batch], report: Report = silent) -> Tally:
         """Give every point of ``batches`` a row; those that have one stay as they are. ``report`` hears of progress."""
-        driver = Driver(Planner(self.networks, self.store), self.store, self._pool, report)
+        driver = Driver(NetworkPlanner(self.networks, self.store), self.store, self._pool, report)
         driver.run(batches)
         return driver.tally
 

@@ -217,7 +217,7 @@ class Store:
         return [self._manifest(digest, text) for digest, text in rows]
 
     def _manifest(self, digest: object, text: object) -> dict[str, Any]:
-        """A manifest as ``make_manifest`` makes it, checked as far as anybody uses it."""
+        """A manifest as a session makes it, checked as far as anybody uses it."""
         try:
             found: dict[str, Any] = json.loads(str(text))
             texts = [found["specification"], found["folder"], found["command"]]

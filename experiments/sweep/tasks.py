@@ -30,7 +30,7 @@ _NO_FIGURES = (None,) * len(FIGURE_COLUMNS)
 
 
 class Point(NamedTuple):
-    """A point of a subject: its key, its Timing as canonical JSON, and the preset that it comes from."""
+    """A point of a machine: its key, its Timing as canonical JSON, and the preset that it comes from."""
 
     key: str
     timing: str
@@ -38,7 +38,7 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Subject:
+class SharedColumns:
     """What the points of one machine share in their rows. ``package`` is the digest, ``arch`` canonical JSON."""
 
     network: str
@@ -49,7 +49,7 @@ class Subject:
     host_nodes: int | None = None
     host_cycles: int | None = None
 
-    def with_host(self, nodes: int, cycles: int) -> Subject:
+    def with_host(self, nodes: int, cycles: int) -> SharedColumns:
         """The same with what runs on the CPU: nodes, and cycles by estimate."""
         return replace(self, host_nodes=nodes, host_cycles=cycles)
 
@@ -77,9 +77,9 @@ class Subject:
         figures: Sequence[object] | None = None,
     ) -> Row:
         choices = self.options.choices.values()
-        subject = self.network, self.package, point.preset, *choices, self.arch, point.timing, self.version
+        shared = self.network, self.package, point.preset, *choices, self.arch, point.timing, self.version
         host = self.host_nodes, self.host_cycles
-        return (point.key, *subject, status, message, missing_bytes, *host, *(figures or _NO_FIGURES))
+        return (point.key, *shared, status, message, missing_bytes, *host, *(figures or _NO_FIGURES))
 
 
 Points = tuple[Point, ...]
@@ -93,17 +93,17 @@ class NetworkTask(Task):
     """
 
     job: NetworkJob
-    points: tuple[tuple[Subject, Points], ...]
+    points: tuple[tuple[SharedColumns, Points], ...]
     rest: Iterator[Points] | None = None
 
     def rows(self, result: Result) -> tuple[Row, ...]:
         """The rows of a result."""
         parts = zip(self.points, result.outcomes, strict=True)
-        return tuple(row for (subject, points), outcomes in parts for row in subject.outcome_rows(points, outcomes))
+        return tuple(row for (shared, points), outcomes in parts for row in shared.outcome_rows(points, outcomes))
 
     def failed_rows(self, message: str) -> tuple[Row, ...]:
         """The rows when there is no result."""
-        return tuple(row for subject, points in self.points for row in subject.failed_rows(points, message))
+        return tuple(row for shared, points in self.points for row in shared.failed_rows(points, message))
 
     def following(self, result: Result) -> Iterator[Item]:
         """What is to be done for the points that waited for the machine's programs."""
@@ -112,10 +112,10 @@ class NetworkTask(Task):
         return self._timed(result.programs)
 
     def _timed(self, programs: tuple[CompiledProgram, ...]) -> Iterator[NetworkTask]:
-        subject, machine = self.points[0][0], self.job.machines[0]
+        shared, machine = self.points[0][0], self.job.machines[0]
         for points in self.rest or ():
             timed = MachineJob(machine.arch, timings_of(points), programs)
-            yield NetworkTask(replace(self.job, machines=(timed,), keep=False), ((subject, points),))
+            yield NetworkTask(replace(self.job, machines=(timed,), keep=False), ((shared, points),))
 
     def following_failed(self, message: str) -> Iterator[Item]:
         """Rows for the points that waited in vain."""
@@ -145,7 +145,7 @@ class _Load:
     prepared: Prepared
     batch: Batch
     machine: MachineJob
-    subject: Subject
+    shared: SharedColumns
     points: Points
 
     def joins(self, others: list[_Load], given: int) -> bool:
@@ -160,7 +160,7 @@ class _Load:
         return same and len(others) < most and points <= POINTS
 
 
-class Planner:
+class NetworkPlanner:
     """Plans for networks by name; knows which points are under way, so that none is done twice."""
 
     def __init__(self, networks: Mapping[str, Preparation], store: Store) -> None:
@@ -193,47 +193,47 @@ class Planner:
     def _batch_items(self, batch: Batch) -> Iterator[Item | _Load]:
         preparation = self._networks[batch.network]
         keys = Keys(batch, preparation.package.digest, self._version)
-        subject = Subject(batch.network, preparation.package.digest, batch.options, keys.arch, self._version)
+        shared = SharedColumns(batch.network, preparation.package.digest, batch.options, keys.arch, self._version)
         chunks = self._chunks(batch, keys)
         try:
             arch = Arch.model_validate(batch.arch)
         except ValidationError as error:
-            yield from (subject.failed_rows(points, machine_problem(error)) for points in chunks)
+            yield from (shared.failed_rows(points, machine_problem(error)) for points in chunks)
             return
         first = next(chunks, None)
         if first is not None:
-            yield from self._machine_items(batch, preparation, arch, subject, first, chunks)
+            yield from self._machine_items(batch, preparation, arch, shared, first, chunks)
 
     def _machine_items(
         self,
         batch: Batch,
         preparation: Preparation,
         arch: Arch,
-        bare: Subject,
+        bare: SharedColumns,
         first: Points,
         chunks: Iterator[Points],
     ) -> Iterator[Item | _Load]:
         prepared = preparation.prepared(arch, batch.options)
         misfit = preparation.misfit(prepared, arch, batch.options)
-        subject = bare.with_host(prepared.host_nodes, prepared.host_cycles)
+        shared = bare.with_host(prepared.host_nodes, prepared.host_cycles)
         if misfit is not None:
-            yield from (subject.infeasible_rows(points, misfit) for points in itertools.chain([first], chunks))
+            yield from (shared.infeasible_rows(points, misfit) for points in itertools.chain([first], chunks))
             return
         second = next(chunks, None)
         machine = MachineJob(arch, timings_of(first))
         if second is None:
             self._under_way.update(point.key for point in first)
-            yield _Load(prepared, batch, machine, subject, first)
+            yield _Load(prepared, batch, machine, shared, first)
             return
         self._under_way.update(point.key for point in (*first, *second))
         job = NetworkJob(self._version, prepared.regions, batch.options, (machine,), keep=True)
-        yield NetworkTask(job, ((subject, first),), rest=itertools.chain([second], self._claimed(chunks)))
+        yield NetworkTask(job, ((shared, first),), rest=itertools.chain([second], self._claimed(chunks)))
 
     def _joint(self, loads: list[_Load]) -> NetworkTask:
         first = loads[0]
         machines = tuple(load.machine for load in loads)
         job = NetworkJob(self._version, first.prepared.regions, first.batch.options, machines)
-        return NetworkTask(job, tuple((load.subject, load.points) for load in loads))
+        return NetworkTask(job, tuple((load.shared, load.points) for load in loads))
 
     def _chunks(self, batch: Batch, keys: Keys) -> Iterator[Points]:
         """The points of a batch that have no row and are not under way, as many at a time as one task takes."""

@@ -9,7 +9,6 @@ from byoc.compiler import CompiledNetwork
 from byoc.compiler import compile as compile_network
 from byoc.host.sessions import estimate_cycles
 from byoc.operators.onnx_view import BOUNDARIES
-from byoc.options import DEFAULTS, CompileOptions
 from byoc.partition import HostPart
 from dla_sim.presets import Preset
 from dla_sim.systems.spec import CPU, System
@@ -27,14 +26,14 @@ class DoesNotFitError(InputError):
     """Nothing of a network runs on an accelerator that is to run it."""
 
 
-class Planner:
+class PlanMaker:
     """Makes the plans of systems; what several tasks, or several systems, share is read and compiled once.
 
     ``cache``: the user's cache keeps what import makes of a model; no figure depends on it.
     """
 
-    def __init__(self, options: CompileOptions = DEFAULTS, progress: Progress = silent, cache: bool = True) -> None:
-        self._options, self._progress, self._cache = options, progress, cache
+    def __init__(self, progress: Progress = silent, cache: bool = True) -> None:
+        self._progress, self._cache = progress, cache
         self._networks: dict[str, Network] = {}
         self._compiled: dict[tuple[str, Arch], CompiledNetwork] = {}
         self._works: dict[tuple[str, Arch, Timing], dict[int, Piecework]] = {}
@@ -102,7 +101,7 @@ class Planner:
         if key not in self._compiled:
             network = self._network(model)
             self._progress(f"compiling {model} for {kind}")
-            compiled = compile_network(network.package, arch, self._options)
+            compiled = compile_network(network.package, arch)
             if not compiled.programs:
                 raise DoesNotFitError(f"nothing of {model} runs on accelerator '{kind}': {_first_refusal(compiled)}")
             self._compiled[key] = compiled
@@ -113,16 +112,6 @@ class Planner:
         if key not in self._works:
             self._works[key] = {index: Piecework(program, hardware) for index, program in compiled.programs.items()}
         return self._works[key]
-
-
-def make_plans(
-    system: System,
-    options: CompileOptions = DEFAULTS,
-    progress: Progress = silent,
-    cache: bool = True,
-) -> Plans:
-    """The plans of one system: :meth:`Planner.plans`."""
-    return Planner(options, progress, cache).plans(system)
 
 
 def _first_refusal(compiled: CompiledNetwork) -> str:

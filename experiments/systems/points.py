@@ -12,23 +12,24 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, chdir, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from dla_sim.systems.choices import RATE_STEPS, check_rate, highest_rate
 from dla_sim.systems.spec import System, check_work
 from experiments.sweep.driver import Driver, Item, Tally, Task
 from experiments.sweep.pools import Here, Pool, opened
-from experiments.sweep.session import versions
+from experiments.sweep.session import Manifest
 from experiments.sweep.store import SYSTEMS, Row, Store, canonical
 from experiments.sweep.worker import PointOutcome, Result, message_of
-from experiments.systems.plans import DoesNotFitError, Planner
+from experiments.systems.plans import DoesNotFitError, PlanMaker
 from experiments.systems.report import SystemReport
 from experiments.systems.request import SystemSweepRequest
-from experiments.systems.run import RATE_STEPS, check_rate, highest_rate, run_system
+from experiments.systems.running import run_system
 from experiments.version import compiler_version
 from isa.errors import InputError
 
@@ -38,9 +39,9 @@ _sweeps = itertools.count()
 
 
 @lru_cache(maxsize=1)
-def _planner(sweep: str, cache: bool) -> Planner:
+def _planner(sweep: str, cache: bool) -> PlanMaker:
     """What the points of a sweep share in this process."""
-    return Planner(cache=cache)
+    return PlanMaker(cache=cache)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,13 +157,13 @@ class PointPlanner:
 
 
 def run_points(
-    systems: Sequence[tuple[Mapping[str, Any], System]], wanted: SystemSweepRequest, manifest: Mapping[str, Any]
+    systems: Sequence[tuple[Mapping[str, Any], System]], wanted: SystemSweepRequest, manifest: Manifest
 ) -> list[Figures]:
     """The figures of every system, in order; of one that cannot run its ``problem``.
 
     ``systems`` are given with their values on the axes. Rows that are in the file stay, but those that failed are tried
-    again. All networks are read before the first system runs. Raises InputError for models that are wrong and places
-    that cannot be written.
+    again. All networks are read before the first system runs; the ``manifest`` gets their digests. Raises InputError
+    for models that are wrong and places that cannot be written.
     """
     sweep = f"{os.getpid()} {next(_sweeps)}"
     planner = _planner(sweep, wanted.cache)
@@ -179,9 +180,7 @@ def run_points(
     assert wanted.output is not None
     with Store(Path(wanted.output), create=True, kind=SYSTEMS) as store, _pool(wanted.workers) as pool:
         packages = {model: digest for point in points for model, digest in point.digests.items()}
-        content = {**manifest, "points": len(points), "versions": versions(), "packages": packages}
-        text = json.dumps(content, sort_keys=True, indent=1)
-        store.add_manifest(hashlib.sha256(text.encode()).hexdigest(), text)
+        replace(manifest, points=len(points), packages=packages).add_to(store)
         store.forget("failed")
         Driver(PointPlanner(sweep, store), store, pool, report).run(points)
         rows = [store.row(point.key) or {} for point in points]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from byoc.options import DEFAULTS, CompileOptions
-from experiments.running.declared import option, same, source_of
+from experiments.running.declared import option, same, specification
 from experiments.running.given import Given, Inferring, Subject
 from isa.progress import Progress, silent
 
@@ -26,13 +26,7 @@ class Splitting(Subject):
     """A network, a system, and how the network is shared: ``batch``, ``channels``, ``rows`` or ``pipeline``."""
 
     system: Specification = field(
-        metadata=option(
-            "",
-            "The accelerators (docs/systems.md); tasks do not count.",
-            Path,
-            metavar="SYSTEM.toml",
-            texts=source_of("<system>"),
-        )
+        metadata=specification("The accelerators (docs/systems.md); tasks do not count.", "SYSTEM.toml", "<system>")
     )
     way: str = field(
         metadata=option("--by", "What each accelerator has a share of.", metavar="batch|channels|rows|pipeline")
@@ -66,13 +60,7 @@ class Described:
     """A system and its workload."""
 
     spec: Specification = field(
-        metadata=option(
-            "",
-            "Accelerators, cores, memory, tasks (docs/systems.md).",
-            Path,
-            metavar="SYSTEM.toml",
-            texts=source_of("<system>"),
-        )
+        metadata=specification("Accelerators, cores, memory, tasks (docs/systems.md).", "SYSTEM.toml", "<system>")
     )
 
 

@@ -1,21 +1,203 @@
-"""What a run of a system gives back in Python: the report, tables and pictures, and itself in a notebook."""
+"""What a run of a system gives back, and how it is shown: tables, the page, and the timeline that Perfetto opens.
+
+The page has every figure of every task, charts, what every unit did when, and what made it.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dla_sim.systems.choices import RATE_STEPS, Rate
+from dla_sim.systems.simulate import CAUSES, Interval
+from experiments.report.charts.interactive import figure, rounded
+from experiments.report.html import Html, Section, chart_place, joined, page, pairs, paragraph, table_place
 from experiments.report.shown import Presentation, Shown, data_frame
-from experiments.systems.charts import system_charts
-from experiments.systems.page import system_page
-from experiments.systems.presentation import system_lines, system_tables
-from experiments.systems.report import SystemReport, report_json, task_rows, unit_rows
-from experiments.systems.run import RATE_STEPS, Rate
-from isa.files import write_atomically
+from experiments.report.terminal import Column, Printed, ReportTable, line
+from experiments.report.timeline import microseconds
+from experiments.systems.charts import MEANING, system_charts
+from experiments.systems.report import Response, SystemReport, TaskResult, report_json, task_rows, unit_rows
 
 if TYPE_CHECKING:
     import pandas
+
+_COLUMNS: dict[str, tuple[str, str]] = {
+    "name": ("task", "text"), "model": ("model", "text"), "quality": ("quality", ""), "released": ("released", "jobs"),
+    "skipped": ("skipped", "jobs"), "ended": ("ended", "jobs"), "late": ("late", "jobs"), "missed": ("missed", "jobs"),
+    "deadline": ("deadline", "cycles"), "alone": ("alone", "cycles"), "slowdown": ("slowdown", ""),
+    **{f"response.{key}": (key, "cycles") for key in Response.model_fields},
+    **{f"causes.{cause}": (f"{MEANING[cause]}, all jobs", "cycles") for cause in CAUSES},
+    "preemptions": ("preemptions", ""),
+}  # fmt: skip
+"""Headings and units of :func:`task_rows`; ``text`` is no unit."""
+_NOTE = "Times from a job's release to its end. CPU and transfers are estimates."
+
+
+def system_page(report: SystemReport) -> str:
+    """The page as HTML text; equal reports give equal text."""
+    charts = system_charts(report)
+    places = {chart.identity: chart_place(chart.identity, chart.title, chart.note) for chart in charts}
+    sections = [
+        Section("summary", "Summary", joined(*map(paragraph, system_lines(report)))),
+        Section("tasks", "All figures of every task", joined(paragraph(_NOTE), table_place("task-table"))),
+        _charts("responses", "Response times", places, "response-times", "task-causes"),
+        _charts("machine", "Units and memory", places, "unit-use", "memory-traffic", "unit-timeline"),
+        Section("configuration", "Command and conditions", _configuration(report)),
+    ]
+    data = {"figures": [figure(chart) for chart in charts], "table": _task_table(report)}
+    shown = [section for section in sections if section.body]
+    return page(f"{report.name}: system report", shown, data, ["gantt.js", "system.js"])
+
+
+def _charts(identity: str, heading: str, places: dict[str, Html], *names: str) -> Section:
+    return Section(identity, heading, joined(*(places[name] for name in names if name in places)))
+
+
+def _task_table(report: SystemReport) -> dict[str, Any]:
+    rows = list(task_rows(report))
+    known = {name: [row[name] for row in rows] for name in _COLUMNS}
+    told = [name for name, cells in known.items() if any(cells) or name in ("name", "missed")]
+    columns = [dict(zip(("heading", "unit"), _COLUMNS[name], strict=True)) for name in told]
+    cells = ([rounded(cell) if isinstance(cell, float) else cell for cell in known[name]] for name in told)
+    return {"columns": columns, "rows": list(zip(*cells, strict=True))}
+
+
+def _configuration(report: SystemReport) -> Html:
+    rows: list[tuple[str, object]] = [
+        ("command", report.command),
+        ("policy", report.policy),
+        ("preemption", report.preemption),
+        ("quantum (cycles)", f"{report.quantum:,}"),
+        ("clock (Hz)", f"{report.clock_hz:,}"),
+        ("seed", report.seed),
+    ]
+    return pairs(rows)
+
+
+def system_tables(report: SystemReport) -> Iterator[Printed]:
+    """The tables of a run."""
+    yield line(conditions_line(report), style="bold")
+    yield from (_tasks(report), _causes(report), _units(report))
+    yield from map(line, system_lines(report)[1:])
+
+
+def system_lines(report: SystemReport) -> list[str]:
+    """The system and its conditions, and what there is to say beside the tables."""
+    said = [conditions_line(report), memory_line(report), jobs_line(report), *deadline_lines(report)]
+    return said + ([check_line(report)] if report.check is not None else [])
+
+
+def conditions_line(report: SystemReport) -> str:
+    """What ran, for how long, and how."""
+    time = report.cycles / report.clock_hz * 1e3
+    how = f"preemption at {report.preemption}s" if report.preemption != "none" else "no preemption"
+    return f"{report.name}: {report.cycles:,} cycles ({time:,.3f} ms), {report.policy}, {how}"
+
+
+def memory_line(report: SystemReport) -> str:
+    """How much of the memory was used."""
+    memory = report.memory
+    return f"memory: {memory.slots:,} slots of {memory.grants} a cycle, {memory.utilization:.1%} used"
+
+
+def jobs_line(report: SystemReport) -> str:
+    """What became of all jobs."""
+    ended = sum(task.ended for task in report.tasks)
+    return f"jobs: {ended:,} ended, {report.unfinished:,} under way at the end, {report.missed:,} missed a deadline"
+
+
+def deadline_lines(report: SystemReport) -> Iterator[str]:
+    """A line for every task of which no job can meet its deadline, whoever else there is, and for every one whose
+    deadline is before the period of a predecessor: somebody may have meant it from there."""
+    for task in report.tasks:
+        if task.deadline is not None and task.alone > task.deadline:
+            yield (
+                f"task '{task.name}': no job can meet its deadline of {task.deadline:,} cycles, "
+                f"for alone it takes {task.alone:,}"
+            )
+        if task.deadline is not None and task.rarer is not None:
+            yield (
+                f"task '{task.name}': its deadline of {task.deadline:,} cycles is before the period of "
+                f"'{task.rarer.name}', {task.rarer.period:,}; it counts from its own release"
+            )
+
+
+def check_line(report: SystemReport) -> str:
+    """What the check of the bits found."""
+    found = report.check
+    assert found is not None
+    text = f"{found.ways:,} ways of programs in pieces, {found.elements:,} elements, {found.mismatches:,} mismatches"
+    return f"check: {text}" + (f", the first in {found.first}" if found.first else "")
+
+
+def _tasks(report: SystemReport) -> ReportTable:
+    table = ReportTable((
+        Column("task", "fold"), Column("model", "fold", 6), Column("jobs", "right"), Column("missed", "right"),
+        Column("deadline", "right", 2), Column("alone", "right", 1), Column("mean", "right"),
+        Column("deviation", "right", 5), Column("p50", "right", 4), Column("p95", "right", 3),
+        Column("p99", "right", 4), Column("worst", "right"),
+        Column("slowdown", "right", 2),
+    ))  # fmt: skip
+    for task in report.tasks:
+        table.add_row(*_task_cells(task))
+    return table
+
+
+def _task_cells(task: TaskResult) -> Iterator[str]:
+    yield from (task.name, task.model or "CPU work", f"{task.ended:,}", f"{task.missed:,}")
+    yield "-" if task.deadline is None else f"{task.deadline:,}"
+    yield f"{task.alone:,}"
+    found = task.response
+    if found is None:
+        return
+    yield from (f"{found.mean:,.0f}", f"{found.deviation:,.0f}")
+    yield from (f"{value:,}" for value in (found.p50, found.p95, found.p99, found.worst))
+    yield f"{task.slowdown:.2f} ×"
+
+
+def _causes(report: SystemReport) -> ReportTable:
+    """Where the mean response time of every task went."""
+    shown = [cause for cause in CAUSES if any(task.causes[cause] for task in report.tasks)]
+    columns = (Column("mean cycles of a job", "fold"), *(Column(MEANING[cause], "right") for cause in shown))
+    table = ReportTable((*columns, Column("preemptions", "right", 1)))
+    for task in report.tasks:
+        if task.ended:
+            cells = (f"{task.causes[cause] / task.ended:,.0f}" for cause in shown)
+            table.add_row(task.name, *cells, f"{task.preemptions:,}")
+    return table
+
+
+def _units(report: SystemReport) -> ReportTable:
+    table = ReportTable((Column("unit", "fold"), Column("busy", "right"), Column("computing", "right", 1)))
+    for unit in report.units:
+        compute = "" if unit.compute is None else f"{unit.compute / report.cycles:.1%}"
+        table.add_row(unit.name, f"{unit.utilization:.1%}", compute)
+    return table
+
+
+def timeline_json(report: SystemReport, intervals: Iterable[Interval]) -> str:
+    """The timeline as Trace Event Format JSON: a track a unit, and the memory's use; one cycle is one nanosecond."""
+    threads = {unit.name: number for number, unit in enumerate(report.units, start=1)}
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": f"{report.name}, 1 ns = 1 cycle"}},
+        *(
+            {"ph": "M", "name": "thread_name", "pid": 1, "tid": thread, "args": {"name": name}}
+            for name, thread in threads.items()
+        ),
+    ]
+    for one in sorted(intervals, key=lambda item: (item.start, threads[item.unit])):
+        begin, end = microseconds(one.start), microseconds(one.end)
+        place = {"pid": 1, "tid": threads[one.unit], "ts": begin, "dur": end - begin}
+        task = report.tasks[one.task].name
+        name = f"{task}#{one.number}{' saving' * one.saving}"
+        events.append({"ph": "X", "name": name, "cat": task, **place})
+    parts = len(report.memory.traffic)
+    for number, share in enumerate(report.memory_shares):
+        begin, used = microseconds(number * report.cycles // parts), round(100 * share, 1)
+        events.append({"ph": "C", "name": "memory, % of slots", "pid": 1, "ts": begin, "args": {"%": used}})
+    return '{"displayTimeUnit":"ns","traceEvents":[\n' + ",\n".join(map(json.dumps, events)) + "\n]}\n"
 
 
 def _nothing(report: SystemReport) -> str:
@@ -28,6 +210,7 @@ SYSTEM = Presentation(
     lines=system_lines,
     tables=system_tables,
     records=lambda report: list(task_rows(report)),
+    json=report_json,
     charts=system_charts,
     drawn={
         "timeline": "unit-timeline", "responses": "response-times", "causes": "task-causes", "units": "unit-use",
@@ -76,7 +259,3 @@ class SystemResult(Shown):
     def units(self) -> pandas.DataFrame:
         """A row an accelerator or core: cycles it was busy and, of accelerators, in which the array computed."""
         return data_frame(unit_rows(self.report))
-
-    def save(self, path: str | Path) -> None:
-        """Write the report as ``dla system --json`` does, for ``dla report``."""
-        write_atomically(Path(path), report_json(self.report))

@@ -10,25 +10,24 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dla_sim.presets import quantity
+from dla_sim.systems.choices import policy_of
 from dla_sim.systems.spec import Document, System, checked, cycles_of, keys_of
 from experiments.figure import shown
-from experiments.report.shown import Presentation, Shown, data_frame
+from experiments.report.shown import Presentation, Shown
 from experiments.report.terminal import Column, Printed, ReportTable, line
 from experiments.running.declared import command_of
+from experiments.sweep.session import Manifest
 from experiments.systems.points import run_points
 from experiments.systems.request import SystemSweepRequest
-from experiments.systems.run import policy_of
 from isa.errors import InputError, meant
-from isa.files import write_atomically
 from isa.reading import toml_of
 from isa.toml_text import toml_text
 
 if TYPE_CHECKING:
-    import pandas
+    pass
 
 SCHEMA: Literal["dla-system-sweep/1"] = "dla-system-sweep/1"
 MOST_POINTS = 10_000
@@ -125,15 +124,6 @@ class SystemSweep(Shown):
         return _at({key: point[key] for key, values in self.axes.items() if len(values) > 1 and key in point})
 
     @property
-    def table(self) -> pandas.DataFrame:
-        """The rows as a DataFrame. Raises InputError where pandas is not installed."""
-        return data_frame(self.rows)
-
-    def save(self, path: str | Path) -> None:
-        """Write the sweep as ``dla system --sweep --json`` does."""
-        write_atomically(Path(path), sweep_json(self))
-
-    @property
     def presented(self) -> tuple[Any, Presentation]:
         """Itself."""
         return self, SWEEP
@@ -166,10 +156,6 @@ def _column(name: str, found: SystemSweep) -> Column:
     return Column(name, "left" if texts else "right", 0 if axis else _RANKS.get(name.partition(".")[0], 0))
 
 
-SWEEP = Presentation(lines=_lines, tables=_tables, records=lambda found: found.rows)
-"""How a sweep of a system is presented."""
-
-
 def sweep_json(found: SystemSweep) -> str:
     """The sweep as text; equal sweeps give equal bytes."""
     content = {
@@ -178,6 +164,10 @@ def sweep_json(found: SystemSweep) -> str:
         "lowest": {key: [one._asdict() for one in several] for key, several in found.lowest.items()},
     }  # fmt: skip
     return json.dumps(content, indent=1) + "\n"
+
+
+SWEEP = Presentation(lines=_lines, tables=_tables, records=lambda found: found.rows, json=sweep_json)
+"""How a sweep of a system is presented."""
 
 
 def parse_axes(texts: Sequence[str]) -> dict[str, list[Value]]:
@@ -257,10 +247,8 @@ def run_sweep(given: Document, wanted: SystemSweepRequest) -> SystemSweep:
     axes, command = wanted.axes, command_of("system", wanted, "sweep_system")
     systems = systems_of(given, axes)
     combinations = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
-    manifest = {
-        "format": SCHEMA, "command": command, "folder": str(given.folder.resolve()),
-        "specification": toml_text({"system": given.values, "sweep": axes}, given.source),
-    }  # fmt: skip
+    written = toml_text({"system": given.values, "sweep": axes}, given.source)
+    manifest = Manifest(SCHEMA, command, written, str(given.folder.resolve()), len(systems), {})
     found = run_points(list(zip(combinations, systems, strict=True)), wanted, manifest)
     deadlines = any(task.deadline is not None for system in systems for task in system.tasks)
     rows = [point | figures for point, figures in zip(combinations, found, strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -208,17 +208,9 @@ def explain_all(
     package: Package, arch: Arch, options: CompileOptions, timing: Timing = DEFAULT_TIMING
 ) -> tuple[Explanation, ...]:
     """Why every layer is tiled as it is, with the best of the other tilings alone; of several of one name the first."""
-    found = _partitioned(package, arch, options)
     told: dict[str, Explanation] = {}
-    for region in found.regions:
-        pool = _WatchingPool(None)
-        compiled = _compiled(region, found, arch, options, pool)
-        chosen, cycles = compiled[1].choices, taken(compiled, timing)
-        lowered, layers = layers_chosen(region, found.graph.values, arch, chosen)
-        for name in (one.layer for one in chosen.layers):
-            if name not in told:
-                account = _Account(name, region.index, lowered, layers, arch, pool, chosen)
-                told[name] = account.explained(options, cycles[name], shown=1)
+    for found in _explanations(_partitioned(package, arch, options), arch, options, timing):
+        told.setdefault(found.layer, found)
     return tuple(told.values())
 
 
@@ -226,23 +218,33 @@ def explain(
     package: Package, layer: str, arch: Arch, options: CompileOptions, timing: Timing = DEFAULT_TIMING
 ) -> Explanation:
     """Why a layer (of several of one name the first) is tiled as it is; raises InputError where there is none."""
-    found = _partitioned(package, arch, options)
+    partitioned = _partitioned(package, arch, options)
     if options.chosen:
         chosen_schedules(package, arch, options)  # which says what is wrong with them in any region
-    names: list[str] = []
+    found = next(_explanations(partitioned, arch, options, timing, layer), None)
+    if found is not None:
+        return found
+    names = (one.layer for choices in chosen_schedules(package, arch, options) for one in choices.layers)
+    close = difflib.get_close_matches(layer, names, n=1)
+    meant = f"did you mean '{close[0]}'?" if close else "'dla explain MODEL' lists them"
+    raise InputError(f"no layer of the accelerator is called '{layer}'; {meant}")
+
+
+def _explanations(
+    found: Partition, arch: Arch, options: CompileOptions, timing: Timing, layer: str | None = None
+) -> Iterator[Explanation]:
+    """Of every layer, region by region, with the best of the other tilings; of the one that is named with more."""
     for region in found.regions:
         pool = _WatchingPool(layer)
         compiled = _compiled(region, found, arch, options, pool)
         chosen = compiled[1].choices
-        own = [one.layer for one in chosen.layers]
-        if layer in own:
+        names = [name for name in dict.fromkeys(one.layer for one in chosen.layers) if layer in (None, name)]
+        if names:
+            cycles = taken(compiled, timing)
             lowered, layers = layers_chosen(region, found.graph.values, arch, chosen)
-            account = _Account(layer, region.index, lowered, layers, arch, pool, chosen)
-            return account.explained(options, taken(compiled, timing)[layer])
-        names += own
-    close = difflib.get_close_matches(layer, names, n=1)
-    meant = f"did you mean '{close[0]}'?" if close else "'dla explain MODEL' lists them"
-    raise InputError(f"no layer of the accelerator is called '{layer}'; {meant}")
+        for name in names:
+            account = _Account(name, region.index, lowered, layers, arch, pool, chosen)
+            yield account.explained(options, cycles[name], 1 if layer is None else SHOWN)
 
 
 def _partitioned(package: Package, arch: Arch, options: CompileOptions) -> Partition:
@@ -293,7 +295,7 @@ class _Account:
                     return budget
         return room
 
-    def explained(self, options: CompileOptions, cycles: Taken, shown: int = SHOWN) -> Explanation:
+    def explained(self, options: CompileOptions, cycles: Taken, shown: int) -> Explanation:
         """The explanation, with so many of the other tilings that fit and of those that do not."""
         winner = tiling_of(self._choice)
         asked = [tiling for tiling, resident in self._search.watched.asked if resident == self._resident]

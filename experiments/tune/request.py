@@ -15,10 +15,6 @@ Report = Callable[[int, int], None]
 """Hears how many measurements there are, and the fewest cycles so far."""
 
 
-def _unheard(count: int, cycles: int) -> None:
-    return None
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Search:
     """How to search: so many measurements in all, from a seed, with the learned model or without, helped by logs."""
@@ -51,7 +47,7 @@ class TuneRequest(Search, Compiling):
         metadata=option("--log", "What was measured; read to go on.", Path, metavar="FILE.jsonl", ending=".jsonl"),
     )
     stage: Progress = silent
-    report: Report = _unheard
+    report: Report = silent
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -40,6 +40,7 @@ from experiments.tune.search import Evolution
 from experiments.version import compiler_version
 from isa.errors import InputError
 from isa.files import write_atomically
+from isa.progress import silent
 from isa.reading import read_bytes
 
 
@@ -94,7 +95,7 @@ def tune_network(
     options: CompileOptions,
     path: Path,
     wanted: Search,
-    report: Report = lambda count, cycles: None,
+    report: Report = silent,
 ) -> Tuned:
     """Measure schedules of ``network`` until the log at ``path`` has as many as wanted, and keep the model beside it.
 

@@ -16,7 +16,7 @@ from byoc.importing import import_model
 from byoc.operators.registry import built_in, installed, markdown, support_table
 from byoc.package.package import load_package, save_package
 from experiments.cli.main import main
-from experiments.systems.split_report import SplitReport
+from experiments.systems.split import SplitReport
 from isa.arch import Arch
 from isa.errors import InputError
 from tests.e2e.harness import Comparison, compare

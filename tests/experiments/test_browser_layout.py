@@ -27,8 +27,8 @@ from experiments.sweep.presentation import sweep_page
 from experiments.sweep.results import load_sweep
 from experiments.sweep.session import run_sweep
 from experiments.sweep.spec import parse_spec
-from experiments.systems.page import system_page
-from experiments.systems.workflow import system
+from experiments.systems.requested import system
+from experiments.systems.result import system_page
 from tests.experiments.browser import Browser, browser
 from tests.experiments.page_layout import CONTROLS, cut_off, opened, overlaps, poor_contrasts, resized
 from tests.experiments.test_report_units import BRIEF, SHOWN

@@ -14,8 +14,8 @@ from experiments.cost.estimate import costed
 from experiments.cost.table import load_table
 from experiments.explore.exploration import Exploration, draw
 from experiments.explore.exploring import explore
-from experiments.explore.objectives import costs, front, parse_objectives
-from experiments.sweep.results import flat_rows
+from experiments.explore.objectives import costs, parse_objectives
+from experiments.sweep.results import flat_rows, front
 from experiments.sweep.spec import Spec, load_spec
 from isa.errors import InputError
 from isa.extras import remedy

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.explore.objectives import Pair, front, hypervolume, needed
+from experiments.explore.objectives import hypervolume, needed
+from experiments.sweep.results import Pair, front
 
 REFERENCE = (10.0, 10.0)
 PAIRS = st.lists(st.tuples(st.integers(0, 12).map(float), st.integers(0, 12).map(float)), max_size=12)

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments.golden.case import LEVELS, Case
+from experiments.golden.case import LEVELS, Case, case_text, parse_case
 from experiments.golden.catalogue import NETWORKS, catalogue
 from experiments.golden.check import verify
 from experiments.golden.record import record_case
 from experiments.golden.store import open_corpus
-from experiments.golden.text import case_text, parse_case
 from isa.variants import VARIANTS
 from tests.experiments.command_line import dla
 from tests.experiments.golden_corpora import contents, small_cases, small_corpus

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import subprocess
 import sys
@@ -107,8 +108,31 @@ SYSTEM = {
 }  # fmt: skip
 
 
-def test_results_of_systems_travel_too() -> None:
-    for found in (dla.system(SYSTEM), dla.sweep_system(SYSTEM, {"run.policy": ["fcfs", "edf"]})):
+SPECIFICATION = {"networks": NAME, "arch": {"pe.oc": [4, 8]}}
+BESIDE = {"accelerator": [{"name": "npu", "count": 2}]}
+
+
+def test_results_of_every_kind_are_shown_travel_and_are_kept(result: dla.Result, tmp_path: Path) -> None:
+    """One way for all: the first line, rows as a table, the file of ``--json``; and equal when they have travelled."""
+    kinds = [
+        result, dla.system(SYSTEM), dla.sweep_system(SYSTEM, {"run.policy": ["fcfs", "edf"]}),
+        dla.split(NAME, BESIDE, "channels"),
+        dla.explore(SPECIFICATION, output=tmp_path / "e.sqlite", trials=2, workers=1),
+    ]  # fmt: skip
+    without = [
+        dla.sweep(SPECIFICATION, output=tmp_path / "s.sqlite", workers=1),
+        dla.tune(NAME, measurements=2, learn=False, log=tmp_path / "t.jsonl"),
+    ]
+    for found in (*kinds, *without):
         again = pickle.loads(pickle.dumps(found))
-        assert repr(again) == repr(found)
+        assert (repr(again), str(again), again._repr_html_()) == (repr(found), str(found), found._repr_html_())
+        assert repr(found) == found.lines()[0]
+    for number, found in enumerate(kinds):
+        found.save(tmp_path / f"{number}.json")
+        assert json.loads((tmp_path / f"{number}.json").read_text())["schema"].startswith("dla-")
+        if not isinstance(found, dla.SplitReport):
+            assert len(found.table) == len(found.records()) > 0
+    for found in without:
+        with pytest.raises(dla.InputError, match="there is no file of it"):
+            found.save(tmp_path / "none.json")
     assert len(repr(dla.system(SYSTEM).report)) < 300

@@ -13,10 +13,11 @@ from rich.console import Console
 from dla_sim.engine.causes import CAUSES
 from experiments.report.schema import UNITS, RunReport, report_json
 from experiments.report.shown import Document
-from experiments.report.store import default_path, load_report, save_report
+from experiments.report.store import default_path, load_report
 from experiments.running.result import RUN
 from isa.arch import Arch
 from isa.errors import InputError
+from isa.files import write_atomically
 from isa.instruction import KINDS
 
 
@@ -135,7 +136,7 @@ def test_texts_and_numbers_are_bounded(path: tuple[Any, ...], value: object, mes
 def test_save_and_load(tmp_path: Path) -> None:
     report = RunReport.model_validate(sample())
     path = tmp_path / "folder" / default_path(report)
-    save_report(report, path)
+    write_atomically(path, report_json(report))
     assert load_report(path) == report
     assert path.name.startswith("tiny-")
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]

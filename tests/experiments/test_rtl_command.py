@@ -17,7 +17,7 @@ from dla_sim.rtl.simulator.executable import Executable
 from dla_sim.rtl.simulator.running import Difference, Outcome
 from experiments.golden.check import runnable, timing_of
 from experiments.golden.store import choose, open_corpus
-from experiments.rtl import device, hardware, windows
+from experiments.rtl import hardware, windows
 from isa.extras import remedy
 from tests.experiments.command_line import dla, tiny_model
 
@@ -49,14 +49,13 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Difference]:
     def build(*_: object, **__: object) -> Executable:
         return Executable(Path("none"), (), False)
 
-    for module, name in ((device, "own_executable"), (hardware, "open_executable"), (windows, "traced_executable")):
+    for module, name in ((hardware, "own_executable"), (hardware, "open_executable"), (windows, "traced_executable")):
         monkeypatch.setattr(module, name, build)
 
     def waves(_: object, case: Case, __: object, place: Path, first: int, end: int) -> Outcome:
         place.write_text(f"{first} to {end}")
         return outcome(case, *differences)
 
-    monkeypatch.setattr(device, "run_cases", run)
     monkeypatch.setattr(windows, "write_waves", waves)
     monkeypatch.setattr(hardware, "run_cases", run)
     return differences

@@ -17,7 +17,7 @@ from experiments.cli.main import main
 from experiments.report.terminal import report_console
 from experiments.running.network import Network, load_network
 from experiments.systems.request import SplitRequest
-from experiments.systems.split_report import SplitReport, split_json, split_network
+from experiments.systems.split import SplitReport, split_json, split_network
 from tests.byoc.small_models import ModelBuilder
 
 PRIVATE = '[memory]\nports = "private"\ngrants = {count}\n'

@@ -13,15 +13,16 @@ import pytest
 
 from dla_sim.engine.workload import Workload
 from dla_sim.systems import pieces, simulate, work
+from dla_sim.systems.choices import RATE_STEPS, _by_quality, co_optimise, highest_rate
 from dla_sim.systems.machines import Machines, Running
 from dla_sim.systems.pieces import Interruptible
 from dla_sim.systems.simulate import Interval
 from dla_sim.systems.spec import System, Variant, parse_system
 from experiments.cli.main import main
 from experiments.running.inference import run
-from experiments.systems.plans import make_plans
+from experiments.systems.plans import PlanMaker
 from experiments.systems.report import SystemReport, report_json
-from experiments.systems.run import RATE_STEPS, _by_quality, co_optimise, highest_rate, run_system
+from experiments.systems.running import run_system
 from isa.errors import InputError
 from tests.dla_sim.tick.system import TickSystem, Turn
 
@@ -172,7 +173,7 @@ def test_what_is_kept_of_pieces_changes_no_cycle(monkeypatch: pytest.MonkeyPatch
     all_kept = report_json(run_system(system))
     for most in (0, 1_000):
         monkeypatch.setattr(work, "MOST_KEPT", most)
-        plans = make_plans(system)
+        plans = PlanMaker().plans(system)
         assert report_json(run_system(system, plans)) == all_kept
         works = {stage.work for plan in plans.values() for stage in plan.stages if stage.work}
         assert all(sum(len(left.resume) for left in one._left.values()) <= most for one in works)
@@ -220,7 +221,7 @@ def test_runs_with_programs_that_give_way_take_the_cycles_of_the_tick_model(
     """Every program of a run, those that save and go on as well, one step a cycle."""
     conditions = f'policy = "{policy}"\npreempt = "tile"\nquantum = 900\nuntil = 20_000'
     system = system_of(f'[memory]\nports = "{ports}"\n{PREEMPTED}', conditions)
-    plans = make_plans(system)
+    plans = PlanMaker().plans(system)
     works = [stage.work for plan in plans.values() for stage in plan.stages if stage.work]
     programs = {one.workload: one.program for one in works}
     make_left = work.Piecework._make_left
@@ -291,7 +292,7 @@ deadline = "100us"
 
 def test_the_variant_of_the_best_quality_that_holds_all_deadlines() -> None:
     system = system_of(VARIANTS, 'policy = "co-optimised"\nuntil = "2ms"')
-    plans = make_plans(system)
+    plans = PlanMaker().plans(system)
     choice = co_optimise(system, plans)
     assert (choice.variants, choice.missed, choice.tried) == ((1,), 0, 2)
     assert run_system(system, plans).tasks[0].quality == 1.0
@@ -328,7 +329,7 @@ def test_choices_come_by_quality_one_at_a_time(seed: int) -> None:
 def test_the_highest_rate() -> None:
     """One job at a time, each alone: the rate at which the next one comes when the one before has ended."""
     system = system_of(ONE.replace('period = "1ms"', "period = 10_000\ndeadline = 20_000"), "until = 1_000_000")
-    plans = make_plans(system)
+    plans = PlanMaker().plans(system)
     alone = run_system(system, plans).tasks[0].alone
     found = highest_rate(system, plans)
     rate = found.rate / RATE_STEPS

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dla_sim.systems.spec import check_work, parse_system, released
-from experiments.systems.run import run_system
+from experiments.systems.running import run_system
 from isa import memory
 from isa.errors import InputError
 from tests.experiments.command_line import dla, save_tiny

@@ -13,12 +13,11 @@ import pytest
 import dla
 from dla_sim.systems.simulate import CAUSES, Interval
 from experiments.report.charts.interactive import figure
-from experiments.systems import timeline
+from experiments.systems import running
 from experiments.systems.charts import system_charts, task_causes
-from experiments.systems.page import system_page
-from experiments.systems.presentation import deadline_lines
 from experiments.systems.report import SAVING, SystemReport, report_json
-from experiments.systems.timeline import Recorder
+from experiments.systems.result import deadline_lines, system_page
+from experiments.systems.running import Recorder
 from tests.experiments.command_line import dla as command
 
 BUSY: dict[str, Any] = {
@@ -138,7 +137,7 @@ def test_the_timeline_has_every_cycle_of_every_unit(busy: dla.SystemResult, monk
     assert found is not None
     assert found.window == 1
     assert SAVING in found.units["npu"].task
-    monkeypatch.setattr(timeline, "MOST_SPANS", 20)
+    monkeypatch.setattr(running, "MOST_SPANS", 20)
     few = dla.system(BUSY).report
     assert few.timeline is not None
     assert few.timeline.window > 1
@@ -152,7 +151,7 @@ def test_the_timeline_has_every_cycle_of_every_unit(busy: dla.SystemResult, monk
 
 def test_a_span_is_what_begins_in_a_window_and_is_named_by_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """In windows of 4: [0, 2) and [2, 3) of task 0 and [3, 7) of task 1; then [8, 9) of task 2, [9, 10) saving."""
-    monkeypatch.setattr(timeline, "MOST_SPANS", 2)
+    monkeypatch.setattr(running, "MOST_SPANS", 2)
     recorder = Recorder(["npu"])
     for start, end, task in ((0, 2, 0), (2, 3, 0), (3, 7, 1), (8, 9, 2)):
         recorder.hear(Interval("npu", start, end, task, 0))

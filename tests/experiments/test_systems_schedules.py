@@ -10,12 +10,12 @@ from math import lcm
 
 import pytest
 
+from dla_sim.systems.choices import co_optimise
 from dla_sim.systems.policies import make_policy
 from dla_sim.systems.simulate import Interval, Record, Simulation
 from dla_sim.systems.spec import CPU, Preemption, System, Variant, parse_system
 from dla_sim.systems.work import Piecework, Plan, Plans, Stage
-from experiments.systems.plans import make_plans
-from experiments.systems.run import co_optimise
+from experiments.systems.plans import PlanMaker
 from tests.dla_sim.cases import Case, Step, build_program
 
 Tasks = list[dict[str, object]]
@@ -31,7 +31,7 @@ def _run(
     system = parse_system("\n".join(lines))
     intervals: list[Interval] = []
     simulation = Simulation(
-        system, make_plans(system), make_policy(policy, preemption, quantum), until, watch=intervals.append
+        system, PlanMaker().plans(system), make_policy(policy, preemption, quantum), until, watch=intervals.append
     )
     return simulation.run(), sorted(intervals, key=lambda one: (one.start, one.unit))
 

@@ -23,7 +23,7 @@ from dla_sim.systems.spec import parse_system
 from experiments.sweep.store import Store
 from experiments.systems import plans, points
 from experiments.systems.points import figures
-from experiments.systems.run import run_system
+from experiments.systems.running import run_system
 from experiments.systems.sweep import sweep_json
 from tests.experiments.command_line import dla as command
 

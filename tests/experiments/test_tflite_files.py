@@ -14,7 +14,7 @@ import pytest
 import byoc
 import experiments
 from byoc import litert
-from experiments.running import workflow
+from experiments.running import inference
 from isa.arch import Arch
 from isa.extras import remedy
 from tests.experiments.command_line import dla
@@ -114,7 +114,7 @@ def test_biases_that_name_the_axis_of_their_filters() -> None:
         tensor.quantization.quantizedDimension = 3
 
     FILE.write_bytes(changed(tflite_model(), misnamed))
-    assert workflow.run(FILE, settings=["numerics=fixed"]).report.check.mismatches == 0
+    assert inference.run(FILE, settings=["numerics=fixed"]).report.check.mismatches == 0
 
 
 def test_weights_of_four_bits_stay_on_the_cpu() -> None:
@@ -178,12 +178,12 @@ def test_kernels_that_end_their_process(capsys: Capture) -> None:
     )
     line = refused(capsys, content)
     assert "LiteRT ended its process on the model (exit status -" in line
-    assert workflow.run(FILE, settings=["numerics=fixed"]).report.check.mismatches == 0
+    assert inference.run(FILE, settings=["numerics=fixed"]).report.check.mismatches == 0
 
 
 def _fallback(content: bytes) -> dict[str, str | None]:
     FILE.write_bytes(content)
-    report = workflow.run(FILE, settings=["numerics=fixed"]).report
+    report = inference.run(FILE, settings=["numerics=fixed"]).report
     assert report.check.mismatches == report.check.outputs.differences == 0
     return {place.op_type: place.reason for place in report.placement if place.on == "cpu"}
 

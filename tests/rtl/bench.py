@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.rtl.export import Export, Operation
-from experiments.rtl.readmemh import write_export
+from experiments.rtl.export import Export, Operation, write_export
 
 ROOT = Path(__file__).parents[2]
 UNIT = Path(__file__).parent / "post_unit"

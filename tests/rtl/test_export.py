@@ -15,8 +15,7 @@ import pytest
 from experiments.cli.main import main
 from experiments.golden.case import StoredCase
 from experiments.golden.store import open_corpus
-from experiments.rtl.export import Export, build_export, case_source
-from experiments.rtl.readmemh import export_files, write_export
+from experiments.rtl.export import Export, build_export, case_source, export_files, write_export
 from isa.errors import InputError
 from isa.instruction import Unit
 from tests.rtl.bench import ROOT

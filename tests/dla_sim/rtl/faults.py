@@ -24,7 +24,7 @@ from dla_sim.rtl.simulator.case import Case
 from dla_sim.rtl.simulator.executable import Executable
 from dla_sim.rtl.simulator.running import difference_text, run_cases
 from experiments.golden.store import choose, open_corpus
-from experiments.rtl.cases import corpus_cases
+from experiments.rtl.comparison import corpus_cases
 from experiments.rtl.hardware import SMALL, UNPIPELINED, batches, build_of, within
 from tests.faults.fault import Fault, read_faults
 from tests.faults.run import copied_packages

@@ -20,7 +20,7 @@ from dla_sim.rtl.parameters import limits_of, strap_values
 from dla_sim.rtl.simulator.case import Case
 from dla_sim.rtl.simulator.machine_text import machine_text
 from experiments.golden.store import open_corpus
-from experiments.rtl.cases import corpus_cases
+from experiments.rtl.comparison import corpus_cases
 from experiments.rtl.hardware import SMALL, within
 from tests.rtl.bench import require_icarus
 

@@ -1,4 +1,4 @@
-"""Systems from their files to their results: the workflows behind ``dla system``, ``dla split`` and Python."""
+"""Systems from what is asked to what came of it, for ``dla system``, ``dla split`` and Python."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from dla_sim.systems.choices import highest_rate, policy_of
 from dla_sim.systems.spec import System, check_work, checked, document, specified, with_conditions
 from experiments.running.declared import command_of
 from experiments.running.door import door
 from experiments.running.network import load
 from experiments.sweep.session import going_on_in
-from experiments.systems.plans import make_plans
+from experiments.systems.plans import PlanMaker
 from experiments.systems.request import SplitKeywords, SplitRequest, SystemRequest, SystemSweepRequest
 from experiments.systems.result import SystemResult
-from experiments.systems.run import highest_rate, policy_of, run_system
-from experiments.systems.split_report import SplitReport, split_network
+from experiments.systems.running import run_system
+from experiments.systems.split import SplitReport, split_network
 from experiments.systems.sweep import SystemSweep, checked_axes, number_or_text, run_sweep, with_values
 from isa.errors import InputError
 
@@ -35,7 +36,7 @@ def system_requested(wanted: SystemRequest) -> SystemResult:
     described = with_conditions(specified(wanted.spec), wanted.chosen)
     policy_of(described)  # before networks are compiled
     check_work(described)
-    plans = make_plans(described, progress=progress, cache=wanted.cache)
+    plans = PlanMaker(progress, wanted.cache).plans(described)
     command = command_of("system", wanted)
     report = run_system(described, plans, watch=wanted.watch, check=wanted.check, progress=progress, command=command)
     return SystemResult(report, highest_rate(described, plans, progress) if wanted.search_rate else None)

@@ -1,12 +1,18 @@
-"""What every unit of a system did when, in as many spans as a page can show, however long the run."""
+"""A system run under its conditions, and what every unit did when, in as many spans as a page can show."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dla_sim.systems.simulate import Interval
-from experiments.systems.report import SAVING, Activities, Timeline
+from dla_sim.systems.check import check_pieces
+from dla_sim.systems.choices import policy_of, simulated, variants_of
+from dla_sim.systems.simulate import Interval, Ways
+from dla_sim.systems.spec import System, check_work
+from dla_sim.systems.work import Plans
+from experiments.systems.plans import PlanMaker
+from experiments.systems.report import SAVING, Activities, SystemReport, Timeline, make_report
+from isa.progress import Progress, silent
 
 MOST_SPANS = 16_384
 """Spans of all units together."""
@@ -78,3 +84,34 @@ class Recorder:
                 for unit, spans in self._units.items()
             },
         )
+
+
+def run_system(
+    system: System,
+    plans: Plans | None = None,
+    *,
+    watch: Callable[[Interval], None] | None = None,
+    check: bool = False,
+    progress: Progress = silent,
+    command: str = "",
+) -> SystemReport:
+    """Run a system under its conditions. Equal arguments give equal reports.
+
+    ``plans`` are those of a :class:`PlanMaker`, if they are there already. ``watch`` is called
+    with every interval of a unit. With ``check`` programs that gave way are run on data, too. Raises
+    InputError for models that are wrong and an unknown policy.
+    """
+    policy_of(system)  # before networks are compiled
+    check_work(system)
+    plans = plans or PlanMaker(progress).plans(system)
+    variants, recorder = variants_of(system, plans, progress), Recorder(system.units)
+
+    def hear(interval: Interval) -> None:
+        recorder.hear(interval)
+        if watch is not None:
+            watch(interval)
+
+    ways: Ways | None = {} if check else None
+    record = simulated(system, plans, variants, hear, ways, progress)
+    pieces = None if ways is None else check_pieces(ways, system.seed)
+    return make_report(system, plans, record, variants, pieces, command, recorder.timeline())

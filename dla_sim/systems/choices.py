@@ -1,4 +1,4 @@
-"""A system run under its policy; the variants of networks that hold all deadlines; the highest rate that does."""
+"""What is chosen by simulating: the variants of networks that hold all deadlines, and the highest rate that does."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from dla_sim.systems.check import check_pieces
 from dla_sim.systems.policies import CO_OPTIMISED, Policy, make_policy
-from dla_sim.systems.simulate import Interval, Simulation, Ways
+from dla_sim.systems.simulate import Interval, Record, Simulation, Ways
 from dla_sim.systems.spec import System, Task, check_work
 from dla_sim.systems.work import Plans
-from experiments.systems.plans import make_plans
-from experiments.systems.report import SystemReport, make_report
-from experiments.systems.timeline import Recorder
 from isa.errors import InputError
 from isa.progress import Progress, silent
 
@@ -23,31 +19,8 @@ RATE_STEPS = 1000
 """Steps of a rate of 1."""
 HIGHEST_RATE = 1000
 
-Watch = Callable[[Interval], None]
-
-
-def run_system(
-    system: System,
-    plans: Plans | None = None,
-    *,
-    watch: Watch | None = None,
-    check: bool = False,
-    progress: Progress = silent,
-    command: str = "",
-) -> SystemReport:
-    """Run a system under its conditions. Equal arguments give equal reports.
-
-    ``plans`` are those of :func:`experiments.systems.plans.make_plans`, if they are there already. ``watch`` is called
-    with every interval of a unit. With ``check`` programs that gave way are run on data, too. Raises
-    InputError for models that are wrong and an unknown policy.
-    """
-    policy_of(system)  # before networks are compiled
-    check_work(system)
-    plans = plans or make_plans(system, progress=progress)
-    if system.conditions.policy != CO_OPTIMISED:
-        return _run(system, plans, _first(system), command, watch, check, progress)
-    chosen = co_optimise(system, plans, progress)
-    return _run(system, plans, chosen.variants, command, watch, check, progress)
+Variants = tuple[int, ...]
+"""The variant of every task."""
 
 
 def policy_of(system: System) -> Policy:
@@ -59,37 +32,31 @@ def policy_of(system: System) -> Policy:
         raise InputError(f"{system.source}: {error}") from error
 
 
-def _first(system: System) -> tuple[int, ...]:
-    return (0,) * len(system.tasks)
-
-
-def _run(
+def simulated(
     system: System,
     plans: Plans,
-    variants: tuple[int, ...],
-    command: str = "",
-    watch: Watch | None = None,
-    check: bool = False,
+    variants: Variants,
+    watch: Callable[[Interval], None] | None = None,
+    ways: Ways | None = None,
     progress: Progress = silent,
-) -> SystemReport:
-    recorder = Recorder(system.units)
+) -> Record:
+    """A system under its conditions, with jobs of these variants (:class:`Simulation`)."""
+    policy, until = policy_of(system), system.conditions.until
+    return Simulation(system, plans, policy, until, variants, watch, ways).run(progress)
 
-    def hear(interval: Interval) -> None:
-        recorder.hear(interval)
-        if watch is not None:
-            watch(interval)
 
-    ways: Ways | None = {} if check else None
-    record = Simulation(system, plans, policy_of(system), system.conditions.until, variants, hear, ways).run(progress)
-    checked = None if ways is None else check_pieces(ways, system.seed)
-    return make_report(system, plans, record, variants, checked, command, recorder.timeline())
+def variants_of(system: System, plans: Plans, progress: Progress = silent) -> Variants:
+    """The first variant of every task; those of :func:`co_optimise` where the policy is to choose them."""
+    if system.conditions.policy == CO_OPTIMISED:
+        return co_optimise(system, plans, progress).variants
+    return (0,) * len(system.tasks)
 
 
 @dataclass(frozen=True)
 class Choice:
     """Variants by task, how many jobs then miss their deadlines, and how many choices were tried."""
 
-    variants: tuple[int, ...]
+    variants: Variants
     missed: int
     tried: int
 
@@ -103,7 +70,7 @@ def co_optimise(system: System, plans: Plans, progress: Progress = silent) -> Ch
     best: Choice | None = None
     for tried, variants in enumerate(_by_quality(system), start=1):
         progress(f"trying variants {', '.join(map(str, variants))}")
-        missed = _run(system, plans, variants).missed
+        missed = simulated(system, plans, variants).missed
         if best is None or missed < best.missed:
             best = Choice(variants, missed, tried)
         best = replace(best, tried=tried)
@@ -113,7 +80,7 @@ def co_optimise(system: System, plans: Plans, progress: Progress = silent) -> Ch
     return best
 
 
-def _by_quality(system: System) -> Iterator[tuple[int, ...]]:
+def _by_quality(system: System) -> Iterator[Variants]:
     """All choices, the best quality first, ties by the variants' order; made as they are asked for."""
     qualities = [[one.quality for one in task.variants] or [0.0] for task in system.tasks]
     orders = [sorted(range(len(mine)), key=lambda variant: -mine[variant]) for mine in qualities]
@@ -154,7 +121,8 @@ def highest_rate(system: System, plans: Plans, progress: Progress = silent) -> R
     def holds(rate: int) -> bool:
         progress(f"trying {rate / RATE_STEPS:.3f} of the rate")
         faster = replace(system, tasks=tuple(_faster(task, rate) for task in system.tasks))
-        missed = run_system(faster, plans).missed
+        check_work(faster)
+        missed = simulated(faster, plans, variants_of(faster, plans)).missed
         tried.append((rate, missed))
         return not missed
 
