@@ -24,7 +24,6 @@ from byoc.scheduling.groups import (
     Planes,
     may_ride,
     members_of,
-    read_after,
     ridden_buffers,
     stays,
     window_bytes,
@@ -402,7 +401,7 @@ class Growth:
 
     def _resident(self, name: str, wanted: _Wanted) -> bool:
         """Whether a buffer stays as a whole: what only this group reads of what it makes does not, even an output."""
-        return name in self._residents and (not wanted.made or read_after(self._planes[name], self._last))
+        return name in self._residents and (not wanted.made or self._planes[name].last_reader > self._last)
 
     def _copies(self, index: int, sides: int, account: GroupAccount) -> int:
         """Cycles of copies of an element-wise layer's bands, of so many operands and results that lie apart.

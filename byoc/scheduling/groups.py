@@ -71,7 +71,7 @@ class Slice:
 class Planes:
     """A buffer as ``count`` planes of ``rows`` rows of ``row_bytes`` bytes, and the layers that make and read it.
 
-    ``leaves``: its contents are also wanted in system memory.
+    ``leaves``: its contents are also wanted in system memory. ``last_reader`` is -1 where nobody reads it.
     """
 
     count: int
@@ -81,6 +81,7 @@ class Planes:
     readers: tuple[int, ...]
     leaves: bool
     enters: bool
+    last_reader: int
 
 
 @dataclass(frozen=True)
@@ -237,7 +238,8 @@ def _planes(buffer: Buffer, size: _Size, uses: Sequence[_Use]) -> Planes:
         index for index, (sources, _) in enumerate(uses) if any(place.buffer == buffer.name for place in sources)
     )
     count = -(-buffer.nbytes // (rows * row_bytes))
-    return Planes(count, rows, row_bytes, makers, readers, buffer.role == "output", buffer.role == "input")
+    last = readers[-1] if readers else -1
+    return Planes(count, rows, row_bytes, makers, readers, buffer.role == "output", buffer.role == "input", last)
 
 
 def _member(layer: Layer, sources: Sequence[Place], target: Place, planes: Mapping[str, Planes]) -> Member | None:
@@ -306,14 +308,9 @@ def members_of(graph: FusionGraph, first: int, last: int) -> tuple[Member, ...]:
     return tuple(member for member in graph.members[first : last + 1] if member is not None)
 
 
-def read_after(planes: Planes, last: int) -> bool:
-    """Whether layers behind layer ``last`` read a buffer: its readers stand in their order."""
-    return bool(planes.readers) and planes.readers[-1] > last
-
-
 def stays(planes: Planes, last: int) -> bool:
     """Whether a buffer that a group up to layer ``last`` makes and reads is also wanted when the group is done."""
-    return planes.leaves or read_after(planes, last)
+    return planes.leaves or planes.last_reader > last
 
 
 def window_bytes(planes: int, rows: int, of: int, row_bytes: int) -> int:
