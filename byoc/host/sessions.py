@@ -88,19 +88,26 @@ class _ReferencePart:
         foreign = sorted({node.domain for node in cut.graph.node if node.domain not in ("", "ai.onnx")})
         if foreign:
             raise InputError(f"--host reference does not know the operators of {foreign[0]}; use --host onnxruntime")
-        self._inputs, self._dtypes = tuple(inputs), {name: graph.values[name].dtype for name in outputs}
+        self._inputs, self._values = tuple(inputs), {name: graph.values[name] for name in outputs}
         self._evaluator = ReferenceEvaluator(cut)
 
     def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
         """As :class:`Session`."""
         try:
-            results = self._evaluator.run(list(self._dtypes), {name: tensors[name] for name in self._inputs})
+            results = self._evaluator.run(list(self._values), {name: tensors[name] for name in self._inputs})
         except Exception as error:  # whatever an operator of its raises
             raise InputError(
                 f"onnx's reference evaluator cannot run a part of it ({first_line(error)}); use --host onnxruntime"
             ) from error
-        made = zip(self._dtypes.items(), results, strict=True)
-        return {name: np.asarray(result, dtype=dtype) for (name, dtype), result in made}
+        found = {}
+        for (name, value), result in zip(self._values.items(), results, strict=True):
+            found[name] = np.asarray(result, dtype=value.dtype)
+            if not value.open and found[name].shape != value.shape:
+                raise InputError(
+                    f"onnx's reference evaluator makes '{name}' of shape {list(found[name].shape)} and not "
+                    f"{list(value.shape)}; use --host onnxruntime"
+                )
+        return found
 
 
 def vouches(model: Model, numerics: Numerics) -> bool:

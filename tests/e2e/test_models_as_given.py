@@ -241,3 +241,24 @@ def test_a_model_of_our_own_making_is_a_bug_of_ours(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("byoc.importing.apply", wrong)
     with pytest.raises(PassError, match="ONNX Runtime does not run what passes make of the model"):
         import_model(small([CONV], w=WEIGHTS))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1, None])
+def test_hardmax_of_older_opsets_is_over_all_dimensions_from_its_axis_on(axis: int | None) -> None:
+    """onnx's converter does that for Softmax alone: the pass that converts was found to be wrong, a bug of ours."""
+    axes = {} if axis is None else {"axis": axis}
+    model = small([helper.make_node("Hardmax", ["x"], ["y"], **axes)], shape=(6, 2, 8))
+    model.opset_import[0].version = 12
+    found = experiments.run(model, cache=False)
+    x = np.random.default_rng(0).normal(size=(6, 2, 8)).astype(np.float32)
+    (made,) = experiments.run(model, inputs=x, cache=False).outputs.values()
+    np.testing.assert_array_equal(made, run_unfused(model, {"x": x})["y"])
+    assert file_check(found.report).beyond == 0
+
+
+def test_what_the_reference_evaluator_makes_otherwise_is_its_own() -> None:
+    """It makes a result without elements; the model's shapes are right."""
+    with pytest.raises(
+        InputError, match=r"onnx's reference evaluator makes 'scale_9' of shape .*; use --host onnxruntime"
+    ):
+        experiments.run(CASES / "reference_shape.onnx", host="reference")

@@ -66,13 +66,17 @@ def unfusable(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> list[s
     They are average pooling with dilations and products with stacks of matrices quantised per channel. An operator
     whose result is an output of the model is not fused.
     """
+    part = list(nodes)
+    asked = [node for node in part if node.op_type in ("AveragePool", "MatMul")]
+    if not asked:  # most parts of a network with many: the whole is not looked through for each
+        return []
     sizes = {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}
-    dequantized = {node.output[0]: node for node in model.graph.node if node.op_type == "DequantizeLinear"}
+    dequantized = {node.output[0]: node for node in part if node.op_type == "DequantizeLinear"}
     found = []
-    for node in nodes:
+    for node in asked:
         if node.op_type == "AveragePool":
             broken = any(a.name == "dilations" and max(a.ints, default=1) > 1 for a in node.attribute)
-        elif node.op_type == "MatMul" and node.input[1] in dequantized:
+        elif node.input[1] in dequantized:
             weights, scale = dequantized[node.input[1]].input[:2]
             broken = len(sizes.get(weights, [])) > 2 and bool(sizes.get(scale))
         else:

@@ -60,6 +60,8 @@ def _converted(model: ModelProto, opset: int, target: int) -> ModelProto:
     def convert(light: ModelProto) -> ModelProto:
         # Below IR version 4 the converter only finds initialisers that are inputs too.
         light.ir_version = max(light.ir_version, TARGET_IR_VERSION)
+        if opset < PLAIN_OPSET:
+            _flatten_rows(light)
         converted = version_converter.convert_version(light, target)
         _place_as_before(light, converted, opset)
         return converted
@@ -73,6 +75,30 @@ def _converted(model: ModelProto, opset: int, target: int) -> ModelProto:
         raise InputError(
             f"unsupported opset {opset}: conversion to opset {target} failed ({reason}); use a newer opset"
         ) from error
+
+
+def _flatten_rows(model: ModelProto) -> None:
+    """Have every Hardmax, in place, matrices: before opset 13 it is one row of all dimensions from its axis on.
+
+    The converter does that for Softmax and LogSoftmax alone.
+    """
+    taken = {name for graph in all_graphs(model.graph) for name in names_of(graph)}
+    for graph in all_graphs(model.graph):
+        nodes = list(graph.node)
+        del graph.node[:]
+        for node in nodes:
+            if node.op_type != "Hardmax" or not standard(node):
+                graph.node.append(node)
+                continue
+            source, result = node.input[0], node.output[0]
+            rows, largest, shape = (unused(f"{result}_{label}", taken) for label in ("rows", "largest", "shape"))
+            axis = next((one.i for one in node.attribute if one.name == "axis"), 1)
+            graph.node.extend([
+                helper.make_node("Flatten", [source], [rows], axis=axis),
+                helper.make_node("Hardmax", [rows], [largest], node.name, axis=1),
+                helper.make_node("Shape", [source], [shape]),
+                helper.make_node("Reshape", [largest, shape], [result]),
+            ])  # fmt: skip
 
 
 _PLACED = 11
