@@ -208,8 +208,13 @@ def _new_file(folder: Path) -> Iterator[tuple[Path, int]]:
         yield temporary, descriptor
     finally:
         if ours:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
+            try:
+                with contextlib.suppress(OSError):
+                    temporary.unlink(missing_ok=True)
+            except KeyboardInterrupt:  # just now: it goes on when nothing is left
+                with contextlib.suppress(OSError):
+                    temporary.unlink(missing_ok=True)
+                raise
 
 
 def _settle(folder: Path) -> None:

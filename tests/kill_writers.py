@@ -109,6 +109,14 @@ def _model(folder: Path) -> None:
     _dla("disasm", "DIR/given.prog", "-o", "DIR/given.s")(folder)
 
 
+def _cache(folder: Path) -> None:
+    """The same, and a cache that has its secret and no entry yet."""
+    _model(folder)
+    _caching(folder)
+    for entry in (folder / "cache").glob("*.package"):
+        entry.unlink()
+
+
 def _corpus(folder: Path, *, changed: bool = False) -> None:
     """A corpus of the first two cases, and what other people keep in it."""
     record_corpus(folder / "corpus", small_cases()[:2], _no_progress)
@@ -157,7 +165,7 @@ WRITERS = (
         _dla("system", "DIR/system.toml", "--sweep", "run.policy=fcfs,edf,jit", "-o", "DIR/results.sqlite"),
         grows="results.sqlite",
     ),
-    Writer("cache", _model, _caching),
+    Writer("cache", _cache, _caching),
     Writer("split", _model, _dla("split", "DIR/given.dla", "DIR/pair.toml", "--by", "rows", "--json", "DIR/run.json")),
     Writer("explanation", _model, _dla("explain", "DIR/given.dla", "--json", "DIR/run.json")),
     Writer("partition", _model, _dla("partition", "DIR/given.dla", "--json", "DIR/run.json")),
@@ -371,15 +379,17 @@ def _parts(path: Path) -> frozenset[tuple[object, ...]]:
         return frozenset()
 
 
-def attack(count: int, seed: int, on_dask: int = 0, only: str = "") -> int:
+def attack(count: int, seed: int, on_dask: int = 0, only: str = "", seconds: float = float("inf")) -> int:
     """Kill so many commands, print what came of it, and return how many violations there were."""
-    generator = random.Random(seed)
+    generator, until = random.Random(seed), time.monotonic() + seconds
     gc.collect()
     gc.freeze()
     with tempfile.TemporaryDirectory() as root:
         fight = _Fight(Path(root), generator)
         tried = [writer for writer in WRITERS if only in writer.name]
         for number in range(count):
+            if time.monotonic() > until:
+                break
             writer = tried[number % len(tried)]
             if writer.name in BUSY and generator.random() < 0.8:
                 writer = tried[generator.randrange(len(tried) - len(BUSY)) if len(tried) > len(BUSY) else 0]
@@ -387,10 +397,12 @@ def attack(count: int, seed: int, on_dask: int = 0, only: str = "") -> int:
         if on_dask:
             with cluster() as workers:
                 for _ in range(on_dask):
+                    if time.monotonic() > until:
+                        break
                     fight.once(ON_DASK, workers if generator.random() < 0.5 else None)
     for name, counted in fight.outcomes.items():
         print(f"{name}: {', '.join(f'{times} {kind}' for kind, times in sorted(counted.items()))}")
-    print(f"{count + on_dask} kills, {fight.violated} violations")
+    print(f"{sum(map(Counter.total, fight.outcomes.values()))} kills, {fight.violated} violations")
     return fight.violated
 
 
@@ -418,7 +430,7 @@ class _Fight:
             moment["stop_at"] = generator.randint(1, known.steps)
         else:
             moment["seconds"] = generator.uniform(0, known.seconds)
-        victim = {} if workers is None else {"victim": lambda child: generator.choice(workers())}
+        victim = {} if workers is None else {"victim": lambda child: generator.choice(_some(workers))}
         status, _ = apart(lambda: writer.run(folder), **moment, **victim)
         state = contents(folder)
         kind = "as before" if state == known.before else "as wanted" if state == known.after else "between"
@@ -432,6 +444,13 @@ class _Fight:
         for violation in found:
             self.violated += 1
             print(f"{writer.name}, {json.dumps(moment)}, status {status}: {violation}", flush=True)
+
+
+def _some(workers: Callable[[], list[int]]) -> list[int]:
+    """The workers, as soon as there is one."""
+    while not (found := workers()):
+        time.sleep(0.1)
+    return found
 
 
 @contextlib.contextmanager
@@ -454,9 +473,13 @@ def cluster() -> Iterator[Callable[[], list[int]]]:
     os.environ[_CLUSTER] = f"tcp://{address}"
 
     def workers() -> list[int]:
-        pids = Path(f"/proc/{started[1].pid}/task/{started[1].pid}/children").read_text().split()
-        names = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids}
-        return [pid for pid, name in names.items() if b"spawn_main" in name] or [started[1].pid]
+        found = []
+        for place in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+                if parent == started[1].pid and b"spawn_main" in (place / "cmdline").read_bytes():
+                    found.append(int(place.name))
+        return found
 
     try:
         deadline = time.monotonic() + 120
@@ -475,6 +498,7 @@ if __name__ == "__main__":
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--dask", type=int, default=0, help="kills of sweeps on a Dask cluster beside them")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop behind the kill of this second")
     parser.add_argument("--only", default="", help="only commands whose names have this in them")
     chosen = parser.parse_args()
-    sys.exit(1 if attack(chosen.count, chosen.seed, chosen.dask, chosen.only) else 0)
+    sys.exit(1 if attack(chosen.count, chosen.seed, chosen.dask, chosen.only, chosen.seconds) else 0)

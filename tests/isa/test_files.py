@@ -174,3 +174,20 @@ def test_an_interrupt_as_a_file_is_made_leaves_nothing(tmp_path: Path, monkeypat
         with pytest.raises(KeyboardInterrupt):
             write_atomically(tmp_path / "page.html", "<html>")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_as_a_file_is_taken_away_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    really, heard = Path.unlink, []
+
+    def interrupted(path: Path, missing_ok: bool = False) -> None:
+        if not heard:
+            heard.append(path)
+            raise KeyboardInterrupt
+        really(path, missing_ok=missing_ok)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            check_writable(tmp_path / "page.html")
+    assert heard
+    assert list(tmp_path.iterdir()) == []
