@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
 from byoc.session import copy_fields
@@ -205,33 +205,6 @@ def set_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
     kept = list(nodes)
     del graph.node[:]
     graph.node.extend(kept)
-
-
-class Writer:
-    """Nodes in place of one node, in order of execution; what they make is called after its first result."""
-
-    def __init__(self, graph: GraphProto, node: NodeProto, taken: set[str]) -> None:
-        """``taken`` are all names of the model; those of what is written are entered there."""
-        self.graph, self.node, self.name = graph, node, node.output[0]
-        self.options: dict[str, Any] = attributes(node)
-        self.nodes: list[NodeProto] = []
-        self._taken = taken
-
-    def constant(self, values: ArrayLike, dtype: DTypeLike | None = None) -> str:
-        """Name of a new constant."""
-        return add_constant(self.graph, unused(f"{self.name}_constant", self._taken), np.asarray(values, dtype))
-
-    def add(self, op_type: str, *operands: str, result: str = "", label: str = "", **options: Any) -> str:
-        """Name of the result of a new node, ``result`` if given; the node goes by that name, or by ``label``."""
-        name = result or unused(f"{self.name}_{op_type.lower()}{len(self.nodes)}", self._taken)
-        self.nodes.append(onnx.helper.make_node(op_type, list(operands), [name], label or name, **options))
-        return name
-
-
-def rewrite_nodes(graph: GraphProto, write: Callable[[NodeProto], Iterable[NodeProto] | None]) -> None:
-    """Put what ``write`` makes of each node in its place; None: the node stays."""
-    made = ((node, write(node)) for node in graph.node)
-    set_nodes(graph, (new for node, nodes in made for new in ((node,) if nodes is None else nodes)))
 
 
 def keep_nodes(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> None:

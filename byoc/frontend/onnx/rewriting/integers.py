@@ -21,7 +21,6 @@ from byoc.frontend.onnx.rewriting.edit import (
     keep_nodes,
     names_of,
     remove_dead_code,
-    rewrite_nodes,
     set_nodes,
     sort_nodes,
     standard,
@@ -30,7 +29,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     use_counts,
     use_counts_of,
 )
-from byoc.frontend.onnx.rewriting.law import looking_at
+from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, written
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from isa.numerics import steps
 
@@ -47,36 +46,23 @@ _FUNCTIONS = {"QLinearSigmoid": ("Sigmoid", (0,)), "QLinearWhere": ("Where", (1,
 with its scale and zero point; those of the result come last."""
 
 
-@looking_at(*_FUNCTIONS)
-def write_out_functions(model: ModelProto) -> ModelProto:
-    """A copy in which functions of integers stand between DequantizeLinear and QuantizeLinear nodes.
+@written(*_FUNCTIONS, foreign=True)
+def write_out_functions(graph: View, node: NodeProto) -> list[NodeProto] | None:
+    """Functions of integers between DequantizeLinear and QuantizeLinear nodes.
 
     Of which ONNX Runtime makes the same functions of integers again.
     """
-    if not any(node.op_type in _FUNCTIONS for node in model.graph.node):
-        return model
-    result = copy_model(model)
-    taken, types = names_of(result.graph), types_of(result.graph)
-
-    def write(node: NodeProto) -> list[NodeProto] | None:
-        if node.op_type not in _FUNCTIONS or standard(node):
-            return None
-        op_type, starts = _FUNCTIONS[node.op_type]
-        end = starts[-1] + 3
-        if not any(node.input[end + 1 :]) and types.get(node.input[starts[0]]) != TensorProto.UINT8:
-            return None  # without a zero point QuantizeLinear makes uint8
-        made = unused(f"{node.output[0]}_real", taken)
-        inputs, nodes = list(node.input[: starts[0]]), []
-        for start in starts:
-            inputs.append(unused(f"{node.output[0]}_operand", taken))
-            given = [name for name in node.input[start : start + 3] if name]
-            nodes.append(helper.make_node(DEQUANTIZE, given, inputs[-1:], inputs[-1]))
-        after = [name for name in node.input[end:] if name]
-        nodes.append(helper.make_node(op_type, inputs, [made], node.name or made))
-        return [*nodes, helper.make_node(QUANTIZE, [made, *after], [node.output[0]], f"{made}_{QUANTIZE}")]
-
-    rewrite_nodes(result.graph, write)
-    return result
+    op_type, starts = _FUNCTIONS[node.op_type]
+    end = starts[-1] + 3
+    # Without a zero point QuantizeLinear makes uint8.
+    if standard(node) or (not any(node.input[end + 1 :]) and graph.types.get(node.input[starts[0]]) != _BYTES[1]):
+        return None
+    w, inputs = Writer(graph, node), list(node.input[: starts[0]])
+    for start in starts:
+        inputs.append(w.add(DEQUANTIZE, *(name for name in node.input[start : start + 3] if name)))
+    made = w.add(op_type, *inputs, label=node.name)
+    w.add(QUANTIZE, made, *(name for name in node.input[end:] if name))
+    return w.finished()
 
 
 @looking_at(QUANTIZE, DEQUANTIZE)

@@ -6,26 +6,15 @@ that grows by a whole factor, alike everywhere, is cheaper as a convolution: one
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from byoc.frontend.onnx.rewriting.edit import (
-    ConstantArrays,
-    add_constant,
-    attributes,
-    copy_model,
-    names_of,
-    rewrite_nodes,
-    shapes_of,
-    standard,
-    types_of,
-    unused,
-)
-from byoc.frontend.onnx.rewriting.law import looking_at
+from byoc.frontend.onnx.rewriting.edit import attributes
+from byoc.frontend.onnx.rewriting.law import View, Writer, written
 from byoc.session import OnnxRuntimeSession
 
 _MODES = (b"linear", b"cubic")
@@ -53,46 +42,48 @@ class _Parameters:
         return _Parameters(self.position, numbers, region)
 
 
-@looking_at("Resize")
-def expand_resizes(model: ModelProto) -> ModelProto:
-    """A copy in which a Resize of (N, C, H, W) between elements is two matrix products, or a grouped convolution."""
-    result = copy_model(model)
-    graph = result.graph
-    shapes, constants = shapes_of(graph), ConstantArrays(graph, lambda tensor: len(tensor.dims) == 1)
-    types, taken = types_of(graph), names_of(graph)
+@written("Resize")
+def expand_resizes(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+    """A Resize of (N, C, H, W) between elements as two matrix products, or a grouped convolution.
 
-    def expanded(node: NodeProto) -> Iterator[NodeProto] | None:
-        real = types.get(node.input[0]) == TensorProto.FLOAT if node.input else False
-        matrices = _matrices(result, node, shapes, constants) if real else None
-        return None if matrices is None else _expanded(graph, node, shapes[node.input[0]][1], *matrices, taken)
-
-    rewrite_nodes(graph, expanded)
-    return result
-
-
-def _matrices(
-    model: ModelProto, node: NodeProto, shapes: dict[str, tuple[int, ...]], constants: ConstantArrays
-) -> tuple[Matrix, Matrix] | None:
-    """What the rows and the columns are multiplied by, (H', H) and (W', W); None for what is no such Resize."""
-    if node.op_type != "Resize" or not standard(node) or attributes(node).get("mode") not in _MODES:
+    Where something stands beyond the edges, of numbers less that, for there the matrices have 0.
+    """
+    real = bool(node.input) and graph.types.get(node.input[0]) == TensorProto.FLOAT
+    matrices = _matrices(graph, node) if real else None
+    if matrices is None:
         return None
-    before, after = (shapes.get(name, ()) for name in (node.input[0], node.output[0]))
+    w, source, channels = Writer(graph, node), node.input[0], graph.shapes[node.input[0]][1]
+    beyond = float(w.options.get("extrapolation_value", 0.0))
+    if not beyond or w.options.get("coordinate_transformation_mode") != _CROPPED:
+        _products(w, source, channels, *matrices)
+        return w.finished()
+    level = w.constant(np.float32(beyond))
+    w.add("Add", _products(w, w.add("Sub", source, level), channels, *matrices), level)
+    return w.finished()
+
+
+def _matrices(graph: View, node: NodeProto) -> tuple[Matrix, Matrix] | None:
+    """What the rows and the columns are multiplied by, (H', H) and (W', W); None for what is no such Resize."""
+    if attributes(node).get("mode") not in _MODES:
+        return None
+    before, after = (graph.shapes.get(name, ()) for name in (node.input[0], node.output[0]))
     if len(before) != 4 or len(after) != 4 or before[:2] != after[:2] or max(before + after) > _LARGEST:
         return None
     if before == after:
         return None
-    parameters = _parameters(node, constants)
+    parameters = _parameters(graph, node)
     if parameters is None:
         return None
-    rows, columns = (_matrix(model, node, parameters.along(axis), axis, before[axis]) for axis in (2, 3))
+    rows, columns = (_matrix(graph, node, parameters.along(axis), axis, before[axis]) for axis in (2, 3))
     same = rows.shape == (after[2], before[2]) and columns.shape == (after[3], before[3])
     return (rows, columns) if same else None
 
 
-def _parameters(node: NodeProto, constants: ConstantArrays) -> _Parameters | None:
+def _parameters(graph: View, node: NodeProto) -> _Parameters | None:
     """The constant parameters of a Resize, those that it gives for some ``axes`` only spread over all dimensions."""
     given = [index for index, name in enumerate(node.input) if name and index >= 2]
-    if len(given) != 1 or node.input[given[0]] not in constants:
+    constants = graph.constants
+    if len(given) != 1 or node.input[given[0]] not in constants or constants[node.input[given[0]]].ndim != 1:
         return None
     if attributes(node).get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
         return None  # what one dimension is resized to depends on the others
@@ -110,7 +101,7 @@ def _parameters(node: NodeProto, constants: ConstantArrays) -> _Parameters | Non
     return _Parameters(given[0], whole, region)
 
 
-def _matrix(model: ModelProto, node: NodeProto, parameters: _Parameters, axis: int, size: int) -> Matrix:
+def _matrix(graph: View, node: NodeProto, parameters: _Parameters, axis: int, size: int) -> Matrix:
     """What a Resize makes of the unit vectors along ``axis``, a column each; 0 where it extrapolates."""
     copy = NodeProto()
     copy.CopyFrom(node)
@@ -121,7 +112,7 @@ def _matrix(model: ModelProto, node: NodeProto, parameters: _Parameters, axis: i
     copy.attribute.extend(kept)
     shape = [1, 1, 1, 1]
     shape[axis] = size
-    graph = helper.make_graph(
+    alone = helper.make_graph(
         [copy],
         "resize",
         [helper.make_tensor_value_info("units", TensorProto.FLOAT, shape)],
@@ -132,52 +123,25 @@ def _matrix(model: ModelProto, node: NodeProto, parameters: _Parameters, axis: i
         ],
     )
     session = OnnxRuntimeSession(
-        helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version), optimised=False
+        helper.make_model(alone, opset_imports=graph.opsets, ir_version=graph.ir_version), optimised=False
     )
     units = (unit.reshape(shape) for unit in np.eye(size, dtype=np.float32))
     results = [session.run(["made"], {"units": unit})["made"] for unit in units]
     return np.stack([made.take(0, 5 - axis).reshape(-1) for made in results], 1)
 
 
-def _expanded(
-    graph: GraphProto, node: NodeProto, channels: int, rows: Matrix, columns: Matrix, taken: set[str]
-) -> Iterator[NodeProto]:
-    """The products; where something stands beyond the edges, of numbers less that, for there the matrices have 0."""
-    source, result = node.input[0], node.output[0]
-    beyond = float(attributes(node).get("extrapolation_value", 0.0))
-    if not beyond or attributes(node).get("coordinate_transformation_mode") != _CROPPED:
-        yield from _products(graph, node, (source, result), channels, rows, columns, taken)
-        return
-    level = add_constant(graph, f"{result}_beyond", np.array(beyond, np.float32))
-    inner = unused(f"{result}_below", taken), unused(f"{result}_above", taken)
-    yield helper.make_node("Sub", [source, level], [inner[0]])
-    yield from _products(graph, node, inner, channels, rows, columns, taken)
-    yield helper.make_node("Add", [inner[1], level], [result])
-
-
-def _products(
-    graph: GraphProto,
-    node: NodeProto,
-    ends: tuple[str, str],
-    channels: int,
-    rows: Matrix,
-    columns: Matrix,
-    taken: set[str],
-) -> Iterator[NodeProto]:
-    """What makes the second of ``ends`` of the first."""
-    (source, result), row_taps, column_taps = ends, _taps(rows), _taps(columns)
+def _products(w: Writer, source: str, channels: int, rows: Matrix, columns: Matrix) -> str:
+    """Rows and columns of ``source`` times these."""
+    row_taps, column_taps, label = _taps(rows), _taps(columns), w.node.name
     if row_taps is None or column_taps is None or len(row_taps) != len(column_taps):
-        wide = unused(f"{result}_wide", taken)
-        yield helper.make_node("MatMul", [source, add_constant(graph, f"{result}_columns", columns.T)], [wide])
-        yield helper.make_node("MatMul", [add_constant(graph, f"{result}_rows", rows), wide], [result], node.name)
-        return
-    padded, phases, factor = unused(f"{result}_padded", taken), unused(f"{result}_phases", taken), len(row_taps)
+        wide = w.add("MatMul", source, w.constant(columns.T))
+        return w.add("MatMul", w.constant(rows), wide, label=label)
+    factor = len(row_taps)
     kernels = np.einsum("ih,jw->ijhw", row_taps, column_taps).reshape(factor * factor, 1, 3, 3)
-    weights = add_constant(graph, f"{result}_weights", np.tile(kernels, (channels, 1, 1, 1)))
-    pads = add_constant(graph, f"{result}_pads", np.array([0, 0, 1, 1, 0, 0, 1, 1]))
-    yield helper.make_node("Pad", [source, pads], [padded], mode="edge")
-    yield helper.make_node("Conv", [padded, weights], [phases], node.name, group=channels, kernel_shape=[3, 3])
-    yield helper.make_node("DepthToSpace", [phases], [result], blocksize=factor, mode="CRD")
+    padded = w.add("Pad", source, w.constant([0, 0, 1, 1, 0, 0, 1, 1]), mode="edge")
+    weights = w.constant(np.tile(kernels, (channels, 1, 1, 1)))
+    phases = w.add("Conv", padded, weights, label=label, group=channels, kernel_shape=[3, 3])
+    return w.add("DepthToSpace", phases, blocksize=factor, mode="CRD")
 
 
 def _taps(matrix: Matrix) -> Matrix | None:

@@ -12,21 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto
+from onnx import NodeProto
 
-from byoc.frontend.onnx.rewriting.edit import (
-    ConstantArrays,
-    Writer,
-    attributes,
-    copy_model,
-    names_of,
-    remove_dead_code,
-    set_nodes,
-    shapes_of,
-    standard,
-    use_counts,
-)
-from byoc.frontend.onnx.rewriting.law import looking_at
+from byoc.frontend.onnx.rewriting.edit import attributes, standard
+from byoc.frontend.onnx.rewriting.law import View, Writer, written
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.window import window_attributes
 
@@ -84,52 +73,45 @@ def _volume(node: NodeProto, shapes: dict[str, Numbers]) -> _Volume | None:
 
 @dataclass(frozen=True, eq=False)
 class _Unit:
-    """What stands around a node between quantised values: the DequantizeLinear of its operand, and what is behind it,
-    a QuantizeLinear last; ``weights`` dequantises its constant weights."""
+    """A node between quantised values: the DequantizeLinear of its operand, and what is ``behind`` it, a QuantizeLinear
+    last; ``weights`` dequantises its constant weights."""
 
+    node: NodeProto
     head: NodeProto
     behind: tuple[NodeProto, ...]
     weights: NodeProto | None
 
 
-class _Units:
-    """Finds what stands around nodes."""
+def _unit(graph: View, last: NodeProto) -> _Unit | None:
+    """What ends in a QuantizeLinear; None where operand or result do not have one scale, or weights have others."""
+    behind, node = [last], graph.maker(last.input[0])
+    if node is not None and node.op_type in ("Relu", "Clip"):
+        behind, node = [node, last], graph.maker(node.input[0])
+    if node is None or node.op_type not in _WRITERS:
+        return None
+    if any(graph.shown(each.input[0]) or graph.only_reader(each.input[0]) is None for each in behind):
+        return None
+    head = graph.maker(node.input[0], DEQUANTIZE)
+    weights = graph.maker(node.input[1], DEQUANTIZE) if len(node.input) > 1 else None
+    if head is None or not all(_single(graph, each) for each in (head, last)):
+        return None
+    if len(node.input) > 1 and (weights is None or not _along_filters(graph, weights)):
+        return None
+    return _Unit(node, head, tuple(behind), weights)
 
-    def __init__(self, graph: GraphProto, arrays: ConstantArrays) -> None:
-        self._arrays, self._uses = arrays, use_counts(graph)
-        self._makers = {name: node for node in graph.node for name in node.output}
-        self._readers = {name: node for node in graph.node for name in node.input}
 
-    def of(self, node: NodeProto) -> _Unit | None:
-        """None for a node whose operand or result is not quantised with one scale, or its weights otherwise."""
-        head = self._quantisation(self._makers.get(node.input[0]), DEQUANTIZE)
-        behind: list[NodeProto] = []
-        last = node
-        while head is not None and len(behind) < 2 and last.op_type != QUANTIZE:
-            reader = self._readers.get(last.output[0])
-            if reader is None or self._uses[last.output[0]] != 1 or reader.op_type not in ("Relu", "Clip", QUANTIZE):
-                return None
-            behind.append(reader)
-            last = reader
-        weights = self._makers.get(node.input[1]) if len(node.input) > 1 else None
-        if head is None or self._quantisation(last, QUANTIZE) is None:
-            return None
-        if len(node.input) > 1 and (weights is None or not self._along_filters(weights)):
-            return None
-        return _Unit(head, tuple(behind), weights)
+def _single(graph: View, node: NodeProto) -> bool:
+    """Whether a node has one constant scale."""
+    scale = graph.constants.get(node.input[1])
+    return scale is not None and scale.size == 1
 
-    def _quantisation(self, node: NodeProto | None, op_type: str) -> NodeProto | None:
-        """``node``, if it is of this type and has one constant scale."""
-        scale = self._arrays.get(node.input[1]) if node is not None and node.op_type == op_type else None
-        return node if scale is not None and scale.size == 1 else None
 
-    def _along_filters(self, node: NodeProto) -> bool:
-        """Whether a node dequantises constants with one scale, or one a filter."""
-        if node.op_type != DEQUANTIZE or any(name and name not in self._arrays for name in node.input):
-            return False
-        options = attributes(node)
-        single = self._arrays[node.input[1]].size == 1
-        return not options.get("block_size", 0) and (single or options.get("axis", 1) == 0)
+def _along_filters(graph: View, node: NodeProto) -> bool:
+    """Whether a node dequantises constants with one scale, or one a filter."""
+    if any(name and name not in graph.constants for name in node.input):
+        return False
+    options = attributes(node)
+    return not options.get("block_size", 0) and (_single(graph, node) or options.get("axis", 1) == 0)
 
 
 class _Writer(Writer):
@@ -138,9 +120,9 @@ class _Writer(Writer):
     fill = ""
     """What padding reads; empty: 0."""
 
-    def __init__(self, graph: GraphProto, node: NodeProto, arrays: ConstantArrays, taken: set[str]) -> None:
-        super().__init__(graph, node, taken)
-        self.arrays, self.source = arrays, node.input[0]
+    def __init__(self, graph: View, node: NodeProto, name: str = "") -> None:
+        super().__init__(graph, node, name)
+        self.source = node.input[0]
 
     def reshape(self, x: str, shape: Sequence[int], last: bool = False) -> str:
         return self.add("Reshape", x, self.constant(shape, np.int64), result=self.name if last else "")
@@ -151,7 +133,7 @@ class _Writer(Writer):
 
     def weights(self) -> Any:
         """The constant weights; None where they are computed."""
-        return self.arrays.get(self.node.input[1])
+        return self.graph.constants.get(self.node.input[1])
 
     def weighted(self, values: Any) -> str:
         """Weights of another shape as an operand."""
@@ -252,12 +234,9 @@ class _Writer(Writer):
 class _IntegerWriter(_Writer):
     """The same between quantised values: what only moves moves integers."""
 
-    def __init__(
-        self, graph: GraphProto, node: NodeProto, arrays: ConstantArrays, taken: set[str], unit: _Unit
-    ) -> None:
-        super().__init__(graph, node, arrays, taken)
-        self._unit = unit
-        self.source, self.name = unit.head.input[0], unit.behind[-1].output[0]
+    def __init__(self, graph: View, unit: _Unit) -> None:
+        super().__init__(graph, unit.node, unit.behind[-1].output[0])
+        self._unit, self.source = unit, unit.head.input[0]
         self.fill = unit.head.input[2] if len(unit.head.input) > 2 else ""
 
     def computed(self, op_type: str, x: str, *inputs: str, label: str = "", **options: Any) -> str:
@@ -273,7 +252,7 @@ class _IntegerWriter(_Writer):
 
     def weights(self) -> Any:
         """The integers."""
-        return None if self._unit.weights is None else self.arrays[self._unit.weights.input[0]]
+        return None if self._unit.weights is None else self.graph.constants[self._unit.weights.input[0]]
 
     def weighted(self, values: Any) -> str:
         """Dequantised as they were, a filter by a filter."""
@@ -324,51 +303,27 @@ _WRITERS: Mapping[str, Callable[[_Writer, _Volume], bool]] = {
 }
 
 
-@looking_at(*_WRITERS, rank=5)
-def flatten_volumes(model: ModelProto) -> ModelProto:
-    """A copy of a float model in which Conv of constant weights, MaxPool, AveragePool and global pools of three spatial
-    dimensions are those of two. Wants shapes inferred.
+@written(*_WRITERS, rank=5)
+def flatten_volumes(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+    """In float models Conv of constant weights, MaxPool, AveragePool and global pools of three spatial dimensions as
+    those of two.
 
     Averages across depth and planes are averages of averages. Those of elements that lie apart, and those that count
     padding and round up, stay as they are.
     """
-    result = copy_model(model)
-    graph = result.graph
-    shapes, arrays, taken = shapes_of(graph), ConstantArrays(graph, lambda tensor: True), names_of(graph)
-    nodes: list[NodeProto] = []
-    for node in graph.node:
-        volume = _volume(node, shapes)
-        writer = _Writer(graph, node, arrays, taken)
-        written = volume is not None and _WRITERS[node.op_type](writer, volume)
-        nodes += writer.nodes if written else [node]
-    set_nodes(graph, nodes)
-    remove_dead_code(graph)
-    return result
+    volume, writer = _volume(node, graph.shapes), _Writer(graph, node)
+    return writer.nodes if volume is not None and _WRITERS[node.op_type](writer, volume) else None
 
 
-@looking_at(*_WRITERS, rank=5)
-def flatten_integer_volumes(model: ModelProto) -> ModelProto:
+@written(QUANTIZE, rank=5)
+def flatten_integer_volumes(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
     """The same of what stands between quantised values, to the bit: what only moves moves integers.
 
     An average is one of rows that lie as its window reads them, so those that leave padding out of the count stay, too.
     """
-    result = copy_model(model)
-    graph = result.graph
-    shapes, arrays, taken = shapes_of(graph), ConstantArrays(graph, lambda tensor: True), names_of(graph)
-    units = _Units(graph, arrays)
-    absorbed: set[str] = set()
-    nodes: list[NodeProto] = []
-    for node in graph.node:
-        volume = _volume(node, shapes)
-        unit = None if volume is None else units.of(node)
-        if volume is not None and unit is not None:
-            writer = _IntegerWriter(graph, node, arrays, taken, unit)
-            if _WRITERS[node.op_type](writer, volume):
-                nodes += writer.nodes
-                absorbed.update(behind.output[0] for behind in unit.behind)
-                continue
-        if absorbed.isdisjoint(node.output):
-            nodes.append(node)
-    set_nodes(graph, nodes)
-    remove_dead_code(graph)
-    return result
+    unit = _unit(graph, node)
+    volume = None if unit is None else _volume(unit.node, graph.shapes)
+    if unit is None or volume is None:
+        return None
+    writer = _IntegerWriter(graph, unit)
+    return writer.nodes if _WRITERS[unit.node.op_type](writer, volume) else None
