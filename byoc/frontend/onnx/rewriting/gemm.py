@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import NodeProto, TensorProto
 
-from byoc.frontend.onnx.rewriting.edit import (
-    ConstantArrays,
-    add_constant,
-    attributes,
-    copy_model,
-    is_float32,
-    names_of,
-    remove_dead_code,
-    set_nodes,
-    shapes_of,
-    standard,
-    types_of,
-    unused,
-    use_counts,
-)
-from byoc.frontend.onnx.rewriting.law import looking_at
-
-Shapes = dict[str, tuple[int, ...]]
+from byoc.frontend.onnx.rewriting.edit import attributes
+from byoc.frontend.onnx.rewriting.law import View, Writer, written
+from byoc.operators.onnx_view import DEQUANTIZE
 
 
-@looking_at("Gemm", "MatMul")
-def canonicalise_gemm(model: ModelProto) -> ModelProto:
-    """A copy in which float32 layers with constant weights read ``Gemm(x, weights, bias)`` with alpha = beta = 1.
+@written("Gemm", "MatMul", "Add")
+def canonicalise_gemm(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+    """Float32 layers with constant weights read ``Gemm(x, weights, bias)`` with alpha = beta = 1.
 
     Gemm: data is transposed by a Transpose before it; alpha is multiplied into constant weights, beta into the bias,
     and the bias is broadcast to ``(N,)``; one that is computed, has several rows, or belongs to computed weights is an
@@ -39,213 +24,106 @@ def canonicalise_gemm(model: ModelProto) -> ModelProto:
     alone reads it, it becomes one Gemm, between two Reshapes where the data has more dimensions than two. Products
     with alpha and beta of 1 are untouched to the bit.
     """
-    result = copy_model(model)
-    graph = result.graph
-    arrays = ConstantArrays(graph, is_float32)
-    shapes, uses = shapes_of(graph), use_counts(graph)
-    readers = {name: node for node in graph.node for name in node.input}
-    absorbed: set[str] = set()
-    types, taken = types_of(graph), names_of(graph)
-    nodes: list[NodeProto] = []
-    for node in graph.node:
-        if node.output and node.output[0] in absorbed:
-            continue
-        # Passes before this one make only float32 tensors that have no type yet.
-        if (
-            node.op_type == "Gemm"
-            and standard(node)
-            and types.get(node.input[0], TensorProto.FLOAT) == TensorProto.FLOAT
-        ):
-            _plain_flags(node)
-            _fold_factors(node, graph, arrays, shapes)
-            nodes += _plain_gemm(node, graph, arrays, shapes, taken)
-            continue
-        if node.op_type == "MatMul" and standard(node):
-            _flatten_weights(node, graph, arrays, shapes)
-        following = readers.get(node.output[0]) if node.output and uses[node.output[0]] == 1 else None
-        if following is None or not _is_biased_product(node, following, arrays, shapes):
-            nodes.append(node)
-            continue
-        absorbed.add(following.output[0])
-        bias = next(name for name in following.input if name != node.output[0])
-        columns = arrays[node.input[1]].shape[1]
-        row = add_constant(graph, f"{following.output[0]}_bias", np.broadcast_to(arrays[bias].reshape(-1), (columns,)))
-        shapes[row] = (columns,)
-        nodes += _biased_gemm(node, following, row, graph, shapes, taken)
-    set_nodes(graph, nodes)
-    remove_dead_code(graph)
-    return result
+    if node.op_type == "MatMul":
+        return _flattened(graph, node)
+    if node.op_type == "Add":
+        product, other = _product_before(graph, node)
+        weights = None if product is None else graph.floats.get(product.input[1])
+        if product is None or weights is None or weights.ndim != 2 or product.input[0] in graph.floats:
+            return None
+        return _biased_gemm(graph, product, node, other, weights.shape[1])
+    # Passes before this one make only float32 tensors that have no type yet.
+    if graph.types.get(node.input[0], TensorProto.FLOAT) != TensorProto.FLOAT:
+        return None
+    w, made = Writer(graph, node), _with_plain_flags(node)
+    _fold_factors(w, made)
+    _turn(w, made)
+    nodes = [*w.nodes, *_apart(w, made)]
+    return None if nodes == [node] else nodes
 
 
-@looking_at("Gemm", "MatMul")
-def join_biases(model: ModelProto) -> ModelProto:
-    """A copy of a quantised model in which MatMul and Add of a float row are one Gemm, as ONNX Runtime makes them.
+@written("Gemm", "MatMul", "Add")
+def join_biases(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+    """In quantised models MatMul and Add of a float row are one Gemm, as ONNX Runtime makes them.
 
     Both operands of the MatMul are dequantised, the second one a constant matrix, or one such with leading ones. Gemm
     that transposes its data reads a Transpose; factors of one with a constant bias go into that and into the scale of
     the weights.
     """
-    result = copy_model(model)
-    graph = result.graph
-    taken = names_of(graph)
-    _flatten_integer_weights(graph, taken)
-    arrays = ConstantArrays(graph, lambda tensor: True)
-    shapes, uses = shapes_of(graph), use_counts(graph)
-    readers = {name: node for node in graph.node for name in node.input}
-    dequantised = {node.output[0]: node for node in graph.node if node.op_type == "DequantizeLinear"}
-    absorbed: set[str] = set()
-    nodes: list[NodeProto] = []
-    for node in graph.node:
-        if node.output and node.output[0] in absorbed:
-            continue
-        if node.op_type == "Gemm" and standard(node):
-            nodes += [*_turned(node, shapes, taken), *_scaled(node, graph, arrays, dequantised, taken), node]
-            continue
-        add = readers.get(node.output[0]) if node.output and uses[node.output[0]] == 1 else None
-        if add is None or (node.op_type, add.op_type) != ("MatMul", "Add") or not all(map(standard, (node, add))):
-            nodes.append(node)
-            continue
-        row = next((name for name in add.input if name != node.output[0]), "")
-        weights = dequantised[node.input[1]].input[0] if node.input[1] in dequantised else ""
-        columns = arrays[weights].shape[-1] if weights in arrays and arrays[weights].ndim == 2 else 0
-        rank = len(shapes.get(node.input[0], ()))
-        joined = row in arrays and arrays[row].dtype == np.float32 and arrays[row].ndim <= rank and columns > 0
-        if joined and _is_row(arrays[row].shape, columns) and node.input[0] in dequantised and rank > 1:
-            absorbed.add(add.output[0])
-            row = _row(add, graph, arrays[row], columns)
-            nodes += _biased_gemm(node, add, row, graph, {**shapes, row: (columns,)}, taken)
-        else:
-            nodes.append(node)
-    set_nodes(graph, nodes)
-    return result
+    if node.op_type == "MatMul":
+        return _flattened_integers(graph, node)
+    if node.op_type == "Add":
+        product, other = _product_before(graph, node)
+        head, source = (graph.maker(name, DEQUANTIZE) for name in (product.input if product else ("", "")))
+        weights = None if head is None or source is None else graph.constants.get(source.input[0])
+        if product is None or weights is None or weights.ndim != 2 or not weights.shape[1]:
+            return None
+        return _biased_gemm(graph, product, node, other, weights.shape[1])
+    w, made = Writer(graph, node), _copy(node)
+    _turn(w, made)
+    _scale(w, made)
+    nodes = [*w.nodes, made]
+    return None if nodes == [node] else nodes
 
 
-def _row(node: NodeProto, graph: GraphProto, numbers: NDArray[np.float32], columns: int) -> str:
-    """A constant row of ``columns`` numbers, or of one number for all of them."""
-    return add_constant(graph, f"{node.output[0]}_bias", np.broadcast_to(numbers.reshape(-1), (columns,)))
+# MatMul and Add. ----------------------------------------------------------------------------------------------------
 
 
-def _flatten_integer_weights(graph: GraphProto, taken: set[str]) -> None:
-    """Make matrices, in place, of constants (1, ..., K, N) that a MatMul alone reads dequantised, under other names."""
-    arrays, uses, shapes = (
-        ConstantArrays(graph, lambda tensor: len(tensor.dims) > 2),
-        use_counts(graph),
-        shapes_of(graph),
-    )
-    dequantised = {node.output[0]: node for node in graph.node if node.op_type == "DequantizeLinear"}
-    for node in graph.node:
-        source = dequantised.get(node.input[1]) if node.op_type == "MatMul" and standard(node) else None
-        if source is None or source.input[0] not in arrays or uses[source.output[0]] != 1:
-            continue
-        weights = arrays[source.input[0]]
-        along = {int(attributes(source).get("axis", 1)) % weights.ndim} if shapes.get(source.input[1]) else set()
-        fits = weights.ndim <= len(shapes.get(node.input[0], ())) and prod(weights.shape[:-2]) == 1
-        if not fits or along - {weights.ndim - 1} or attributes(source).get("block_size", 0):
-            continue
-        source.input[0] = add_constant(graph, f"{node.output[0]}_weight", weights.reshape(weights.shape[-2:]))
-        source.output[0] = node.input[1] = unused(f"{node.output[0]}_matrix", taken)
-        _drop(source, "axis")
-        source.attribute.append(helper.make_attribute("axis", 1))
+def _product_before(graph: View, add: NodeProto) -> tuple[NodeProto | None, str]:
+    """The MatMul of which an Add alone reads the result, and what it adds to that."""
+    for name, other in (add.input, reversed(add.input)):
+        product = graph.maker(name, "MatMul")
+        if product is not None and graph.only_reader(name) is add and not graph.shown(name):
+            return product, other
+    return None, ""
 
 
-def _scaled(
-    node: NodeProto,
-    graph: GraphProto,
-    arrays: ConstantArrays,
-    dequantised: Mapping[str, NodeProto],
-    taken: set[str],
-) -> Iterator[NodeProto]:
-    """Makes alpha and beta 1, and the bias a row, of a Gemm of dequantised constant weights and a constant bias.
-
-    Yields what dequantises the weights from now on, where alpha is in their scale.
-    """
-    weights, bias = dequantised.get(node.input[1]), node.input[2] if len(node.input) > 2 else ""
-    if weights is None or bias not in arrays or arrays[bias].dtype != np.float32:
-        return
-    options, steps = attributes(node), arrays.get(weights.input[0])
-    alpha, beta = (np.float32(options.get(name, 1.0)) for name in ("alpha", "beta"))
-    columns = 0 if steps is None or steps.ndim != 2 else steps.shape[0 if options.get("transB", 0) else 1]
-    scale = arrays.get(weights.input[1])
-    if not columns or scale is None or not alpha > 0 or not _is_row(arrays[bias].shape, columns):
-        return
-    if beta != 1 or arrays[bias].shape != (columns,):
-        node.input[2] = _row(node, graph, arrays[bias] * beta, columns)
-    if alpha != 1:
-        copy = NodeProto.FromString(weights.SerializeToString())
-        copy.input[1] = add_constant(graph, f"{node.output[0]}_scale", scale * alpha)
-        copy.name, copy.output[0] = "", unused(f"{node.output[0]}_weight", taken)
-        node.input[1] = copy.output[0]
-        yield copy
-    _drop(node, "alpha", "beta")
+def _biased_gemm(graph: View, node: NodeProto, add: NodeProto, bias: str, columns: int) -> list[NodeProto] | None:
+    """The Gemm of a product and a constant row of its columns, of rows as many as the data has altogether."""
+    data, row = node.input[0], graph.floats.get(bias)
+    shape = graph.shapes.get(data, ())
+    if len(shape) < 2 or row is None or row.ndim > len(shape) or not _is_row(row.shape, columns):
+        return None
+    w = Writer(graph, add)
+    biases = w.constant(np.broadcast_to(row.reshape(-1), (columns,)), part="bias")
+    if len(shape) == 2:
+        w.add("Gemm", data, node.input[1], biases, label=node.name)
+        return w.finished()
+    flat = w.add("Reshape", data, w.constant([prod(shape[:-1]), shape[-1]], np.int64))
+    product = w.add("Gemm", flat, node.input[1], biases, label=node.name)
+    w.add("Reshape", product, w.constant([*shape[:-1], columns], np.int64))
+    return w.finished()
 
 
-def _plain_flags(node: NodeProto) -> None:
-    """Write what transposes as 1: ONNX Runtime takes any number but 0 for it, its quantiser 1 alone."""
-    for item in node.attribute:
-        if item.name in ("transA", "transB"):
-            item.i = int(bool(item.i))
+def _flattened(graph: View, node: NodeProto) -> list[NodeProto] | None:
+    """A MatMul with a matrix of its weights (1, ..., K, N), where the data has as many dimensions."""
+    weights = graph.floats.get(node.input[1])
+    if weights is None or not _is_flat(graph, node, weights):
+        return None
+    made = _copy(node)
+    made.input[1] = graph.constant(f"{node.output[0]}_weight", weights.reshape(weights.shape[-2:]))
+    return [made]
 
 
-def _fold_factors(node: NodeProto, graph: GraphProto, arrays: ConstantArrays, shapes: Shapes) -> None:
-    """Fold alpha, beta and the bias's shape of one Gemm, in place; nothing if its weights are not constant."""
-    options = attributes(node)
-    if node.input[1] not in arrays:
-        return
-    shape = shapes[node.input[1]]
-    if len(shape) != 2:
-        return  # no product that anybody can run
-    columns = shape[0 if options.get("transB", 0) else 1]
-    alpha, beta = np.float32(options.get("alpha", 1.0)), np.float32(options.get("beta", 1.0))
-    biased = len(node.input) == 3 and bool(node.input[2])
-    if biased and (node.input[2] not in arrays or not _is_row(arrays[node.input[2]].shape, columns)):
-        return
-    if biased and (beta != 1 or arrays[node.input[2]].shape != (columns,)):
-        bias = np.broadcast_to(arrays[node.input[2]].reshape(-1) * beta, (columns,))
-        node.input[2] = add_constant(graph, f"{node.output[0]}_bias", bias)
-        arrays[node.input[2]] = bias
-    if alpha != 1:
-        weights = arrays[node.input[1]] * alpha
-        node.input[1] = add_constant(graph, f"{node.output[0]}_weight", weights)
-        arrays[node.input[1]], shapes[node.input[1]] = weights, weights.shape
-    _drop(node, "alpha", "beta")
+def _flattened_integers(graph: View, node: NodeProto) -> list[NodeProto] | None:
+    """The same of constants that it alone reads dequantised."""
+    source = graph.maker(node.input[1], DEQUANTIZE)
+    weights = None if source is None else graph.constants.get(source.input[0])
+    if source is None or weights is None or not _is_flat(graph, node, weights):
+        return None
+    along = {int(attributes(source).get("axis", 1)) % weights.ndim} if graph.shapes.get(source.input[1]) else set()
+    blocked = bool(attributes(source).get("block_size", 0))
+    if not graph.alone(source.output[0], node) or along - {weights.ndim - 1} or blocked:
+        return None
+    w, made = Writer(graph, node), _copy(node)
+    flat = w.constant(weights.reshape(weights.shape[-2:]), part="weight")
+    made.input[1] = w.add(DEQUANTIZE, flat, *source.input[1:], axis=1)
+    return [*w.nodes, made]
 
 
-def _drop(node: NodeProto, *names: str) -> None:
-    kept = [item for item in node.attribute if item.name not in names]
-    del node.attribute[:]
-    node.attribute.extend(kept)
-
-
-def _plain_gemm(
-    node: NodeProto, graph: GraphProto, arrays: ConstantArrays, shapes: Shapes, taken: set[str]
-) -> Iterator[NodeProto]:
-    """A Gemm that transposes no data, its bias an Add behind it where it is not one constant number a column."""
-    yield from _turned(node, shapes, taken)
-    bias, result = node.input[2] if len(node.input) == 3 else "", node.output[0]
-    if not bias or (bias in arrays and node.input[1] in arrays and arrays[bias].ndim == 1):
-        yield node
-        return
-    beta = np.float32(attributes(node).get("beta", 1.0))
-    node.output[0] = unused(f"{result}_product", taken)
-    del node.input[2:]
-    _drop(node, "beta")
-    yield node
-    if beta != 1 and bias in arrays:
-        bias = add_constant(graph, f"{result}_bias", arrays[bias] * beta)
-    elif beta != 1:
-        scale = add_constant(graph, f"{result}_beta", np.array(beta))
-        bias, given = unused(f"{result}_bias", taken), bias
-        yield helper.make_node("Mul", [given, scale], [bias])
-    yield helper.make_node("Add", [node.output[0], bias], [result])
-
-
-def _turned(node: NodeProto, shapes: Shapes, taken: set[str]) -> Iterator[NodeProto]:
-    """The Transpose of a Gemm's data, where it transposes that, which the Gemm reads from now on."""
-    if attributes(node).get("transA", 0) and len(shapes.get(node.input[0], (0, 0))) == 2:
-        turned = unused(f"{node.output[0]}_transposed", taken)
-        yield helper.make_node("Transpose", [node.input[0]], [turned], perm=[1, 0])
-        node.input[0] = turned
-        _drop(node, "transA")
+def _is_flat(graph: View, node: NodeProto, weights: NDArray[np.generic]) -> bool:
+    """Whether weights are a matrix with leading ones, no more of them than the data has dimensions."""
+    return 2 < weights.ndim <= len(graph.shapes.get(node.input[0], ())) and prod(weights.shape[:-2]) == 1
 
 
 def _is_row(shape: tuple[int, ...], columns: int) -> bool:
@@ -253,41 +131,86 @@ def _is_row(shape: tuple[int, ...], columns: int) -> bool:
     return all(size == 1 for size in shape[:-1]) and (not shape or shape[-1] in (1, columns))
 
 
-def _flatten_weights(node: NodeProto, graph: GraphProto, arrays: ConstantArrays, shapes: Shapes) -> None:
-    """Make a matrix of the weights (1, ..., K, N) of one MatMul, in place, where the data has as many dimensions."""
-    weights = arrays.get(node.input[1])
-    rank = 0 if weights is None else weights.ndim
-    if weights is None or not 2 < rank <= len(shapes.get(node.input[0], ())) or prod(weights.shape[:-2]) != 1:
+# Gemm. --------------------------------------------------------------------------------------------------------------
+
+
+def _copy(node: NodeProto) -> NodeProto:
+    made: NodeProto = NodeProto.FromString(node.SerializeToString())
+    return made
+
+
+def _with_plain_flags(node: NodeProto) -> NodeProto:
+    """A copy with what transposes as 1: ONNX Runtime takes any number but 0 for it, its quantiser 1 alone."""
+    made = _copy(node)
+    for item in made.attribute:
+        if item.name in ("transA", "transB"):
+            item.i = int(bool(item.i))
+    return made
+
+
+def _turn(w: Writer, node: NodeProto) -> None:
+    """Let a Gemm that transposes its data read a Transpose, in place."""
+    if attributes(node).get("transA", 0) and len(w.graph.shapes.get(node.input[0], (0, 0))) == 2:
+        node.input[0] = w.add("Transpose", node.input[0], perm=[1, 0])
+        _drop(node, "transA")
+
+
+def _fold_factors(w: Writer, node: NodeProto) -> None:
+    """Fold alpha, beta and the bias's shape of a Gemm of constant weights, in place."""
+    options, weights = attributes(node), w.graph.floats.get(node.input[1])
+    if weights is None or weights.ndim != 2:
+        return  # computed, or no product that anybody can run
+    columns = weights.shape[0 if options.get("transB", 0) else 1]
+    alpha, beta = (np.float32(options.get(name, 1.0)) for name in ("alpha", "beta"))
+    if w.input(2):
+        bias = w.graph.floats.get(node.input[2])
+        if bias is None or not _is_row(bias.shape, columns):
+            return
+        if beta != 1 or bias.shape != (columns,):
+            node.input[2] = w.constant(np.broadcast_to(bias.reshape(-1) * beta, (columns,)), part="bias")
+    if alpha != 1:
+        node.input[1] = w.constant(weights * alpha, part="weight")
+    _drop(node, "alpha", "beta")
+
+
+def _apart(w: Writer, node: NodeProto) -> list[NodeProto]:
+    """A Gemm, its bias an Add behind it where it is not one constant number a column."""
+    bias, floats = w.input(2) and node.input[2], w.graph.floats
+    if not bias or (bias in floats and node.input[1] in floats and floats[bias].ndim == 1):
+        return [node]
+    beta = np.float32(w.options.get("beta", 1.0)) if "beta" in attributes(node) else np.float32(1)
+    node.output[0] = w.tensor("product")
+    del node.input[2:]
+    _drop(node, "beta")
+    behind = Writer(w.graph, w.node)
+    if beta != 1 and bias in floats:
+        bias = behind.constant(floats[bias] * beta, part="bias")
+    elif beta != 1:
+        bias = behind.add("Mul", bias, behind.constant(beta))
+    behind.add("Add", node.output[0], bias)
+    return [node, *behind.finished()]
+
+
+def _scale(w: Writer, node: NodeProto) -> None:
+    """Make alpha and beta 1, and the bias a row, of a Gemm of dequantised constant weights and a constant bias."""
+    graph, options = w.graph, attributes(node)
+    source, bias = graph.maker(node.input[1], DEQUANTIZE), graph.floats.get(w.input(2))
+    if source is None or bias is None:
         return
-    flat = weights.reshape(weights.shape[-2:])
-    node.input[1] = add_constant(graph, f"{node.output[0]}_weight", flat)
-    arrays[node.input[1]] = flat
-
-
-def _is_biased_product(node: NodeProto, add: NodeProto, arrays: ConstantArrays, shapes: Shapes) -> bool:
-    """Whether ``add`` adds a constant row to the product ``node`` of a value and a constant matrix."""
-    if (node.op_type, add.op_type) != ("MatMul", "Add") or not (standard(node) and standard(add)):
-        return False
-    if node.input[1] not in arrays or arrays[node.input[1]].ndim != 2:
-        return False
-    rank = len(shapes.get(node.input[0], ()))
-    other = next((name for name in add.input if name != node.output[0]), "")
-    if rank < 2 or node.input[0] in arrays or other not in arrays or arrays[other].ndim > rank:
-        return False
-    return _is_row(arrays[other].shape, arrays[node.input[1]].shape[1])
-
-
-def _biased_gemm(
-    node: NodeProto, add: NodeProto, row: str, graph: GraphProto, shapes: Shapes, taken: set[str]
-) -> Iterator[NodeProto]:
-    """The Gemm of a product and a row of its columns, of rows as many as the data has altogether."""
-    data, result, shape = node.input[0], add.output[0], shapes[node.input[0]]
-    if len(shape) == 2:
-        yield helper.make_node("Gemm", [data, node.input[1], row], [result], node.name)
+    steps, scale = graph.constants.get(source.input[0]), graph.constants.get(source.input[1])
+    alpha, beta = (np.float32(options.get(name, 1.0)) for name in ("alpha", "beta"))
+    columns = 0 if steps is None or steps.ndim != 2 else steps.shape[0 if options.get("transB", 0) else 1]
+    if not columns or scale is None or not alpha > 0 or not _is_row(bias.shape, columns):
         return
-    rows = add_constant(graph, f"{result}_rows", np.array([prod(shape[:-1]), shape[-1]], np.int64))
-    whole = add_constant(graph, f"{result}_shape", np.array([*shape[:-1], shapes[row][-1]], np.int64))
-    flat, product = unused(f"{result}_data", taken), unused(f"{result}_product", taken)
-    yield helper.make_node("Reshape", [data, rows], [flat])
-    yield helper.make_node("Gemm", [flat, node.input[1], row], [product], node.name)
-    yield helper.make_node("Reshape", [product, whole], [result])
+    if beta != 1 or bias.shape != (columns,):
+        node.input[2] = w.constant(np.broadcast_to(bias.reshape(-1) * beta, (columns,)), part="bias")
+    if alpha != 1:
+        operands = [source.input[0], w.constant(scale * alpha, part="scale"), *source.input[2:]]
+        node.input[1] = w.add(DEQUANTIZE, *operands, **attributes(source))
+    _drop(node, "alpha", "beta")
+
+
+def _drop(node: NodeProto, *names: str) -> None:
+    kept = [item for item in node.attribute if item.name not in names]
+    del node.attribute[:]
+    node.attribute.extend(kept)
