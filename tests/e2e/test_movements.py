@@ -11,7 +11,7 @@ from onnx import helper
 
 from byoc.importing import import_model, package_of
 from byoc.operators.onnx_view import BOUNDARIES
-from experiments.running import workflow
+from experiments.running import inference
 from tests.byoc.float_models import make_model
 from tests.byoc.oracle_check import random_feeds
 from tests.byoc.small_models import ModelBuilder
@@ -145,6 +145,6 @@ def test_rows_of_what_is_planes_of_another_shape_to_others(tmp_path: Path) -> No
         helper.make_node("MaxPool", ["u"], ["y"], kernel_shape=[3, 3], strides=[2, 2]),
     ]
     onnx.save(make_model(nodes, [1, 48, 40, 40], shapes), tmp_path / "model.onnx")
-    report = workflow.run(tmp_path / "model.onnx", isa="v4", settings=["sram_bytes=32768"]).report
+    report = inference.run(tmp_path / "model.onnx", isa="v4", settings=["sram_bytes=32768"]).report
     assert report.check.mismatches == 0
     assert report.totals.cycles >= report.totals.lower_bound_cycles

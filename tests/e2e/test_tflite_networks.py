@@ -12,7 +12,7 @@ from byoc.compiler import compile
 from byoc.frontend.tflite.file import read_tflite
 from byoc.importing import import_model, tflite_package
 from byoc.package.package import Package, load_package, save_package
-from experiments.running import workflow
+from experiments.running import inference
 from tests.e2e.harness import compare, simulate
 from tests.e2e.tflite_every import arch, every_tensor, feeds_of
 from tests.e2e.tflite_networks import NETWORKS
@@ -53,11 +53,11 @@ def test_nothing_moves_data_for_the_order_of_axes(name: str) -> None:
 def test_run_reports_the_oracle(tmp_path: Path) -> None:
     path = tmp_path / "network.tflite"
     path.write_bytes(NETWORKS["mobilenet-v1"](0))
-    fixed = workflow.run(path, settings=["numerics=fixed"]).report
+    fixed = inference.run(path, settings=["numerics=fixed"]).report
     assert fixed.check.oracle.startswith("LiteRT")
     assert fixed.check.oracle.endswith("reference kernels (BUILTIN_REF)")
     assert (fixed.check.mismatches, fixed.check.outputs.differences) == (0, 0)
-    default = workflow.run(path).report
+    default = inference.run(path).report
     assert default.check.oracle.endswith("default resolver (XNNPACK)")
     assert default.check.mismatches == 0
     reasons = {place.op_type: place.reason for place in default.placement if place.on == "cpu"}
@@ -84,7 +84,7 @@ def test_a_package_holds_the_file_and_runs_without_it(tmp_path: Path) -> None:
     save_package(tflite_package(read_tflite(content, "kws"), "kws"), path)
     package = load_package(path)
     assert package.read_member("model.tflite") == content
-    report = workflow.run(path, settings=["numerics=fixed"], integer_io=True).report
+    report = inference.run(path, settings=["numerics=fixed"], integer_io=True).report
     assert (report.check.mismatches, report.check.outputs.differences, report.check.tensors) == (0, 0, 1)
     assert [place.node for place in report.placement if place.on == "cpu"] == []
 
