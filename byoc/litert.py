@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from isa.errors import InputError
-from isa.extras import remedy
+from isa.installation import remedy
 from isa.reading import first_line
 
 Resolver = Literal["reference", "builtin", "default"]

@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dla_sim.device import Device
+    from dla_sim.device import Device, Trace
     from dla_sim.presets import Preset, apply_settings, load_hardware, load_preset, preset_names
     from dla_sim.timing import Timing
-    from dla_sim.trace import Trace
 else:
     from isa.exports import lazily
 
@@ -22,7 +21,7 @@ else:
             "Device": "dla_sim.device",
             "Preset": "dla_sim.presets",
             "Timing": "dla_sim.timing",
-            "Trace": "dla_sim.trace",
+            "Trace": "dla_sim.device",
             "apply_settings": "dla_sim.presets",
             "load_hardware": "dla_sim.presets",
             "load_preset": "dla_sim.presets",

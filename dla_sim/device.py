@@ -1,35 +1,155 @@
-"""Device: executes programs on data and counts their cycles. Time comes first; data follows the order it gives."""
+"""Device: executes programs on data and counts their cycles. Time comes first; data follows the order it gives.
+
+Its account of one run is the :class:`Trace`: when every command ran, and why every cycle went by.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.engine.breakdown import roles
-from dla_sim.engine.causes import explain
-from dla_sim.engine.recurrence import compute_times
-from dla_sim.engine.times import CommandTimes, completion_order
+from dla_sim.engine.accounts import Accounts, Causes, Labels, LayerAccount, account, explain
+from dla_sim.engine.breakdown import break_down
+from dla_sim.engine.times import CommandTimes, completion_order, compute_times
 from dla_sim.engine.workload import Workload
 from dla_sim.kernels.compiled import load_compiled
 from dla_sim.kernels.dispatch import Kernel, Kernels, carry_out
-from dla_sim.memory import SystemMemory, check_inputs, scratchpad
-from dla_sim.prepared import Prepared, prepare
+from dla_sim.prepared import Prepared, SystemMemory, check_inputs, prepare, scratchpad
 from dla_sim.timing import Timing
-from dla_sim.trace import Trace
 from isa.arch import Arch, flat
 from isa.errors import InputError
-from isa.instruction import Machine
-from isa.program import Execution, Program
+from isa.instruction import Command, Machine
+from isa.program import Execution, Program, Provenance
 from isa.progress import Progress, followed, silent
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One run. ``times`` holds arrival, start and end of each command, ``causes.commands`` its cycles by cause.
+
+    ``roles`` is the part of a layer's cycles that each command is (``dla_sim.engine.breakdown.PARTS``).
+    """
+
+    prepared: Prepared
+    workload: Workload
+    times: CommandTimes
+    causes: Causes
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        """The commands in stream order, without ``OP_END``."""
+        return self.prepared.commands
+
+    @property
+    def sources(self) -> tuple[Provenance | None, ...]:
+        """The provenance of each command, or None."""
+        return self.prepared.sources
+
+    @property
+    def labels(self) -> Labels:
+        """Kind, layer, work and traffic of each command."""
+        return self.prepared.labels
+
+    @property
+    def sram_peak_bytes(self) -> int:
+        """One past the highest byte of the scratchpad that any command touches."""
+        return self.prepared.sram_peak_bytes
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of the whole run."""
+        return self.times.total
+
+    @property
+    def units(self) -> Mapping[str, Mapping[str, int]]:
+        """For LD, EX and ST: cycles by cause, each summing to ``cycles``."""
+        return self.causes.units
+
+    @cached_property
+    def accounts(self) -> Accounts:
+        """Cycles by kind and by layer."""
+        return account(self.labels, self.causes, self.times)
+
+    @property
+    def kinds(self) -> Mapping[str, int]:
+        """Cycles of the run by kind, summing to ``cycles``."""
+        return self.accounts.kinds
+
+    @property
+    def ex_cycles(self) -> Mapping[str, int]:
+        """Cycles in which EX executes, by kind."""
+        return self.accounts.ex_cycles
+
+    @property
+    def layers(self) -> tuple[LayerAccount, ...]:
+        """The layers in order of first appearance; their cycles sum to ``cycles``."""
+        return self.accounts.layers
+
+    @cached_property
+    def breakdown(self) -> tuple[Mapping[str, int], ...]:
+        """For each of ``layers``, its cycles by part (``dla_sim.engine.breakdown.PARTS``): what they went into.
+
+        Each layer's sum to its ``cycles``; an AssertionError if they do not.
+        """
+        parts = break_down(self.workload, self.labels, self.times, self.causes)
+        if [sum(part.values()) for part in parts] != [layer.cycles for layer in self.layers]:
+            raise AssertionError("the parts of a layer's cycles do not add up to its cycles")
+        return parts
+
+    @property
+    def command_words(self) -> int:
+        """Words of the command stream, SETs and ``OP_END`` included."""
+        return self.workload.word_count
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of all commands, padded taps included."""
+        return int(self.labels.macs.sum())
+
+    @property
+    def dram_read_bytes(self) -> int:
+        """Bytes that LD read from system memory, rows counted as often as they were read; without command fetch."""
+        return int(self.labels.read.sum())
+
+    @property
+    def flash_read_bytes(self) -> int:
+        """Those of ``dram_read_bytes`` that came from the flash; 0 of a machine without one."""
+        return int((self.labels.read * self.workload.columns["flash"]).sum())
+
+    @property
+    def dram_write_bytes(self) -> int:
+        """Bytes that ST wrote to system memory."""
+        return int(self.labels.write.sum())
+
+    @property
+    def sram_moved_bytes(self) -> int:
+        """Bytes that EX, LD and ST read from and wrote to the scratchpad; EX each operand and each result once."""
+        return self.workload.demands.ex_bytes + self.dram_read_bytes + self.dram_write_bytes
+
+    @property
+    def register_writes(self) -> int:
+        """Configuration registers written: the SETs of the command stream."""
+        return self.command_words - self.instructions
+
+    @property
+    def fetch_bytes(self) -> int:
+        """Bytes of command words that the command fetch read."""
+        return 8 * self.command_words
+
+    @property
+    def instructions(self) -> int:
+        """Operations executed, ``OP_END`` included; ``command_words`` counts the SETs as well."""
+        return len(self.commands) + 1
+
 
 Engine = Callable[[Workload], CommandTimes]
 """Finds when the commands of a workload start and end; there are two, equal to the cycle:
-``dla_sim.engine.recurrence.compute_times``, the default, and ``dla_sim.engine.simulation.simulate`` on SimPy."""
+``dla_sim.engine.times.compute_times``, the default, and ``dla_sim.engine.simulation.simulate`` on SimPy."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +161,6 @@ class LoadedProgram:
 
     prepared: Prepared
     workload: Workload
-    roles: NDArray[np.int64]
     effects: tuple[Kernel, ...]
     memory: SystemMemory
 
@@ -101,7 +220,7 @@ class Device:
         causes = explain(loaded.workload, times)
         loaded.prepared.footprints.check(times)
         outputs = {} if timing_only else self._execute(loaded, program, inputs, times)
-        return Execution(outputs, Trace(loaded.prepared, loaded.workload, loaded.roles, times, causes))
+        return Execution(outputs, Trace(loaded.prepared, loaded.workload, times, causes))
 
     def _load(self, program: Program) -> LoadedProgram:
         prepared = prepare(program)
@@ -109,7 +228,6 @@ class Device:
         return LoadedProgram(
             prepared,
             Workload(prepared.demands, self.timing),
-            roles(program, commands, operands),
             tuple(self._kernels.kernel_for(command.instruction.mnemonic) for command in commands),
             SystemMemory(program, operands),
         )

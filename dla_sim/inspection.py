@@ -1,24 +1,242 @@
-"""Looking into a run: its effects one command at a time (:class:`Playback`), and what the machine does at a cycle."""
+"""Looking into a finished run: its effects one command at a time, what the machine, the bus and the scratchpad do when.
+
+The engines keep no record of the bus. But the data phases of LD and ST follow from the commands' times, those of the
+command fetch from their arrivals: so the arbiter can be asked once more (docs/machine.md, section 6).
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.device import Device
+from dla_sim.device import Device, Trace
+from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, PORTS, ST_PORT, Arbiter
 from dla_sim.engine.times import CommandTimes, completion_order
-from dla_sim.engine.workload import UNIT_NAMES, Workload
+from dla_sim.engine.workload import LD, ST, UNIT_NAMES, Workload
 from dla_sim.kernels.dispatch import carry_out
-from dla_sim.memory import check_inputs, scratchpad
-from dla_sim.trace import Trace
+from dla_sim.prepared import check_inputs, scratchpad
+from isa.access import Access, row_starts
 from isa.errors import InputError
-from isa.instruction import Machine
+from isa.instruction import Machine, Operands
 from isa.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Cycles ``[begin, end)`` with the same ports in their data phase; ``granted`` counts slots of each of ``PORTS``.
+
+    Someone is granted in every cycle of a stretch, so ``granted`` sums to its length.
+    """
+
+    begin: int
+    end: int
+    granted: tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class BusUsage:
+    """``stretches`` in order, idle cycles left out; ``chunks``: the data phase [begin, end) of each fetched chunk."""
+
+    stretches: tuple[Stretch, ...]
+    chunks: tuple[tuple[int, int], ...]
+
+
+def bus_usage(workload: Workload, times: CommandTimes) -> BusUsage:
+    """The use of the bus under ``times``; costs a few steps a transfer.
+
+    Asserts that every transfer of LD and ST ends when ``times`` says so: the bus is a second witness of its times.
+    """
+    return _Replay(workload, times).run()
+
+
+class _Replay:
+    """The bus from its first data phase to its last."""
+
+    def __init__(self, workload: Workload, times: CommandTimes) -> None:
+        self._arbiter = Arbiter()
+        self._fetch = _Chunks(workload, times)
+        self._phases = {LD_PORT: _phases(workload, times, LD), ST_PORT: _phases(workload, times, ST)}
+        self._begins = [NEVER] * len(PORTS)
+        self._slots = [0] * len(PORTS)
+        self._expected = [0] * len(PORTS)
+
+    def run(self) -> BusUsage:
+        arbiter, begins = self._arbiter, self._begins
+        stretches: list[Stretch] = []
+        for port in range(len(PORTS)):
+            self._announce(port)
+        while arbiter.waiting or min(begins) < NEVER:
+            begin, left = arbiter.now, tuple(arbiter.left)
+            ended = arbiter.grant(min(begins))
+            fetch, load, store = (before - after for before, after in zip(left, arbiter.left, strict=True))
+            if fetch + load + store:
+                stretches.append(Stretch(begin, arbiter.now, (fetch, load, store)))
+            if ended >= 0:
+                self._ended(ended)
+            for port, time in enumerate(begins):
+                if time == arbiter.now:
+                    arbiter.begin(port, self._slots[port])
+                    begins[port] = NEVER
+        return BusUsage(tuple(stretches), tuple(self._fetch.phases))
+
+    def _announce(self, port: int) -> None:
+        """Note the next data phase of ``port``, if there is one."""
+        if port == FETCH_PORT:
+            self._begins[port], self._slots[port] = self._fetch.next()
+        else:
+            phase = next(self._phases[port], (NEVER, 0, 0))
+            self._begins[port], self._slots[port], self._expected[port] = phase
+
+    def _ended(self, port: int) -> None:
+        if port == FETCH_PORT:
+            self._fetch.ended(self._arbiter.now)
+        elif self._arbiter.now != self._expected[port]:
+            raise AssertionError(
+                f"a transfer of {PORTS[port]} leaves the bus at {self._arbiter.now}, not at {self._expected[port]}"
+            )
+        self._announce(port)
+
+
+def _phases(workload: Workload, times: CommandTimes, unit: int) -> Iterator[tuple[int, int, int]]:
+    """(begin, slots, end) of the data phases of one unit."""
+    columns = workload.columns
+    members = workload.demands.by_unit[unit]
+    members = members[columns["slots"][members] > 0]
+    begin, end = times.start + columns["lead"], times.end - columns["tail"]
+    yield from zip(*(column[members].tolist() for column in (begin, columns["slots"], end)), strict=True)
+
+
+class _Chunks:
+    """The data phases of the command fetch: a chunk is requested when the one ``fetch_buffers`` before is used up."""
+
+    def __init__(self, workload: Workload, times: CommandTimes) -> None:
+        self._slots = workload.chunk_slots
+        self._timing = workload.timing
+        self._words = workload.timing.fetch_bytes // 8
+        self._word = workload.demands.word
+        self._arrival = times.arrival
+        self._used: list[int] = []  # the cycle in which the last word of each chunk was executed
+        self._begin = 0
+        self.phases: list[tuple[int, int]] = []
+
+    def next(self) -> tuple[int, int]:
+        """(begin, slots) of the next chunk, once the one before has arrived."""
+        chunk = len(self.phases)
+        if chunk == len(self._slots):
+            return NEVER, 0
+        freed = chunk - self._timing.fetch_buffers
+        requested = self._used_up(freed) + 1 if freed >= 0 else 0
+        before = self.phases[-1][1] if self.phases else 0
+        self._begin = max(requested + self._timing.constants.latency, before)
+        return self._begin, self._slots[chunk]
+
+    def ended(self, now: int) -> None:
+        """The chunk's data phase has ended."""
+        self.phases.append((self._begin, now))
+
+    def _used_up(self, chunk: int) -> int:
+        """When the last word of ``chunk`` was executed. SETs after an operation never wait within a chunk."""
+        while len(self._used) <= chunk:
+            number = len(self._used)
+            last = (number + 1) * self._words - 1
+            latest = int(np.searchsorted(self._word, last, side="right")) - 1
+            if latest >= 0 and self._word[latest] >= number * self._words:
+                self._used.append(int(self._arrival[latest] - 1 + last - self._word[latest]))
+            else:
+                before = self._used[-1] + 1 if self._used else 0
+                self._used.append(max(before, self.phases[number][1]) + self._words - 1)
+        return self._used[chunk]
+
+
+Int64 = NDArray[np.int64]
+
+
+def live_bytes(operands: Sequence[Operands], order: Sequence[int], times: CommandTimes) -> tuple[Int64, Int64]:
+    """(cycles, bytes): from each of ``cycles`` on, in ascending order, so many scratchpad bytes are live.
+
+    A byte is live from the completion of the command that wrote it to the completion of the last command that reads it
+    before it is written again; bytes that nobody reads are never live. ``order`` lists the commands by completion.
+    Exact for strided accesses. The scratchpad is cut where accesses begin and end, so cost and memory follow the rows
+    of the accesses, not the bytes.
+    """
+    pieces = _Pieces(operands)
+    lengths = pieces.lengths
+    born = np.full(len(lengths), -1, dtype=np.int64)
+    last = np.full(len(lengths), -1, dtype=np.int64)
+    changes: list[tuple[Int64, Int64]] = []
+
+    def close(where: Int64) -> None:
+        used = where[last[where] > born[where]]
+        for change in ((born[used], lengths[used]), (last[used], -lengths[used])):
+            changes.append(_summed([change]) if len(used) > MANY else change)
+
+    for number in order:
+        end = int(times.end[number])
+        for access in operands[number].reads:
+            where = pieces.of(access)
+            last[where[born[where] >= 0]] = end
+        for access in operands[number].writes:
+            where = pieces.of(access)
+            close(where)
+            born[where] = end
+            last[where] = -1
+    close(np.arange(len(lengths), dtype=np.int64))
+    cycles, deltas = _summed(changes)
+    moved = np.flatnonzero(deltas)
+    return cycles[moved], np.cumsum(deltas)[moved]
+
+
+MANY = 64
+"""Pieces of one access from which on their changes are summed at once: strides of a byte make a piece of each."""
+
+
+def _summed(changes: list[tuple[Int64, Int64]]) -> tuple[Int64, Int64]:
+    """Times, each once and ascending, and the sum of the changes at each."""
+    cycles, position = np.unique(np.concatenate([time for time, _ in changes]), return_inverse=True)
+    deltas = np.zeros(len(cycles), dtype=np.int64)
+    np.add.at(deltas, position, np.concatenate([delta for _, delta in changes]))
+    return cycles, deltas
+
+
+class _Pieces:
+    """The scratchpad cut at the begin and end of every row of every access: pieces are touched whole or not at all."""
+
+    def __init__(self, operands: Sequence[Operands]) -> None:
+        accesses = {access for item in operands for access in (*item.reads, *item.writes)}
+        rows = [_rows(access) for access in accesses if access.space == "sram" and access.total]
+        ends = [start for start, _ in rows] + [end for _, end in rows]
+        self._cuts = np.unique(np.concatenate(ends)) if ends else np.zeros(1, dtype=np.int64)
+        self._known: dict[Access, Int64] = {}
+
+    @property
+    def lengths(self) -> Int64:
+        """Bytes of each piece."""
+        return np.diff(self._cuts)
+
+    def of(self, access: Access) -> Int64:
+        """The numbers of the pieces that ``access`` touches, each once; none unless it is in the scratchpad."""
+        if access not in self._known:
+            self._known[access] = self._find(access)
+        return self._known[access]
+
+    def _find(self, access: Access) -> Int64:
+        if access.space != "sram" or not access.total:
+            return np.zeros(0, dtype=np.int64)
+        starts, ends = _rows(access)
+        touched = np.zeros(len(self._cuts), dtype=np.int64)
+        np.add.at(touched, np.searchsorted(self._cuts, starts), 1)
+        np.add.at(touched, np.searchsorted(self._cuts, ends), -1)
+        return np.flatnonzero(np.cumsum(touched))
+
+
+def _rows(access: Access) -> tuple[Int64, Int64]:
+    starts = np.unique(row_starts(access))
+    return starts, starts + access.nbytes
 
 
 class Playback:

@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 
-from dla_sim.engine.accounts import kind_cycles, layer_cycles
-from dla_sim.engine.causes import explain
-from dla_sim.engine.recurrence import compute_times
-from dla_sim.engine.times import CommandTimes
+from dla_sim.engine.accounts import explain, kind_cycles, layer_cycles
+from dla_sim.engine.times import CommandTimes, compute_times
 from dla_sim.engine.workload import Workload
 from dla_sim.prepared import prepare, resized
 from dla_sim.timing import Timing
@@ -36,7 +34,7 @@ class Cycles:
 class ProgramTiming:
     """A program whose cycles are wanted for one Timing after another; its Arch is the program's own.
 
-    What does not depend on Timing are the same figures as in a :class:`dla_sim.trace.Trace`: ``macs``,
+    What does not depend on Timing are the same figures as in a :class:`dla_sim.device.Trace`: ``macs``,
     ``dram_read_bytes``, ``dram_write_bytes``, ``sram_peak_bytes``, ``sram_moved_bytes``, ``instructions``,
     ``register_writes``.
     Raises InputError for illegal words, addresses outside the memories and unknown kinds.

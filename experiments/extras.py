@@ -6,7 +6,7 @@ import importlib.util
 from typing import Any
 
 from isa.errors import InputError
-from isa.extras import remedy
+from isa.installation import remedy
 
 
 def require_pandas() -> Any:

@@ -15,7 +15,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from experiments.version import tool_version
-from isa.cache_folder import NAME
+from isa.installation import NAME
 
 PURPOSES = {
     "docs": "building the documentation site",

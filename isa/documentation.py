@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from isa.encoding import SET_LAYOUT
-from isa.fields import Field
 from isa.instruction import OPCODE, TOKENS, Instruction, Unit, formula_of
-from isa.registers import COMMON, Register
-from isa.table import PROJECT, Table
+from isa.plugins import PROJECT, Table
+from isa.registers import COMMON, Field, Register
 
 _INTRODUCTION = """\
 # The instruction set

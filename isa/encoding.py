@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa.errors import InputError
-from isa.fields import Field, decode_fields, encode_fields, prove_layout
 from isa.instruction import Command, Instruction, Unit
-from isa.registers import COMMON, RegisterFile
+from isa.registers import COMMON, Field, RegisterFile, decode_fields, encode_fields, prove_layout
 from isa.variants import SET_OPCODE, Variant
 
 REMEMBERED = 16384

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from isa.encoding import SET_LAYOUT, encode_operation
 from isa.errors import InputError
-from isa.fields import WORD_BITS, Field
 from isa.instruction import OPCODE, TOKENS, Instruction, Unit
-from isa.registers import Register
-from isa.table import Table
+from isa.plugins import Table
+from isa.registers import WORD_BITS, Field, Register
 from isa.variants import SET_OPCODE, Variant
 
 FORMS = ("unsigned", "signed", "float32")

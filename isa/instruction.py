@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from isa.access import Access, Range, overlap
 from isa.arch import Arch
-from isa.fields import Field, prove_layout
-from isa.registers import BY_NAME, Register
+from isa.registers import BY_NAME, Field, Register, prove_layout
 
 Documented = TypeVar("Documented", bound=Callable[..., Any])
 _MNEMONIC = re.compile(r"OP_[A-Z0-9_]+")

@@ -2,7 +2,8 @@
 
 Everything that is wrong ends here, as InputError with the file, the place in it and the remedy: sizes, text that is not
 UTF-8, JSON and TOML that are malformed, nested too deeply or hold numbers of too many digits, damaged zip archives, and
-arrays whose header does not fit their data. What the values mean is for those who ask for them.
+arrays whose header does not fit their data. What the values mean is for those who ask for them. What stands in a TOML
+file may be given as a dict instead: it is read as the text of that file.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import re
 import tomllib
 import zipfile
 import zlib
+from collections.abc import Mapping
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,31 @@ from numpy.typing import NDArray
 
 from isa import memory
 from isa.errors import InputError
+
+
+def toml_text(values: Mapping[str, Any], source: str) -> str:
+    """A key a line, tables within it inline; numbers may be NumPy's, lists also tuples and ranges.
+
+    Raises InputError, which begins with ``source``, for what TOML does not have.
+    """
+    try:
+        return "".join(f"{json.dumps(key)} = {_value(key, value, source)}\n" for key, value in values.items())
+    except RecursionError as error:
+        raise InputError(f"{source}: lists or tables are nested too deep, or in themselves") from error
+
+
+def _value(key: str, value: Any, source: str) -> str:
+    if isinstance(value, Mapping):
+        inside = (f"{json.dumps(name)} = {_value(name, inner, source)}" for name, inner in value.items())
+        return f"{{ {', '.join(inside)} }}"
+    if isinstance(value, str | bool | float):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Integral):
+        return str(int(value))
+    if isinstance(value, list | tuple | range):
+        return f"[{', '.join(_value(key, inner, source) for inner in value)}]"
+    raise InputError(f"{source}: {key} is a {type(value).__name__}; give a text, a number, a list or a table of them")
+
 
 MAXIMUM_DEPTH = 64
 """Lists and tables within one another."""

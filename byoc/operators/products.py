@@ -33,7 +33,7 @@ from byoc.operators.operator import (
 from byoc.options import Target
 from isa.arch import Arch
 from isa.numerics import product_multiplier, real_multiplier, requantise_scale
-from isa.numerics.integers import accumulator_bound
+from isa.numerics.requantising import accumulator_bound
 from isa.ops.requant import ChannelScales
 
 FixedRule = Literal["filters", "dense", "activations"]

@@ -44,7 +44,7 @@ from byoc.quantisation.calibrate import (
     useful_limits,
 )
 from isa.numerics import steps
-from isa.numerics.integers import INT8_LOW, INT32_HIGH
+from isa.numerics.requantising import INT8_LOW, INT32_HIGH
 
 Scale = NDArray[np.float32]
 

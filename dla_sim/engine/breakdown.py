@@ -5,18 +5,13 @@ Its parts come from the commands: each has one, by what it moves or computes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.engine.accounts import Labels
-from dla_sim.engine.causes import BUS as BUS_CAUSE
-from dla_sim.engine.causes import SRAM, Causes
+from dla_sim.engine.accounts import BUS as BUS_CAUSE
+from dla_sim.engine.accounts import SRAM, Causes, Labels
 from dla_sim.engine.times import CommandTimes, executing, oldest_unfinished
-from dla_sim.engine.workload import EX, LD, ST, Workload, among_constants
-from isa.instruction import Command, Operands, Unit
-from isa.program import Program
+from dla_sim.engine.workload import EX, LD, ST, Demands, Workload
 
 Int64 = NDArray[np.int64]
 
@@ -25,42 +20,38 @@ PARTS = ("compute", "scratchpad", "weights", "input", "bus", "store", "issue")
 COMPUTE, SCRATCHPAD, WEIGHTS, INPUT, BUS, STORE, ISSUE = range(len(PARTS))
 
 
-def roles(program: Program, commands: Sequence[Command], operands: Sequence[Operands]) -> Int64:
+def roles(demands: Demands) -> Int64:
     """The part of each command: ``COMPUTE``, ``WEIGHTS``, ``INPUT``, ``STORE``, or ``ISSUE`` for ``OP_SYNC``.
 
     A load is one of weights (or other constants) if its first byte lies in a segment of the program and in no tensor.
     """
-    units = np.array([command.unit.value for command in commands], dtype=np.int64)
-    found = np.where(units == Unit.EX.value, COMPUTE, STORE)
-    found[np.array([command.instruction.unit is None for command in commands], dtype=np.bool_)] = ISSUE
-    loads = np.flatnonzero((units == Unit.LD.value) & (found != ISSUE))
-    first = np.array([operands[number].reads[0].address for number in loads.tolist()], dtype=np.int64)
-    found[loads] = np.where(among_constants(program, first), WEIGHTS, INPUT)
-    return found
+    constant = np.zeros(len(demands.unit), dtype=np.bool_)
+    constant[demands.constant] = True
+    loaded = np.where(constant, WEIGHTS, INPUT)
+    moved = np.where(demands.unit == LD, loaded, STORE)
+    return np.where(demands.sync, ISSUE, np.where(demands.unit == EX, COMPUTE, moved))
 
 
-def break_down(
-    workload: Workload, labels: Labels, roles: Int64, times: CommandTimes, causes: Causes
-) -> tuple[dict[str, int], ...]:
+def break_down(workload: Workload, labels: Labels, times: CommandTimes, causes: Causes) -> tuple[dict[str, int], ...]:
     """For each layer, in the order of ``labels.layers``, its cycles by part, zeros included.
 
     The layers' sums add up to the total; AssertionError if they do not or if a figure is negative.
     """
     table = np.zeros((len(labels.layers), len(PARTS)), dtype=np.int64)
-    members = workload.demands.by_unit[EX]
+    members, parts = workload.demands.by_unit[EX], roles(workload.demands)
     waited = causes.commands[members, SRAM]
     layer = labels.layer[members]
-    np.add.at(table, (layer, roles[members]), times.end[members] - times.start[members] - waited)
+    np.add.at(table, (layer, parts[members]), times.end[members] - times.start[members] - waited)
     np.add.at(table, (layer, np.full(len(members), SCRATCHPAD)), waited)
     if len(workload):
-        _add_waits(table, workload, labels, roles, times, causes)
+        _add_waits(table, workload, labels, parts, times, causes)
         if table.sum() != times.total or table.min() < 0:
             raise AssertionError("the parts of the layers' cycles do not add up to the total")
     return tuple(dict(zip(PARTS, row, strict=True)) for row in table.tolist())
 
 
 def _add_waits(
-    table: Int64, workload: Workload, labels: Labels, roles: Int64, times: CommandTimes, causes: Causes
+    table: Int64, workload: Workload, labels: Labels, parts: Int64, times: CommandTimes, causes: Causes
 ) -> None:
     """Add the stretches of the run in which EX does not execute."""
     lost = causes.commands[:, BUS_CAUSE]
@@ -70,7 +61,7 @@ def _add_waits(
     idle = executing(workload.demands.by_unit[EX], times, begin) < 0
     begin, length = begin[idle], length[idle]
     command = _awaited(workload, times, begin)
-    part = np.where(command < 0, ISSUE, np.where(begin >= (times.end - lost)[command], BUS, roles[command]))
+    part = np.where(command < 0, ISSUE, np.where(begin >= (times.end - lost)[command], BUS, parts[command]))
     np.add.at(table, (labels.layer[oldest_unfinished(times, begin)], part), length)
 
 

@@ -1,6 +1,6 @@
 """The shared bus: one slot a cycle, round robin among the ports in their data phase (docs/machine.md, section 6).
 
-:class:`Arbiter` is the rule; both engines and the account of the bus (`dla_sim.bus_usage`) go by it. To the engine
+:class:`Arbiter` is the rule; both engines and the account of the bus (`dla_sim.inspection`) go by it. To the engine
 without events a bus is a :class:`Bus`: the machine's :class:`SharedBus`, or :class:`OwnBuses` without contention; or
 the :class:`Port` of one machine among several.
 """

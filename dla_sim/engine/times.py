@@ -1,18 +1,23 @@
-"""When each command arrived, started and ended: what an engine finds out, and all else follows from.
+"""When each command arrived, started and ended: what an engine finds out; and the engine without events.
 
-And if it does not end: what the command processor and every unit wait for.
+Command processor, command fetch, LD, EX and ST are each in order; the n-th pop of a token counter takes its n-th push;
+room in a queue appears when the command ``queue_depth`` before completes. So a start is the latest of the arrival, the
+unit's last end and the ends of the pushers: each sequence runs on until it needs a time that is not known yet. Data
+phases alone interact: when nothing can go on, the bus grants them in closed form up to the next end of one. Whatever is
+still unknown depends on such an end and comes after it, so that no data phase has been missed. If a program does not
+end: what the command processor and every unit wait for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.engine.bus import NEVER
-from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES, Workload
+from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, ST_PORT, Bus, OwnBuses, Port, SharedBus
+from dla_sim.engine.workload import AT_ONCE, EX, LD, ST, TOKEN_QUEUES, UNIT_NAMES, Workload
 from isa.errors import InputError
 
 Int64 = NDArray[np.int64]
@@ -95,3 +100,237 @@ def _missing(workload: Workload, number: int, ends: Sequence[int]) -> list[int]:
         if order >= len(pushers) or ends[pushers[order]] == NEVER:
             missing.append(counter)
     return missing
+
+
+class Times:
+    """All times of a run in one list: ends and arrivals of the commands, readiness and requests of the chunks.
+
+    ``known[n]`` is the end of command n, ``known[commands + n]`` its arrival, ``known[ready + c]`` the end of the data
+    phase of chunk c and ``known[requested + c]`` its request. ``known[zero]`` is ``start``, the cycle in which the
+    program begins on a drained machine; ``known[never]`` never comes. ``issued`` is the cycle in which ``OP_END`` can
+    be executed as far as the words before it matter.
+
+    Before each command of ``stops`` the command processor asks whether it may go on: ``known[asked + s]`` is the cycle
+    in which it could execute its next word, and it waits until that cycle is in ``known[answered + s]`` too.
+    """
+
+    __slots__ = (
+        "answered", "asked", "commands", "issued", "known", "never", "ready", "requested", "starts", "stops", "zero",
+    )  # fmt: skip
+
+    def __init__(self, workload: Workload, start: int = 0, stops: Sequence[int] = ()) -> None:
+        self.commands = commands = len(workload)
+        chunks = len(workload.chunk_slots)
+        self.zero = 2 * commands
+        self.never = 2 * commands + 1
+        self.ready = 2 * commands + 2
+        self.requested = self.ready + chunks
+        self.asked = self.requested + chunks
+        self.answered = self.asked + len(stops)
+        self.stops = stops
+        self.known = [NEVER] * (self.answered + len(stops))
+        self.known[self.zero] = start
+        buffers = min(chunks, workload.timing.fetch_buffers)
+        self.known[self.requested : self.requested + buffers] = [start] * buffers
+        self.starts = [0] * commands
+        self.issued = NEVER
+
+
+InOrder = Iterator[int]
+"""What happens in order: runs on until it needs a time that is not known, and yields its place in ``Times.known``.
+
+To be asked again only when that time is known."""
+
+
+def _issue(workload: Workload, times: Times) -> InOrder:
+    """The command processor: executes the words, at most one a cycle."""
+    known, timing, commands = times.known, workload.timing, times.commands
+    chunks, chunk_words, buffers = len(workload.chunk_slots), timing.fetch_bytes // 8, timing.fetch_buffers
+    room = _places(workload.demands.room(timing.queue_depth), times).tolist()
+    words = [*workload.demands.word.tolist(), workload.word_count - 1]
+    time, executed = known[times.zero], 0  # the first cycle for the next word, and how many have been executed
+    chunk, boundary = -1, 0  # the chunk of the next word, and the first word that is not in it
+    stops = iter(enumerate(times.stops))
+    stop, command = next(stops, (0, -1))
+    for number, word in enumerate(words):
+        if number == command:
+            if executed == boundary and 0 <= chunk < chunks - buffers:  # the buffer is free before anybody asks
+                known[times.requested + chunk + buffers] = time
+            known[times.asked + stop] = time
+            yield times.answered + stop
+            stop, command = next(stops, (0, -1))
+        while word >= boundary:
+            time += boundary - executed
+            executed = boundary
+            if chunk >= 0 and chunk + buffers < chunks:
+                known[times.requested + chunk + buffers] = time
+            chunk += 1
+            if known[times.ready + chunk] == NEVER:
+                yield times.ready + chunk
+            time = max(time, known[times.ready + chunk])
+            boundary += chunk_words
+        time += word - executed
+        if number == commands:
+            break
+        free = known[room[number]]
+        if free > time:
+            if free == NEVER:
+                yield room[number]
+                free = known[room[number]]
+            if free > time:
+                time = free
+        time += 1
+        executed = word + 1
+        known[commands + number] = time
+    times.issued = time
+    yield times.never
+
+
+def _fetch(workload: Workload, times: Times, bus: Port) -> InOrder:
+    """The command fetch: the chunks, one after the other."""
+    known, before, latency = times.known, 0, workload.timing.constants.latency
+    for chunk, slots in enumerate(workload.chunk_slots):
+        requested, ready = times.requested + chunk, times.ready + chunk
+        if known[requested] == NEVER:
+            yield requested
+        bus.announce(FETCH_PORT, max(known[requested] + latency, before), slots, ready, 0)
+        if known[ready] == NEVER:
+            yield ready
+        before = known[ready]
+    yield times.never
+
+
+def _compute(workload: Workload, times: Times) -> InOrder:
+    """EX: starts each command when it has arrived, the one before it has ended and its tokens are there."""
+    known, starts, free = times.known, times.starts, 0
+    for number, arrival, first, second, lead, _, tail in _rows(workload, times, EX):
+        begin = known[arrival]
+        if begin == NEVER:
+            yield arrival
+            begin = known[arrival]
+        if free > begin:
+            begin = free
+        for place in (first, second):
+            token = known[place]
+            if token > begin:
+                if token == NEVER:
+                    yield place
+                    token = known[place]
+                if token > begin:
+                    begin = token
+        starts[number] = begin
+        free = known[number] = begin + lead + tail
+    yield times.never
+
+
+def _move(workload: Workload, times: Times, unit: int, bus: Port) -> InOrder:
+    """LD or ST: as EX, but the end of a command with a data phase is known when the bus has granted its slots."""
+    known, starts, free = times.known, times.starts, 0
+    port = LD_PORT if unit == LD else ST_PORT
+    for number, arrival, token, _, lead, slots, tail in _rows(workload, times, unit):
+        begin = known[arrival]
+        if begin == NEVER:
+            yield arrival
+            begin = known[arrival]
+        if free > begin:
+            begin = free
+        there = known[token]
+        if there > begin:
+            if there == NEVER:
+                yield token
+                there = known[token]
+            if there > begin:
+                begin = there
+        starts[number] = begin
+        if slots:
+            bus.announce(port, begin + lead, slots, number, tail)
+            if known[number] == NEVER:
+                yield number
+            free = known[number]
+        else:
+            free = known[number] = begin + lead + tail
+    yield times.never
+
+
+def _rows(workload: Workload, times: Times, unit: int) -> Iterator[tuple[int, ...]]:
+    """(number, places of arrival and of the two tokens, lead, slots, tail) of each command of one unit."""
+    demands, columns = workload.demands, workload.columns
+    members = demands.by_unit[unit]
+    first, second = _places(demands.pushers[:, members], times)
+    costs = (columns[name][members] for name in ("lead", "slots", "tail"))
+    columns_of_rows = (members, members + times.commands, first, second, *costs)
+    return zip(*(column.tolist() for column in columns_of_rows), strict=True)
+
+
+def _places(commands: Int64, times: Times) -> Int64:
+    """Where in ``Times.known`` the ends of ``commands`` are."""
+    return np.where(commands >= 0, commands, np.where(commands == AT_ONCE, times.zero, times.never))
+
+
+def compute_times(workload: Workload) -> CommandTimes:
+    """When each command of ``workload`` arrives, starts and ends, from a drained machine at cycle 0.
+
+    Equal to :func:`dla_sim.engine.simulation.simulate`. Raises DeadlockError when the program stands still before its
+    ``OP_END``.
+    """
+    times = Times(workload)
+    return _run(workload, times, SharedBus(times.known))
+
+
+def times_without_sharing(workload: Workload) -> CommandTimes:
+    """The same if fetch, LD and ST had a bus each (docs/machine.md, section 8). No total is below this one's.
+
+    Raises DeadlockError as :func:`compute_times` does.
+    """
+    times = Times(workload)
+    return _run(workload, times, OwnBuses(times.known))
+
+
+class Sequences:
+    """The five things of a machine that happen in order, and what each of them waits for."""
+
+    __slots__ = ("_known", "_waiting")
+
+    def __init__(self, workload: Workload, times: Times, bus: Port) -> None:
+        self._known = times.known
+        sequences = (
+            _issue(workload, times),
+            _fetch(workload, times, bus),
+            _compute(workload, times),
+            _move(workload, times, ST, bus),
+            _move(workload, times, LD, bus),
+        )
+        self._waiting = dict.fromkeys(sequences, times.zero)
+
+    def settle(self) -> None:
+        """Let them run on as far as they can with the times that are known."""
+        known, waiting = self._known, self._waiting
+        moving = True
+        while moving:
+            moving = False
+            for sequence, place in waiting.items():
+                if known[place] < NEVER:
+                    waiting[sequence] = next(sequence)
+                    moving = True
+
+
+def _run(workload: Workload, times: Times, bus: Bus) -> CommandTimes:
+    sequences = Sequences(workload, times, bus)
+    sequences.settle()
+    while bus.proceed():
+        sequences.settle()
+    return times_found(workload, times)
+
+
+def times_found(workload: Workload, times: Times) -> CommandTimes:
+    """What is known once nothing goes on; DeadlockError if the program stands still."""
+    count = times.commands
+    ends, arrivals = times.known[:count], times.known[count : 2 * count]
+    if times.issued == NEVER or NEVER in ends:
+        raise standstill(workload, arrivals, ends)
+    total = max(times.issued, max(ends, default=0)) + 1
+    return CommandTimes(_column(arrivals), _column(times.starts), _column(ends), total)
+
+
+def _column(values: list[int]) -> Int64:
+    return np.array(values, dtype=np.int64)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa.errors import InputError
-from isa.extras import remedy
+from isa.installation import remedy
 
 Bytes = NDArray[np.int8]
 Int32 = NDArray[np.int32]

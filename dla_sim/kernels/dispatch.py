@@ -10,8 +10,7 @@ import numpy as np
 from dla_sim.kernels import pairs
 from dla_sim.kernels.attempt import Attempt, Prepare, Scratch, at_once
 from dla_sim.kernels.compiled import Compiled
-from dla_sim.kernels.convolution import convolution, grouped
-from dla_sim.kernels.depthwise import depthwise
+from dla_sim.kernels.convolution import convolution, depthwise, grouped
 from dla_sim.kernels.elementwise import addition, comparison, look_up_tensor, looked_up, requantisation, unary
 from dla_sim.kernels.matmul import dynamic_product, matrix_product
 from dla_sim.kernels.movement import permutation, transfer

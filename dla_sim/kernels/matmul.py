@@ -11,14 +11,17 @@ from numpy.typing import NDArray
 from dla_sim.kernels.attempt import Attempt, Scratch, all_apart, highest
 from dla_sim.kernels.products import (
     EXACT,
+    LARGEST_SQUARES,
     IntegerProducts,
     Products,
+    Results,
+    Sums,
     add_chunks,
     float_product,
+    prepare_sums,
     products,
     spans,
 )
-from dla_sim.kernels.results import LARGEST_SQUARES, Results, Sums, prepare_sums
 from isa import numerics
 from isa.arch import Arch
 from isa.instruction import Command, Machine

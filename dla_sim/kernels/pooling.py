@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.kernels.attempt import Scratch, all_apart, highest
-from dla_sim.kernels.windows import Source, Window, source, window
+from dla_sim.kernels.convolution import Source, Window, source, window
 from isa import numerics
 from isa.instruction import Command, Machine, view
 from isa.numerics.pooling import neighbours

@@ -1,23 +1,118 @@
-"""Presets: named machines (Arch and Timing) in TOML files, and settings ``key=value`` on top of them."""
+"""Presets: named machines (Arch and Timing) in TOML files, every key of a machine, memory modes, and settings on top.
+
+Keys are as their declarations have them: table, values, default, unit and meaning. Memory modes say where constants and
+activations lie, as named constants of Timing (docs/machine.md, section 10). Settings are ``key=value``.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib import resources
 from json import dumps
 from pathlib import Path
-from typing import Any, Literal
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from dla_sim.presets.keys import declared_settings
-from dla_sim.presets.modes import MemoryMode, memory_mode
 from dla_sim.timing import Timing
 from isa.arch import Arch, PeArray, flat
 from isa.errors import InputError, meant
 from isa.plugins import variant
 from isa.reading import read_bytes, toml_of
+
+Table = Literal["arch", "timing"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One key: what programs depend on is in table ``arch``, what changes only cycles in ``timing``.
+
+    ``values`` says what it may be, ``unit`` is empty for words, ``words`` are its name in plain words.
+    """
+
+    key: str
+    table: Table
+    values: str
+    default: int | str | None
+    unit: str
+    meaning: str
+    words: str
+
+
+def declared_settings() -> tuple[Setting, ...]:
+    """Every key that a setting or a preset's file can have, in the order of the declarations."""
+    return (*_declared(Arch, "arch"), *_declared(Timing, "timing"))
+
+
+def _declared(model: type[BaseModel], table: Table, prefix: str = "") -> Iterator[Setting]:
+    for name, field in model.model_fields.items():
+        kind, extra = field.annotation, field.json_schema_extra
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from _declared(kind, table, f"{prefix}{name}.")
+            continue
+        rules = {end: getattr(rule, end) for rule in field.metadata for end in ("ge", "le") if hasattr(rule, end)}
+        unit = str(extra["unit"]) if isinstance(extra, dict) else ""
+        values, meaning = _values(kind, rules), field.description or ""
+        yield Setting(f"{prefix}{name}", table, values, field.default, unit, meaning, field.title or "")
+
+
+def _values(kind: Any, rules: Mapping[str, Any]) -> str:
+    """What a key of that type may be, in words."""
+    if get_origin(kind) is Literal:
+        return " or ".join(get_args(kind))
+    if kind is str:
+        return "text"
+    limits = f"integer, {rules['ge']} to {rules['le']}"
+    return f"{limits}, or none" if NoneType in get_args(kind) else limits
+
+
+SRAM_LATENCY = 32
+"""Cycles of an SRAM next to the accelerator, in Arm's reference system for Ethos-U55 (``Sram_read_latency``)."""
+
+
+@dataclass(frozen=True)
+class MemoryMode:
+    """``timing`` are the keys of Timing that it sets; ``main``: what the main memory is made of."""
+
+    name: str
+    description: str
+    main: Literal["DRAM", "SRAM"]
+    timing: Mapping[str, int]
+
+
+_FLASH = {"flash_bytes": 1, "flash_burst_bytes": 128, "flash_latency": 64, "flash_outstanding_bursts": 2}
+MEMORY_MODES = (
+    MemoryMode("dram", "everything in the DRAM of the preset", "DRAM", {"flash_bytes": 0}),
+    MemoryMode(
+        "flash",
+        "constants and command words in a flash of 1 byte a cycle, all else in SRAM next to the accelerator",
+        "SRAM",
+        {"dram_latency": SRAM_LATENCY, **_FLASH},
+    ),
+    MemoryMode(
+        "sram",
+        "everything in SRAM next to the accelerator",
+        "SRAM",
+        {"dram_latency": SRAM_LATENCY, "flash_bytes": 0},
+    ),
+)
+"""All that there are. The figures are those of Arm's reference system ``Ethos_U55_High_End_Embedded``."""
+
+
+SRAM_MODES = tuple(mode.name for mode in MEMORY_MODES if mode.main == "SRAM")
+"""Those in which the main memory is an SRAM next to the accelerator."""
+
+
+def memory_mode(name: str) -> MemoryMode:
+    """The mode of that name; raises InputError for any other."""
+    names = [mode.name for mode in MEMORY_MODES]
+    if name not in names:
+        raise InputError(f"unknown memory mode '{name}'; {meant(name, names)}choose one of {', '.join(names)}")
+    return MEMORY_MODES[names.index(name)]
+
 
 DEFAULT_PRESET = "balanced-64"
 """The recommended machine."""

@@ -1,17 +1,158 @@
-"""Control: what brings commands to the units and lets them begin, without the units (docs/machine.md, 3, 4 and 6)."""
+"""Control: what brings commands to the units and lets them begin, without the units (docs/machine.md, 3 to 7).
+
+A queue of commands and the control of each unit, and a counter of tokens for each pair of neighbours and direction.
+"""
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Elaboratable, Module, Signal
+from collections.abc import Mapping
 
-from dla_sim.rtl.arbiter import Arbiter
+from amaranth.hdl import Array, Cat, Elaboratable, Module, Mux, Signal, Value
+from amaranth.lib.wiring import Component, In, Out
+
+from dla_sim.rtl.bus import Arbiter
 from dla_sim.rtl.fetch import Fetch
 from dla_sim.rtl.parameters import Configuration, Limits
+from dla_sim.rtl.ports import WORD_BITS, Cause, CommandView, bits_of, register_signal, unit_registers
 from dla_sim.rtl.processor import Processor
-from dla_sim.rtl.queues import CommandQueue
-from dla_sim.rtl.tokens import TokenCounter
-from dla_sim.rtl.units import UnitControl
-from isa.instruction import NEXT, PREVIOUS, Unit
+from isa.instruction import NEXT, PREVIOUS, TOKENS, Unit
+
+COUNTER_BITS = 32
+"""The document does not bound the counters; no program is long enough for more bits."""
+
+
+class TokenCounter(Component):
+    """Tokens that one unit has for another. Pushed in a command's last cycle, they are there in the next one.
+
+    In the domain ``control``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({"push": In(1), "pop": In(1), "there": Out(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        """The hardware."""
+        m = Module()
+        count = Signal(COUNTER_BITS)
+        m.d.comb += self.there.eq(count.any())
+        with m.If(self.push & ~self.pop):
+            m.d.control += count.eq(count + 1)
+        with m.Elif(self.pop & ~self.push):
+            m.d.control += count.eq(count - 1)
+        return m
+
+
+class CommandQueue(Component):
+    """Up to ``queue_depth`` commands of a unit, the executing one included, which is ``head``.
+
+    ``push``: take ``word`` and the registers as they are in this cycle; only with ``room``. ``pop``: the head is over;
+    it may come in the same cycle. ``valid``: there is a head. What is pushed in cycle t is in the queue from t + 1 on.
+
+    The head is a set of registers, so that the units need no multiplexer to read it, and the others stand behind it in
+    a chain whose newest is always first, so that it needs none to be written. All in the domain ``control``.
+    """
+
+    def __init__(
+        self, limits: Limits, configuration: Configuration, unit: Unit, registers: Mapping[str, Value]
+    ) -> None:
+        super().__init__({"push": In(1), "pop": In(1), "word": In(WORD_BITS), "room": Out(1), "valid": Out(1)})
+        self._depth, self._configured_depth = limits.queue_depth, configuration.queue_depth
+        self.head = CommandView(limits.variant, unit, f"{unit.name.lower()}_")
+        declared = unit_registers(limits.variant, unit)
+        self._sources: list[Value] = [self.word, *(registers[item.name] for item in declared)]
+        self._entry = [self.head.word, *(self.head.registers[item.name] for item in declared)]
+        self._chain = [
+            [Signal(WORD_BITS), *(register_signal(item, f"waiting_{place}_") for item in declared)]
+            for place in range(self._depth - 1)
+        ]
+
+    def elaborate(self, platform: object) -> Module:
+        """The hardware."""
+        m = Module()
+        level = Signal(range(self._depth + 1))
+        m.d.comb += [self.valid.eq(level != 0), self.room.eq(level < self._configured_depth)]
+        with m.If(self.push & ~self.pop):
+            m.d.control += level.eq(level + 1)
+        with m.Elif(self.pop & ~self.push):
+            m.d.control += level.eq(level - 1)
+        for number, (entry, source) in enumerate(zip(self._entry, self._sources, strict=True)):
+            column = [place[number] for place in self._chain]
+            with m.If(self.push):
+                m.d.control += [older.eq(newer) for newer, older in zip([source, *column], column, strict=False)]
+            with m.If((level > 1) & self.pop):
+                m.d.control += entry.eq(Array(column)[level - 2] if column else source)
+            with m.Elif(self.push & ((level == 0) | self.pop)):
+                m.d.control += entry.eq(source)
+        return m
+
+
+SYNC = "OP_SYNC"
+_TOKENS = {item.name: item for item in TOKENS}
+_MISSING = {Unit.LD: Cause.TOKEN_LD, Unit.EX: Cause.TOKEN_EX, Unit.ST: Cause.TOKEN_ST}
+
+
+class UnitControl(Component):
+    """Starts the command at the head of a queue when its tokens are there, and executes ``OP_SYNC`` itself.
+
+    From the queue: ``valid``, and ``command`` (its head); to it ``over``, in the last cycle of a command. Of the tokens
+    of the two neighbours: whether one is ``there``, and ``pop`` and ``push``, each with bits for the previous and for
+    the next unit. To the unit: ``start``, for what is no ``OP_SYNC``; from it ``done`` and ``cause``. ``halt``: nothing
+    starts and nothing is over. ``starts``: a command starts in this cycle; ``accounted``: the cause of this cycle.
+    In the domain ``control``, whose clock must tick with ``active``.
+
+    A command that is over in cycle t lets others start in t + 1: all of step 1 of the document comes before step 2.
+    """
+
+    def __init__(self, configuration: Configuration, unit: Unit, command: CommandView) -> None:
+        super().__init__({
+            "valid": In(1), "over": Out(1), "there": In(2), "pop": Out(2), "push": Out(2), "halt": In(1),
+            "start": Out(1), "done": In(1), "cause": In(4), "starts": Out(1), "accounted": Out(4), "active": Out(1),
+        })  # fmt: skip
+        self._configuration, self._unit, self._command = configuration, unit, command
+
+    def elaborate(self, platform: object) -> Module:
+        """The hardware."""
+        m = Module()
+        command = self._command
+        busy, executing, sync_over = Signal(), Signal(), Signal()
+        is_sync = command.is_(SYNC)
+        pops, pushes = self._flags("pop"), self._flags("push")
+        m.d.comb += [
+            self.starts.eq(self.valid & ~busy & ~self.halt & ((pops & ~self.there) == 0)),
+            self.start.eq(self.starts & ~is_sync),
+            executing.eq(self.starts | busy),
+            self.over.eq(executing & ~self.halt & Mux(is_sync, sync_over, self.done)),
+            self.pop.eq(Mux(self.starts, pops, 0)),
+            self.push.eq(Mux(self.over, pushes, 0)),
+        ]
+        m.d.comb += self.active.eq(self.starts | self.over | (executing & is_sync))
+        m.d.control += busy.eq(executing & ~self.over)
+        self._time_sync(m, executing & is_sync, sync_over)
+        self._account(m, executing, is_sync)
+        return m
+
+    def _flags(self, what: str) -> Value:
+        """The bits of the command's word ``{what}_previous`` and ``{what}_next``."""
+        return Cat(bits_of(self._command.word, _TOKENS[f"{what}_{side}"]) for side in ("previous", "next"))
+
+    def _time_sync(self, m: Module, syncs: Value, over: Signal) -> None:
+        """``over`` in the last cycle of an ``OP_SYNC``, in which ``syncs`` is 1 from the first one on."""
+        passed = Signal(self._configuration.sync_cycles.shape())  # unlike a strap, it has a reset
+        m.d.comb += over.eq(passed + 1 == self._configuration.sync_cycles)
+        with m.If(syncs):
+            m.d.control += passed.eq(Mux(over, 0, passed + 1))
+
+    def _account(self, m: Module, executing: Value, is_sync: Value) -> None:
+        """If the tokens of both neighbours are missing, the previous one is named."""
+        waits_for_previous = self._flags("pop")[0] & ~self.there[0]
+        with m.If(executing):
+            m.d.comb += self.accounted.eq(Mux(is_sync, Cause.BUSY, self.cause))
+        with m.Elif(self.valid):
+            previous, following = (
+                _MISSING[side[self._unit]] if self._unit in side else Cause.IDLE for side in (PREVIOUS, NEXT)
+            )
+            m.d.comb += self.accounted.eq(Mux(waits_for_previous, previous, following))
+
 
 REQUESTERS = (Unit.LD, Unit.ST)
 """Of the bus, in the order of their turns, behind the fetch."""

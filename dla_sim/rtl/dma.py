@@ -1,16 +1,241 @@
-"""The units LD and ST: transfers between system memory and scratchpad (docs/machine.md, sections 5 to 7)."""
+"""The units LD and ST: transfers between system memory and scratchpad (docs/machine.md, sections 5 to 7).
+
+Both sides of a transfer are rows in three strided dimensions (isa/ops/dma.py). Bursts run across rows of the system
+memory that ``isa.access.strided`` makes one row of, because the dimensions they are in are dense.
+
+The scratchpad's side is walked byte by byte, as many bytes in a cycle as a beat can have. This walk says after which
+bytes a row ends, and how many of the dimensions end with it; the system memory's side follows. So nothing is multiplied
+and nothing prepared: the first beat is there with the command.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal, Value
 
 from dla_sim.rtl.building import gated_clock
-from dla_sim.rtl.commands import CommandView
+from dla_sim.rtl.bus import Slots
 from dla_sim.rtl.parameters import Configuration, Limits
-from dla_sim.rtl.ports import ADDRESS_BITS, Cause, Lookup, ReadPort, WritePort, drive_clocks
-from dla_sim.rtl.transfers import Transfer
+from dla_sim.rtl.ports import ADDRESS_BITS, Cause, CommandView, Lookup, ReadPort, WritePort, drive_clocks
+from isa.access import Space
 from isa.instruction import Unit
 from isa.ops.dma import side_registers
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """The registers of a side: where it begins, bytes of a row, then of each dimension, innermost first, how many rows
+    and how far apart.
+    """
+
+    address: Value
+    nbytes: Value
+    counts: tuple[Value, ...]
+    strides: tuple[Value, ...]
+
+
+def side_of(command: CommandView, unit: Unit, space: Space) -> Side:
+    """Those that the instruction declares."""
+    address, nbytes, dimensions = side_registers(unit, space)
+    value = command.register
+    pairs = [(value(count), value(stride)) for count, stride in dimensions[::-1]]
+    return Side(value(address), value(nbytes), tuple(count for count, _ in pairs), tuple(stride for _, stride in pairs))
+
+
+def moved_on(begins: Sequence[Value], strides: Sequence[Value], over: Sequence[Value]) -> list[Value]:
+    """Where each dimension begins next, innermost first. ``over``: whether dimensions 0 to d are all at their ends.
+
+    One adder does: the innermost dimension that is not over goes on, and those within it begin where it is then.
+    """
+    begin, stride = begins[0], strides[0]
+    for number, ended in enumerate(over[: len(begins) - 1], start=1):
+        begin, stride = Mux(ended, begins[number], begin), Mux(ended, strides[number], stride)
+    next_begin = (begin + stride)[: len(begins[0])]
+    moves = [Const(1, 1), *over]
+    return [Mux(moving, next_begin, begin) for moving, begin in zip(moves, begins, strict=False)]
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """A byte's place. Of each dimension, that of the bytes of a row first: where it ``begins`` in the scratchpad (the
+    first is the byte's own place), how many places of it are ``left``, this one included, and whether it began anew in
+    this beat.
+    """
+
+    begins: tuple[Value, ...]
+    left: tuple[Value, ...]
+    renewed: tuple[Value, ...]
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """All of it."""
+        return *self.begins, *self.left, *self.renewed
+
+    def following(self, counts: Sequence[Value], strides: Sequence[Value]) -> tuple[Walk, list[Value]]:
+        """The next byte's place, and whether the dimensions up to each one are all at their ends."""
+        over: list[Value] = []
+        left: list[Value] = []
+        renewed: list[Value] = []
+        moves: Value = Const(1, 1)
+        for places, again, count in zip(self.left, self.renewed, counts, strict=True):
+            ends = moves & (places == 1)
+            left.append(Mux(moves, Mux(places == 1, count, places - 1), places)[: len(places)])
+            renewed.append(again | ends)
+            over.append(ends)
+            moves = ends
+        return Walk(tuple(moved_on(self.begins, strides, over)), tuple(left), tuple(renewed)), over
+
+
+class Transfer(Elaboratable):
+    """The slots of the command's transfer, one after the other, each moving on when it is granted (``step``).
+
+    Of the memory ``shift``, ``burst_shift`` and ``gap``, see :class:`Slots`. Combinational: ``empty`` (there is no slot
+    at all), ``last`` (this is the last slot), ``beat``, and of a beat ``address`` and ``count`` in the memory, and
+    ``lanes``: each byte's place in the scratchpad. ``domain`` has a reset, and is clocked at the end of slots at least.
+    """
+
+    def __init__(self, bus_bytes: int, sram_bytes: int, command: CommandView, unit: Unit, domain: str) -> None:
+        self.domain, self.most = domain, bus_bytes + 1
+        self.memory, self.scratchpad = side_of(command, unit, "dram"), side_of(command, unit, "sram")
+        self.sram_bits = max(1, (sram_bytes - 1).bit_length())
+        self.slots = Slots(bus_bytes, f"{unit.name.lower()}_slots", domain)
+        self.shift, self.burst_shift, self.gap = self.slots.shift, self.slots.burst_shift, self.slots.gap
+        self.step, self.beat, self.count = self.slots.step, self.slots.beat, self.slots.count
+        self.address = self.slots.address
+        self.empty, self.last = Signal(), Signal()
+        self.lanes = [Signal(self.sram_bits, name=f"lane_{lane}") for lane in range(bus_bytes)]
+        self._under_way = Signal()
+
+    def elaborate(self, platform: object) -> Module:
+        """The hardware."""
+        m = Module()
+        m.submodules.slots = self.slots
+        over = self._walk(m)
+        self._rows(m, over)
+        side, ended = self.memory, Signal()
+        all_over = self._at_last_byte(m, [ends[-1] for ends in over], "all_over")
+        m.d.comb += [
+            self.empty.eq(Cat(nothing == 0 for nothing in (side.nbytes, *side.counts)).any()),
+            self.last.eq(self.slots.last & (all_over | ended)),
+        ]
+        with m.If(self.step):
+            m.d[self.domain] += [self._under_way.eq(~self.last), ended.eq((ended | all_over) & ~self.last)]
+        return m
+
+    def _kept(self, first: Value, name: str) -> tuple[Value, Signal]:
+        """What is ``first`` in the beginning, and then what the register says that comes along."""
+        register = Signal(first.shape(), reset_less=True, name=name)
+        return Mux(self._under_way, register, first), register
+
+    def _at_last_byte(self, m: Module, values: Sequence[Value], name: str) -> Signal:
+        """Of values, one a lane, that of the last byte of the beat; 0 where the slot is none."""
+        chosen = Signal(values[0].shape(), name=name)
+        with m.Switch(self.count):
+            for lane, value in enumerate(values):
+                with m.Case(lane + 1):
+                    m.d.comb += chosen.eq(value)
+        return chosen
+
+    # The scratchpad's side.
+
+    def _walk(self, m: Module) -> list[list[Value]]:
+        """From byte to byte. Returns, of each lane, whether the dimensions up to each one end with its byte.
+
+        Within a beat only small numbers are counted: of many places left it does not matter how many.
+        """
+        side, bits = self.scratchpad, self.sram_bits
+        counts = [side.nbytes[: bits + 1], *side.counts]
+        strides = [Const(1, 1), *(stride[:bits] for stride in side.strides)]
+        begins = [self._kept(side.address[:bits], f"begin_{number}") for number in range(len(counts))]
+        left = [self._kept(count, f"left_{number}") for number, count in enumerate(counts)]
+        few = [self._clamped(count) for count in counts]
+        place = Walk(tuple(now for now, _ in begins), tuple(self._clamped(now) for now, _ in left), (Const(0, 1),) * 4)
+        places, over = [place], []
+        for number, lane in enumerate(self.lanes):
+            m.d.comb += lane.eq(place.begins[0])
+            following, ends = place.following(few, strides)
+            place = self._named(m, following, number + 1)
+            places.append(place)
+            over.append(ends)
+        last = self._behind(m, places)
+        with m.If(self.step):
+            m.d[self.domain] += [register.eq(now) for (_, register), now in zip(begins, last.begins, strict=True)]
+            for number, (now, register) in enumerate(left):
+                beyond, again_beyond = (many - self._clamped(many) for many in (now, counts[number]))
+                m.d[self.domain] += register.eq(Mux(last.renewed[number], again_beyond, beyond) + last.left[number])
+        return over
+
+    def _clamped(self, value: Value) -> Value:
+        """``value``, or ``most`` if that is less."""
+        return Mux(value < self.most, value, self.most)[: self.most.bit_length()]
+
+    def _named(self, m: Module, walk: Walk, number: int) -> Walk:
+        """The same in signals."""
+        signals = [Signal(value.shape(), name=f"walk_{number}_{place}") for place, value in enumerate(walk.values)]
+        m.d.comb += [signal.eq(value) for signal, value in zip(signals, walk.values, strict=True)]
+        return Walk(tuple(signals[:4]), tuple(signals[4:8]), tuple(signals[8:]))
+
+    def _behind(self, m: Module, places: Sequence[Walk]) -> Walk:
+        """The place behind the beat, or as it is where the slot is none."""
+        behind = self._named(m, places[0], len(places))
+        with m.Switch(self.count):
+            for count, place in enumerate(places[1:], start=1):
+                with m.Case(count):
+                    m.d.comb += [signal.eq(value) for signal, value in zip(behind.values, place.values, strict=True)]
+        return behind
+
+    # The system memory's side.
+
+    def _rows(self, m: Module, over: Sequence[Sequence[Value]]) -> None:
+        """The rows of bursts: where they begin, and how much of one has been moved."""
+        side = self.memory
+        begins = [self._kept(side.address, f"row_begin_{number}") for number in range(len(side.strides))]
+        moved = Signal(ADDRESS_BITS + 1)
+        breaks = self._breaks(m, over, moved)
+        left = Signal(range(self.most + 1))
+        m.d.comb += [
+            left.eq(self._first(breaks)),
+            self.slots.left.eq(left),
+            self.slots.address.eq(begins[0][0] + moved),
+        ]
+        crossed = self._at_last_byte(m, [Cat(ends[1:]) for ends in over], "crossed")
+        following = moved_on([now for now, _ in begins], side.strides, list(crossed))
+        with m.If(self.step & self.beat):
+            m.d[self.domain] += moved.eq(Mux(self.slots.closes, 0, moved + self.count))
+            with m.If(self.slots.closes):
+                m.d[self.domain] += [register.eq(now) for (_, register), now in zip(begins, following, strict=True)]
+            with m.Else():
+                m.d[self.domain] += [register.eq(now) for now, register in begins]
+
+    def _first(self, lanes: Sequence[Value]) -> Value:
+        """Bytes up to the first of ``lanes`` that is 1, this included; ``most`` where none is."""
+        found: Value = Const(self.most, self.most.bit_length())
+        for number, lane in reversed(list(enumerate(lanes, start=1))):
+            found = Mux(lane, number, found)
+        return found
+
+    def _breaks(self, m: Module, over: Sequence[Sequence[Value]], moved: Signal) -> list[Value]:
+        """Of each lane, whether a row of bursts ends with its byte.
+
+        It does not where the dimension that goes on is dense and all those within it are: its stride is what has been
+        moved of the row when those within it end for the first time. A dimension of one place never goes on.
+        """
+        side = self.memory
+        ends: list[Value] = [lane[-1] for lane in over]
+        for number, (count, stride) in enumerate(zip(side.counts, side.strides, strict=True)):
+            within = [lane[number] for lane in over]
+            first = self._first(within)
+            dense, known, known_dense = Signal(), Signal(), Signal()
+            missing = (stride - moved)[: len(moved)]  # does not wait for the lanes
+            m.d.comb += dense.eq((count == 1) | Mux(known, known_dense, missing == first))
+            with m.If(self.step):
+                m.d[self.domain] += known.eq((known | (first <= self.count)) & ~self.last)
+                m.d[self.domain] += known_dense.eq(dense)
+            ends = [end | (lane & ~dense) for end, lane in zip(ends, within, strict=True)]
+        return ends
+
 
 PHASES = {Unit.LD: ("setup", "latency", "data", "drain"), Unit.ST: ("setup", "data", "latency", "drain")}
 """What a command consists of, in order."""

@@ -6,7 +6,7 @@ from amaranth.hdl import Array, Module, Mux, Signal, Value
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Component, In, Out
 
-from dla_sim.rtl.bursts import Slots
+from dla_sim.rtl.bus import Slots
 from dla_sim.rtl.parameters import Configuration, Limits
 from dla_sim.rtl.ports import ADDRESS_BITS, WORD_BITS
 

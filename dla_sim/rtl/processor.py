@@ -5,9 +5,8 @@ from __future__ import annotations
 from amaranth.hdl import Const, Module, Mux, Value
 from amaranth.lib.wiring import Component, In, Out
 
-from dla_sim.rtl.commands import bits_of, register_signal
 from dla_sim.rtl.parameters import Limits
-from dla_sim.rtl.ports import WORD_BITS
+from dla_sim.rtl.ports import WORD_BITS, bits_of, register_signal
 from isa.encoding import SET_LAYOUT
 from isa.instruction import OPCODE, Instruction, Unit
 

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from dla_sim.rtl.simulator.kept import kept
 from isa.errors import InputError
-from isa.extras import remedy
+from isa.installation import remedy
 from isa.progress import Progress, silent
 
 TRANSISTORS_A_GATE = 4

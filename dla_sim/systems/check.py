@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.device import Device
-from dla_sim.systems.pieces import Interruptible, leave, on_memory
 from dla_sim.systems.simulate import Ways
-from dla_sim.systems.work import Piecework
+from dla_sim.systems.work import Interruptible, Piecework, leave, on_memory
 from isa.program import Program
 
 GARBAGE = 0xA5

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dla_sim.engine.bus import NEVER
-from dla_sim.systems.machines import Machines
-from dla_sim.systems.memory import SharedMemory
+from dla_sim.systems.machines import Machines, SharedMemory
 from dla_sim.systems.simulate import memory_ports
 from dla_sim.systems.spec import System
 from dla_sim.systems.work import Piecework

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dla_sim.engine.bus import NEVER, PORTS
-from dla_sim.systems.machines import Happening, Machines, Running
-from dla_sim.systems.memory import SharedMemory
+from dla_sim.systems.machines import Happening, Machines, Running, SharedMemory
 from dla_sim.systems.policies import Policy
 from dla_sim.systems.spec import CPU, System, Task, core_name
 from dla_sim.systems.work import Left, Piecework, Plan, Plans, Stage, compute_cycles

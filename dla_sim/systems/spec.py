@@ -14,8 +14,7 @@ from dla_sim.presets import DEFAULT_PRESET, SETTING_KEYS, Preset, apply_settings
 from dla_sim.timing import Timing
 from isa import memory
 from isa.errors import InputError, meant
-from isa.reading import read_bytes, toml_of
-from isa.toml_text import toml_text
+from isa.reading import read_bytes, toml_of, toml_text
 
 MAXIMUM_BYTES = 1 << 20
 IN_MEMORY = "<system>"

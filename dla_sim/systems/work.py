@@ -1,22 +1,275 @@
-"""What a job does, stage by stage: programs on one machine, and what is left of them after giving way."""
+"""What a job does, stage by stage: programs on one machine, in pieces where they give way.
+
+What runs before a command, what keeps the scratchpad meanwhile, and what goes on from there: when a program gives way
+before a command (docs/systems.md, 4), its machine drains. The bytes of the scratchpad that are still to be read are
+*live*: the program ``save`` stores them behind the program's system memory. ``resume`` loads them again, sets the
+registers, counts the tokens that were there, and goes on with the words that are left. All three are programs like any
+other: any executor runs them, on data as on time.
+"""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dla_sim.engine.recurrence import compute_times
+from dla_sim.engine.times import compute_times
 from dla_sim.engine.workload import EX, Workload, continued
 from dla_sim.prepared import prepare
 from dla_sim.presets import Preset
-from dla_sim.systems.pieces import Interruptible, boundaries
 from dla_sim.systems.spec import Preemption
-from isa.program import Program
+from isa.access import Access
+from isa.encoding import decode_set, encode_operation, encode_set
+from isa.instruction import Operands, Unit
+from isa.ops.control import OP_END, OP_SYNC
+from isa.ops.dma import OP_DMA_READ, OP_DMA_WRITE
+from isa.program import Program, Provenance, Tensor
+from isa.variants import SET_OPCODE
+
+CONTEXT = "context"
+"""The layer of what saves and restores the scratchpad."""
+_ROLES: tuple[Literal["input"], Literal["output"]] = ("input", "output")
+_LINE = 64
+"""Bytes to which live ranges are widened, and gaps that are not worth a command of their own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """How ``program`` gives way before command ``stop`` and goes on.
+
+    ``live`` are half-open byte ranges of the scratchpad. ``save`` and ``resume`` use ``program.dram_bytes`` and more of
+    the program's system memory. ``restore`` is what ``resume`` begins with, as a program of its own.
+    """
+
+    program: Program
+    stop: int
+    live: tuple[tuple[int, int], ...]
+    save: Program
+    restore: Program
+
+    @property
+    def first(self) -> int:
+        """The command of ``resume`` that is the program's command ``stop``."""
+        return len(self.restore.commands) - 1
+
+    @cached_property
+    def resume(self) -> Program:
+        """What ``restore`` does, and the commands from ``stop`` on."""
+        begun, restore = _word_after(self.program, self.stop), self.restore
+        lead = len(restore.words) - 1
+        provenance = tuple(
+            replace(one, first=max(one.first - begun, 0) + lead, last=one.last - begun + lead)
+            for one in self.program.provenance
+            if one.last > begun
+        )
+        words = np.concatenate([restore.words[:-1], self.program.words[begun:]])
+        return replace(
+            restore, words=words, provenance=(*restore.provenance, *provenance),
+            dram_bytes=restore.command_address + 8 * len(words),
+        )  # fmt: skip
+
+
+def boundaries(program: Program, *, tiles: bool) -> tuple[int, ...]:
+    """The commands before which EX goes on to another layer or, with ``tiles``, to another tile; not the first one."""
+    found: list[int] = []
+    before: tuple[str, int] | None = None
+    for number, (command, source) in enumerate(zip(program.commands, program.sources, strict=True)):
+        if command.unit is not Unit.EX or source is None or command.instruction.unit is None:
+            continue
+        here = (source.layer, source.tile if tiles else 0)
+        if before is not None and here != before:
+            found.append(number)
+        before = here
+    return tuple(found)
+
+
+class Interruptible:
+    """A program and the commands before which it may give way, ``stops``, ascending."""
+
+    def __init__(self, program: Program, stops: Sequence[int]) -> None:
+        self.program, self.stops = program, tuple(stops)
+
+    @cached_property
+    def _live(self) -> dict[int, tuple[tuple[int, int], ...]]:
+        commands, arch = self.program.commands[:-1], self.program.arch
+        operands = [command.instruction.operands(command, arch) for command in commands]
+        return _live_ranges(operands, self.stops, arch.sram_bytes)
+
+    def piece(self, stop: int) -> Piece:
+        """The piece of one of :attr:`stops`, made anew: they are for the caller to keep."""
+        registers = _registers_before(self.program, stop)
+        return _piece(self.program, stop, self._live[stop], registers, _tokens_left(self.program, stop))
+
+
+def on_memory(program: Program, dram_bytes: int) -> Program:
+    """``program`` on ``dram_bytes`` of system memory that it is given and gives back, as the tensors of that name.
+
+    The input tensor ``memory`` and the output tensor ``memory`` are all of it, int8; the program has no images.
+    """
+    tensors = tuple(Tensor("memory", role, "int8", (dram_bytes,), 0) for role in _ROLES)
+    address = _up(dram_bytes)  # of the words, which are not for the program to see
+    return replace(
+        program, tensors=tensors, segments=(), command_address=address, dram_bytes=address + 8 * len(program.words)
+    )
+
+
+def leave(program: Program, stop: int, save: Program) -> Program:
+    """The commands before ``stop`` and those of ``save`` in one program, for executors that keep no scratchpad between
+    programs: ST saves once LD and EX have done everything.
+    """
+    last = _word_after(program, stop)
+    left = _tokens_left(program, stop)
+    from_ld, from_ex = left[Unit.LD, "next"], left[Unit.EX, "next"]
+    drain = [
+        _sync(Unit.LD, push_next=1),
+        *[_sync(Unit.EX, pop_previous=1)] * (from_ld + 1),
+        _sync(Unit.EX, push_next=1),
+        *[_sync(Unit.ST, pop_previous=1)] * (from_ex + 1),
+    ]
+    reset = program.variant.register_file.reset
+    drain += [encode_set(name, reset[name]) for name in OP_DMA_WRITE.registers]
+    words = np.concatenate([program.words[:last], np.array(drain, dtype=np.uint64), save.words])
+    provenance = tuple(replace(one, last=min(one.last, last)) for one in program.provenance if one.first < last)
+    return replace(program, words=words, provenance=provenance)
+
+
+def _word_after(program: Program, stop: int) -> int:
+    """The first word that the command before ``stop`` leaves over."""
+    return program.commands[stop - 1].index + 1 if stop else 0
+
+
+def _up(address: int) -> int:
+    return -(-address // _LINE) * _LINE
+
+
+def _live_ranges(
+    operands: Sequence[Operands], stops: Sequence[int], sram_bytes: int
+) -> dict[int, tuple[tuple[int, int], ...]]:
+    """Ranges of the scratchpad that commands from each stop on read before they write them, in lines."""
+    wanted, found = set(stops), {}
+    mask = np.zeros(_up(sram_bytes), dtype=np.bool_)
+    for number in range(len(operands) - 1, min(stops, default=0) - 1, -1):
+        for accesses, value in ((operands[number].writes, False), (operands[number].reads, True)):
+            for access in accesses:
+                if access.space == "sram" and access.total:
+                    _bytes_of(mask, access)[...] = value
+        if number in wanted:
+            lines: NDArray[np.bool_] = np.any(mask.reshape(-1, _LINE), axis=1)
+            found[number] = _ranges(lines, sram_bytes)
+    return found
+
+
+def _bytes_of(mask: NDArray[np.bool_], access: Access) -> NDArray[np.bool_]:
+    """A view of the bytes that an access touches."""
+    shape = (*(count for count, _ in access.dims), access.nbytes)
+    strides = (*(stride for _, stride in access.dims), 1)
+    return np.lib.stride_tricks.as_strided(mask[access.address :], shape, strides)
+
+
+def _ranges(lines: NDArray[np.bool_], sram_bytes: int) -> tuple[tuple[int, int], ...]:
+    """Half-open byte ranges of the lines that are True."""
+    edges = np.flatnonzero(np.diff(lines.astype(np.int8), prepend=0, append=0)) * _LINE
+    return tuple((low, min(high, sram_bytes)) for low, high in edges.reshape(-1, 2).tolist())
+
+
+def _registers_before(program: Program, stop: int) -> dict[str, int]:
+    """The registers that differ from their reset values."""
+    file = program.variant.register_file
+    words = program.words[: _word_after(program, stop)]
+    sets = words[words >> np.uint64(56) == SET_OPCODE]
+    last = dict(zip((sets >> np.uint64(48)).tolist(), sets.tolist(), strict=True))  # by opcode and register
+    registers = dict(decode_set(word, index, file) for index, word in enumerate(last.values()))
+    return {name: value for name, value in registers.items() if value != file.reset[name]}
+
+
+_GIVER = {
+    (Unit.EX, "previous"): (Unit.LD, "next"), (Unit.LD, "next"): (Unit.EX, "previous"),
+    (Unit.ST, "previous"): (Unit.EX, "next"), (Unit.EX, "next"): (Unit.ST, "previous"),
+}  # fmt: skip
+"""Whose push, and to which side, a pop from a side takes."""
+
+
+def _tokens_left(program: Program, stop: int) -> Counter[tuple[Unit, str]]:
+    """How often each unit has pushed to the side named what no command before ``stop`` has popped."""
+    flags = attrgetter("unit", "pop_previous", "push_previous", "pop_next", "push_next")
+    tokens: Counter[tuple[Unit, str]] = Counter()
+    for (unit, *moves), count in Counter(map(flags, program.commands[:stop])).items():
+        for side, pops, pushes in (("previous", *moves[:2]), ("next", *moves[2:])):
+            if pops:
+                tokens[_GIVER[unit, side]] -= count
+            if pushes:
+                tokens[unit, side] += count
+    return +tokens
+
+
+def _piece(
+    program: Program,
+    stop: int,
+    live: tuple[tuple[int, int], ...],
+    registers: dict[str, int],
+    tokens: Counter[tuple[Unit, str]],
+) -> Piece:
+    context = _up(program.dram_bytes)
+    end = _up(context + sum(high - low for low, high in live))
+    save = _program(program, [*_moves(Unit.ST, live, context)], end)
+    restore = _program(program, _prologue(program, live, registers, tokens, context), end)
+    return Piece(program, stop, live, save, restore)
+
+
+def _program(program: Program, words: Sequence[int], address: int) -> Program:
+    """``words`` and ``OP_END``, which lie at ``address``, on the system memory of ``program``."""
+    stream = np.array([*words, encode_operation(OP_END, {})], dtype=np.uint64)
+    provenance = (Provenance(0, len(words), CONTEXT, OP_DMA_READ.kind, CONTEXT, 0),) if words else ()
+    return replace(
+        program, words=stream, provenance=provenance, command_address=address, dram_bytes=address + 8 * len(stream)
+    )
+
+
+def _moves(unit: Unit, live: Iterable[tuple[int, int]], context: int) -> Iterable[int]:
+    """The words that move the live ranges between scratchpad and context: LD restores, ST saves."""
+    for low, high in live:
+        yield encode_set(f"{unit.name}_DRAM_ADDRESS", context)
+        yield encode_set(f"{unit.name}_SRAM_ADDRESS", low)
+        yield encode_set(f"{unit.name}_BYTES", high - low)
+        yield encode_operation(OP_DMA_READ if unit is Unit.LD else OP_DMA_WRITE, {})
+        context += high - low
+
+
+def _prologue(
+    program: Program,
+    live: tuple[tuple[int, int], ...],
+    registers: dict[str, int],
+    tokens: Counter[tuple[Unit, str]],
+    context: int,
+) -> list[int]:
+    """The words before the rest.
+
+    EX and ST must not start before the scratchpad is as it was: a token from LD goes through EX to ST.
+    """
+    words = list(_moves(Unit.LD, live, context))
+    if live:
+        words += [
+            _sync(Unit.LD, push_next=1),
+            _sync(Unit.EX, pop_previous=1, push_next=1),
+            _sync(Unit.ST, pop_previous=1),
+        ]
+        file = program.variant.register_file
+        used = {f"LD_{name}" for name in ("DRAM_ADDRESS", "SRAM_ADDRESS", "BYTES")}
+        registers = {name: file.reset[name] for name in sorted(used)} | registers
+    for (unit, side), count in sorted(tokens.items(), key=lambda item: (item[0][0].value, item[0][1])):
+        words += [_sync(unit, **{f"push_{side}": 1})] * count
+    return words + [encode_set(name, value, program.variant.register_file) for name, value in registers.items()]
+
+
+def _sync(unit: Unit, **flags: int) -> int:
+    return encode_operation(OP_SYNC, {"unit": unit.value, **flags})
+
 
 MOST_KEPT = 1 << 17
 """Commands of what is left after giving way that are kept for the next time: of each program, some 50 MB."""

@@ -16,14 +16,14 @@ import typer
 from experiments.cli import options, results
 from experiments.literal import say
 from isa.errors import InputError
-from isa.extras import install_line
 from isa.files import write_atomically
+from isa.installation import install_line
 
 if TYPE_CHECKING:
     from byoc.operators.registry import SupportRow
     from dla_sim.presets import Preset
     from experiments.installation import Installation
-    from isa.table import Table
+    from isa.plugins import Table
 
 
 def models(json: options.Json = None, csv: options.Csv = None) -> None:
@@ -76,8 +76,7 @@ def _row(preset: Preset) -> dict[str, object]:
 
 
 def _print_presets(found: list[Preset]) -> None:
-    from dla_sim.presets import DEFAULT_PRESET
-    from dla_sim.presets.modes import MEMORY_MODES
+    from dla_sim.presets import DEFAULT_PRESET, MEMORY_MODES
     from experiments.report.terminal import plain_table, report_console
 
     columns = ("PEs (ic x oc x ow)", "right"), ("SRAM", "right"), ("bytes/cycle", "right", 1), ("ISA", "left", 2)
@@ -100,8 +99,7 @@ def _print_presets(found: list[Preset]) -> None:
 
 def settings(json: options.Json = None, csv: options.Csv = None) -> None:
     """List every key of a machine, for --set KEY=VALUE and preset files: values, default, unit and meaning."""
-    from dla_sim.presets import DEFAULT_PRESET
-    from dla_sim.presets.keys import declared_settings
+    from dla_sim.presets import DEFAULT_PRESET, declared_settings
     from experiments.report.terminal import plain_table, report_console
 
     found = declared_settings()
@@ -138,9 +136,9 @@ BuiltIn = Annotated[bool, typer.Option("--built-in", help="Leave out what instal
 
 def isa(format: IsaFormatOption = IsaFormat.table, built_in: BuiltIn = False, output: options.Output = None) -> None:
     """Show the instruction set, with what installed packages add to it."""
-    from isa import plugins, table
+    from isa import plugins
 
-    found = table.built_in() if built_in else plugins.installed()
+    found = plugins.built_in() if built_in else plugins.installed()
     if format is IsaFormat.table:
         if output is not None:
             raise InputError(f"--format table is for the terminal; choose markdown, c or verilog for {output}")

@@ -53,14 +53,14 @@ def offer_presets(begun: str) -> list[str]:
 
 def offer_memory_modes(begun: str) -> list[str]:
     """Where data can lie."""
-    from dla_sim.presets.modes import MEMORY_MODES
+    from dla_sim.presets import MEMORY_MODES
 
     return _beginning(begun, [mode.name for mode in MEMORY_MODES])
 
 
 def offer_settings(begun: str) -> list[str]:
     """Keys of a machine."""
-    from dla_sim.presets.keys import declared_settings
+    from dla_sim.presets import declared_settings
 
     return _beginning(begun, [f"{setting.key}=" for setting in declared_settings()])
 

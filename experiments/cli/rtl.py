@@ -176,7 +176,7 @@ def check(
 def case(wanted: golden.Wanted, output: CaseFile) -> None:
     """Write a case, and what must happen in it, for the executable of dla rtl build of the same machine."""
     _require()
-    from dla_sim.rtl.simulator.case_file import case_bytes
+    from dla_sim.rtl.simulator.case import case_bytes
     from experiments.rtl.comparison import source_case
     from isa.files import write_atomically
 

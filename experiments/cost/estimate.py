@@ -13,7 +13,7 @@ from experiments.figure import Figure, all_figures, values_of
 from isa.arch import Arch, PeArray
 
 if TYPE_CHECKING:
-    from dla_sim.trace import Trace
+    from dla_sim.device import Trace
     from experiments.cost.table import CostTable, Sourced
 
 

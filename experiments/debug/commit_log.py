@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from dla_sim.device import Trace
 from dla_sim.inspection import Playback
-from dla_sim.trace import Trace
 from isa import program_file
 from isa.access import Access
 from isa.assembler import command_text

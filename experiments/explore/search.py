@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.sweep.request import SamplerName
 from experiments.sweep.results import FlatRow, Pair
 from isa.errors import InputError
-from isa.extras import remedy
+from isa.installation import remedy
 from isa.progress import silent
 
 if TYPE_CHECKING:

@@ -8,10 +8,9 @@ from typing import get_args
 
 import numpy as np
 
-from dla_sim.device import Device, Engine
-from dla_sim.engine.recurrence import compute_times
+from dla_sim.device import Device, Engine, Trace
+from dla_sim.engine.times import compute_times
 from dla_sim.timing import Timing
-from dla_sim.trace import Trace
 from experiments.golden.case import Record, StoredCase
 from experiments.golden.deviation import CheckedCase, Deviation, moment_of, value_deviation
 from experiments.golden.observe import (

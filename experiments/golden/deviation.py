@@ -11,7 +11,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.trace import Trace
+from dla_sim.device import Trace
 from experiments.golden.case import CommandRecord, StoredCase
 from experiments.golden.observe import Effects, Watcher, completion_order, touched
 from isa.access import Access, row_starts

@@ -13,14 +13,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.device import Device, Engine
+from dla_sim.device import Device, Engine, Trace
 from dla_sim.engine import times
-from dla_sim.engine.recurrence import compute_times
 from dla_sim.engine.simulation import simulate
+from dla_sim.engine.times import compute_times
 from dla_sim.kernels.dispatch import Kernels
-from dla_sim.memory import SystemMemory, highest_byte, scratchpad
+from dla_sim.prepared import SystemMemory, highest_byte, scratchpad
 from dla_sim.timing import Timing
-from dla_sim.trace import Trace
 from experiments.debug.commit_log import access_bytes, checksums
 from experiments.golden.case import CommandRecord, Cycles, Record
 from isa.access import Access

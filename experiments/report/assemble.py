@@ -22,9 +22,9 @@ from byoc.host.sessions import estimate_cycles
 from byoc.interface import Interface, Port, connect
 from byoc.operators.onnx_view import BOUNDARIES, QUANTIZE
 from byoc.partition import Partition
+from dla_sim.device import Trace
 from dla_sim.presets import Preset
 from dla_sim.timing import Timing
-from dla_sim.trace import Trace
 from experiments.cost.estimate import estimate, layer_energies, run_activity
 from experiments.report.figures import RegionRun, figures, occupancy, timeline
 from experiments.report.schema import (

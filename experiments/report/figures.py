@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.emission.region import Demand
-from dla_sim.engine.causes import causes_of
+from dla_sim.device import Trace
+from dla_sim.engine.accounts import causes_of
 from dla_sim.engine.times import completion_order
 from dla_sim.engine.workload import among_constants
-from dla_sim.occupancy import live_bytes
+from dla_sim.inspection import live_bytes
 from dla_sim.presets import Preset
-from dla_sim.trace import Trace
 from experiments.figure import Counts, Machine, measured, summed
 from experiments.report.schema import (
     OCCUPANCY_POINTS,

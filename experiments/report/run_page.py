@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+from dla_sim.engine.accounts import CAUSES
 from dla_sim.engine.breakdown import PARTS
-from dla_sim.engine.causes import CAUSES
 from experiments.figure import SHARE
 from experiments.literal import escaped
 from experiments.report.charts.interactive import MARGIN_PIXELS, figure, rounded

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from byoc.package.package import Fidelity, summary_html
+from dla_sim.engine.accounts import CAUSES
 from dla_sim.engine.breakdown import PARTS
-from dla_sim.engine.causes import CAUSES
 from experiments.cost.estimate import Estimate
 from experiments.figure import (
     SHARE,
@@ -428,7 +428,7 @@ class Compilation(Part):
 
 
 class Occupancy(Part):
-    """Live bytes of the scratchpad (``dla_sim.occupancy``) over the run, regions one after another.
+    """Live bytes of the scratchpad (``dla_sim.inspection``) over the run, regions one after another.
 
     Point i is about cycles i * ``cycles_per_point`` up to the next point's, or to the end of the run: the most bytes
     that were live in any of them, and how many were on average, rounded down.

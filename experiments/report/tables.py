@@ -13,7 +13,7 @@ from rich.text import Text
 
 from byoc.package.package import Calibration, Fidelity
 from dla_sim.engine.breakdown import PARTS
-from dla_sim.presets.modes import SRAM_MODES
+from dla_sim.presets import SRAM_MODES
 from experiments.cost.estimate import COMMAND_WORD_BYTES, MICROJOULE, cost_lines
 from experiments.figure import figures_of, shown, told, values_of
 from experiments.report.schema import (

@@ -11,14 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import inf, nextafter
 from typing import Any
 
-from dla_sim.bus_usage import bus_usage
+from dla_sim.device import Trace
+from dla_sim.engine.accounts import CAUSES
 from dla_sim.engine.bus import PORTS
-from dla_sim.engine.causes import CAUSES
 from dla_sim.engine.times import completion_order
 from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES
-from dla_sim.inspection import token_pairs
-from dla_sim.occupancy import live_bytes
-from dla_sim.trace import Trace
+from dla_sim.inspection import bus_usage, live_bytes, token_pairs
 from experiments.report.figures import RegionRun
 from experiments.report.schema import WITHIN
 from isa.assembler import command_text

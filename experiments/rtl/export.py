@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.engine.causes import CAUSES
+from dla_sim.device import Trace
+from dla_sim.engine.accounts import CAUSES
 from dla_sim.engine.simulation import simulate
 from dla_sim.timing import Timing
-from dla_sim.trace import Trace
 from experiments.debug.commit_log import access_bytes
 from experiments.golden.case import Record, StoredCase
 from experiments.golden.catalogue import built_in_case

@@ -10,6 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from dla_sim.device import Trace
 from dla_sim.presets import Preset
 from dla_sim.rtl.ex.engine import LARGEST_LATENCY
 from dla_sim.rtl.ex.engines import ENGINES, needed
@@ -20,7 +21,6 @@ from dla_sim.rtl.simulator.executable import Executable, build_executable, find_
 from dla_sim.rtl.simulator.machine_text import machine_text
 from dla_sim.rtl.simulator.running import Outcome, difference_text, run_cases
 from dla_sim.timing import Timing
-from dla_sim.trace import Trace
 from experiments.report.schema import HardwareCheck
 from isa.arch import Arch
 from isa.program import Execution, Program

@@ -13,12 +13,11 @@ from dla_sim.engine.workload import crowds
 from dla_sim.prepared import prepare
 from dla_sim.presets import Preset
 from dla_sim.rtl.building import Library
-from dla_sim.rtl.commands import CommandView
 from dla_sim.rtl.dma import DmaUnit
 from dla_sim.rtl.ex.engine import Engine
 from dla_sim.rtl.ex.engines import engines
 from dla_sim.rtl.parameters import Configuration, limits_of
-from dla_sim.rtl.ports import ReadPort, WritePort
+from dla_sim.rtl.ports import CommandView, ReadPort, WritePort
 from experiments.rtl.hardware import pipelined
 from isa.access import Access
 from isa.instruction import BYTES, INT8, INT32, Command, ElementType, Instruction, Unit

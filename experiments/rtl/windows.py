@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from dla_sim.device import Trace
 from dla_sim.rtl.parameters import strap_values
 from dla_sim.rtl.simulator.case import Case, layers_of
 from dla_sim.rtl.simulator.running import Outcome, write_waves
-from dla_sim.trace import Trace
 from experiments.rtl.hardware import Modules, traced_executable
 from isa.errors import InputError
 from isa.files import check_writable, whole_file

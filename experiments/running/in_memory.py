@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from onnx import ModelProto
 
 from byoc.package.package import Package
-from dla_sim.trace import Trace
+from dla_sim.device import Trace
 from isa.errors import InputError
 from isa.program import Executor
 

@@ -12,12 +12,10 @@ from byoc.compiler import compile as compile_network
 from byoc.host.runtime import NetworkRun, Runtime
 from byoc.options import DEFAULTS, CompileOptions
 from byoc.package.package import Package
-from dla_sim.device import Device, Engine
-from dla_sim.engine.recurrence import compute_times
-from dla_sim.engine.times import CommandTimes
+from dla_sim.device import Device, Engine, Trace
+from dla_sim.engine.times import CommandTimes, compute_times
 from dla_sim.engine.workload import Workload
 from dla_sim.presets import Preset, load_hardware
-from dla_sim.trace import Trace
 from experiments.report.assemble import Conditions, assemble
 from experiments.report.figures import RegionRun
 from experiments.report.schema import Accuracy, Check, HardwareCheck, Suspicion

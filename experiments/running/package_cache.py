@@ -27,10 +27,9 @@ from typing import Any
 from byoc.operators.registry import built_in, installed
 from byoc.package.package import Package, load_package, package_bytes
 from experiments.version import sources_digest
-from isa.cache_folder import NAME, is_private, users_folder
 from isa.errors import InputError
-from isa.files import is_leftover, write_atomically
-from isa.kinds import HEAD, PACKAGE, kind_of
+from isa.files import HEAD, PACKAGE, is_leftover, kind_of, write_atomically
+from isa.installation import NAME, is_private, users_folder
 
 LARGEST = 2 << 30
 """Bytes that all entries together may have; beyond, those go that were not used for longest."""

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from experiments.sweep.worker import Job, run_job
 from isa.errors import InputError
-from isa.extras import remedy
+from isa.installation import remedy
 
 CONNECT_SECONDS = 10
 _SAFE_PATH = "PYTHONSAFEPATH"

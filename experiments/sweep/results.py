@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from byoc.options import PROGRAM_OPTIONS
-from dla_sim.presets.keys import declared_settings
+from dla_sim.presets import declared_settings
 from experiments.cost.estimate import Estimate, costed
 from experiments.cost.table import load_table
 from experiments.extras import require_pandas

@@ -30,7 +30,7 @@ from experiments.sweep.store import Store, canonical
 from experiments.sweep.tasks import NetworkPlanner
 from experiments.version import tool_version
 from isa.progress import Progress, silent
-from isa.toml_text import toml_text
+from isa.reading import toml_text
 
 if TYPE_CHECKING:
     import pandas

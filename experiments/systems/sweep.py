@@ -23,8 +23,7 @@ from experiments.sweep.session import Manifest
 from experiments.systems.points import run_points
 from experiments.systems.request import SystemSweepRequest
 from isa.errors import InputError, meant
-from isa.reading import toml_of
-from isa.toml_text import toml_text
+from isa.reading import toml_of, toml_text
 
 if TYPE_CHECKING:
     pass

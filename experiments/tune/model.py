@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from byoc.tuning.units import FEATURES, Features
 from isa.errors import InputError
-from isa.extras import remedy
 from isa.files import write_atomically
+from isa.installation import remedy
 from isa.reading import read_bytes, text_of
 
 if TYPE_CHECKING:

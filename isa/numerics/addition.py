@@ -9,9 +9,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from isa.errors import InputError
-from isa.numerics.fixed import multiply_by_quantised_multiplier, quantise_multiplier
-from isa.numerics.floats import Float32Array, ScaleLike, checked_scale, fused_multiply_add, rint_to_int64
-from isa.numerics.integers import INT8_HIGH, INT8_LOW, INT32_HIGH, Int8Array, IntegerArray, saturate_int8
+from isa.numerics.requantising import (
+    INT8_HIGH,
+    INT8_LOW,
+    INT32_HIGH,
+    Float32Array,
+    Int8Array,
+    IntegerArray,
+    ScaleLike,
+    checked_scale,
+    fused_multiply_add,
+    multiply_by_quantised_multiplier,
+    quantise_multiplier,
+    rint_to_int64,
+    saturate_int8,
+)
 
 
 def add_constants(

@@ -6,10 +6,18 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from isa.numerics.fixed import multiply_by_quantised_multiplier
-from isa.numerics.floats import Float32Array, checked_scale, rint_to_int64
-from isa.numerics.integers import INT8_HIGH, INT8_LOW, Int8Array, IntegerArray, saturate_int8
-from isa.numerics.requantising import requantise
+from isa.numerics.requantising import (
+    INT8_HIGH,
+    INT8_LOW,
+    Float32Array,
+    Int8Array,
+    IntegerArray,
+    checked_scale,
+    multiply_by_quantised_multiplier,
+    requantise,
+    rint_to_int64,
+    saturate_int8,
+)
 
 FRACTION_BITS = 20  # a mean of centred int8 values is below 2**8, so it stays below 2**28
 UNITY = (1 << 30, 1)  # quantise_multiplier(1.0)

@@ -1,13 +1,315 @@
-"""To integers by ONNX Runtime's rules: from real numbers (QuantizeLinear), from accumulators (QLinearConv, QGemm)."""
+"""One value to an integer of few bits: by ONNX Runtime's rules in float32, and by LiteRT's with integers only.
 
-from typing import Any
+ONNX Runtime: from real numbers (QuantizeLinear), from accumulators (QLinearConv, QGemm). With them what both are made
+of: saturation, 32-bit addition and shifts that refuse to overflow and the bound that proves they cannot; raw bits of
+float32, checked scales, and an exact fused multiply-add.
+
+Integer-only scaling is TensorFlow Lite's 31-bit multiplier and shift, rounded twice. Source: LiteRT 2.3, its reference
+kernels: ``kernels/internal/common.cc`` and ``quantization_util.cc``, gemmlowp ``fixedpoint.h``. They differ in how a
+multiplier comes from scales: in float64 (`real_multiplier`: convolutions, additions, reductions, a change of
+quantisation), or in float32 step by step (`rounded_multiplier`: products of two activations, ReLU and its kin); all
+were measured.
+
+Where LiteRT's arithmetic leaves int32 (C++ leaves the result undefined; it wraps around there), the left shift here
+saturates instead. That is the exact result: multipliers are 2**29 or more, so what saturates is scaled to 2**29 at
+least, and is clipped to int8 by its sign, as the exact product would be. The compiler leaves such operators to the CPU.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from isa.errors import InputError
-from isa.numerics.floats import Float32Array, ScaleLike, checked_scale, rint_to_int64
-from isa.numerics.integers import INT8_HIGH, INT8_LOW, Int8Array, IntegerArray, saturate_int8
+
+IntegerArray = NDArray[np.integer[Any]]
+Int8Array = NDArray[np.int8]
+Int32Array = NDArray[np.int32]
+Int64Array = NDArray[np.int64]
+
+INT8_LOW, INT8_HIGH = -128, 127
+INT32_LOW, INT32_HIGH = -(2**31), 2**31 - 1
+
+Direction = Literal["left", "right"]
+ShiftRounding = Literal["floor", "nearest_even", "half_away"]
+
+
+def saturate(x: IntegerArray, low: int, high: int) -> Int64Array:
+    """Return int64 ``min(max(x, low), high)``, any shape. Raises InputError if ``low > high``."""
+    if low > high:
+        raise InputError(f"clamp limits low {low} and high {high} are in the wrong order; swap them")
+    return np.clip(x.astype(np.int64), low, high)
+
+
+def saturate_int8(x: IntegerArray, low: int = INT8_LOW, high: int = INT8_HIGH) -> Int8Array:
+    """Return int8 ``min(max(x, low), high)``, any shape. Raises InputError unless -128 <= low <= high <= 127."""
+    if low < INT8_LOW or high > INT8_HIGH:
+        raise InputError(f"clamp limits {low}..{high} are outside int8; keep them within {INT8_LOW}..{INT8_HIGH}")
+    return saturate(x, low, high).astype(np.int8)
+
+
+def check_int32(x: IntegerArray, name: str) -> Int32Array:
+    """Return ``x`` as int32. Raises OverflowError with ``name``, the first coordinate (C order) and the value that
+    does not fit. The result of a zero-dimensional array has the coordinate ().
+    """
+    outside = (x < INT32_LOW) | (x > INT32_HIGH)
+    if outside.any():
+        coordinate = tuple(int(i) for i in np.unravel_index(int(np.argmax(outside)), x.shape))
+        raise OverflowError(f"{name} overflows int32 at {coordinate}: {int(x[coordinate])}")
+    return np.asarray(x.astype(np.int32))
+
+
+def add_int32(a: IntegerArray, b: IntegerArray) -> Int32Array:
+    """Return int32 ``a + b`` of two int32 arrays (broadcast). Raises OverflowError naming the first coordinate."""
+    return check_int32(np.add(a, b, dtype=np.int64), "int32 addition")
+
+
+def shift_int32(
+    a: IntegerArray, amount: int, direction: Direction, rounding: ShiftRounding = "nearest_even"
+) -> Int32Array:
+    """Shift int32 values by ``amount`` bits (0..31); returns int32 of the same shape.
+
+    Left: ``a * 2**amount``; OverflowError names the first coordinate that does not fit; ``rounding`` is not used.
+    Right: ``a / 2**amount`` rounded by ``rounding``: ``floor`` (arithmetic shift), ``nearest_even`` (ties to even), or
+    ``half_away`` (ties away from zero, as TensorFlow Lite's RoundingDivideByPOT).
+    Raises InputError for another amount, direction or rounding.
+    """
+    if not 0 <= amount <= 31:
+        raise InputError(f"shift amount {amount} is outside 0..31")
+    wide = a.astype(np.int64)
+    if direction == "left":
+        return check_int32(wide * (1 << amount), f"int32 shift left by {amount}")
+    if direction != "right":
+        raise InputError(f"shift direction '{direction}' is unknown; use 'left' or 'right'")
+    return _shift_right(wide, amount, rounding).astype(np.int32)
+
+
+def _shift_right(wide: Int64Array, amount: int, rounding: ShiftRounding) -> Int64Array:
+    if rounding not in ("floor", "nearest_even", "half_away"):
+        raise InputError(f"shift rounding '{rounding}' is unknown; use 'floor', 'nearest_even' or 'half_away'")
+    floor: Int64Array = wide >> amount
+    if rounding == "floor":
+        return floor
+    doubled_rest = 2 * (wide - (floor << amount))  # 0 <= rest < 2**amount, compared with one half of it
+    unit = 1 << amount
+    tie_goes_up = (floor & 1) == 1 if rounding == "nearest_even" else wide >= 0
+    goes_up = (doubled_rest > unit) | ((doubled_rest == unit) & tie_goes_up)
+    return np.asarray(floor + goes_up, dtype=np.int64)
+
+
+def accumulator_bound(weights: IntegerArray, bias: IntegerArray) -> Int64Array:
+    """Largest magnitude an accumulator can reach on any int8 input, in any order of summation: int64 (OC,).
+
+    ``weights`` is (OC, ...), ``bias`` (OC,) with the zero-point correction folded in. The bound is
+    ``|bias| + 128 * sum |w|``: every partial sum of terms x*w with |x| <= 128 stays within it. It cannot overflow
+    int32 if the bound is at most 2**31 - 1.
+    """
+    magnitudes: Int64Array = np.abs(weights.astype(np.int64)).sum(axis=tuple(range(1, weights.ndim)))
+    return np.asarray(np.abs(bias.astype(np.int64)) + 128 * magnitudes)
+
+
+Float32Array = NDArray[np.float32]
+ScaleLike = float | np.float32 | Float32Array
+
+
+def float32_bits(x: float | np.float32) -> int:
+    """Return the raw IEEE 754 bits of float32 ``x`` as an unsigned integer, 0..2**32-1."""
+    return int(np.float32(x).view(np.uint32))
+
+
+def bits_float32(bits: int) -> np.float32:
+    """Return the float32 whose raw IEEE 754 bits are ``bits``. Raises InputError outside 0..2**32-1."""
+    if not 0 <= bits < 2**32:
+        raise InputError(f"float32 bits {bits} do not fit 32 bits; give 0..4294967295")
+    return np.uint32(bits).view(np.float32)
+
+
+def checked_scale(scale: ScaleLike, name: str) -> Float32Array:
+    """Return ``scale`` as a float32 array (0-d for a scalar). Raises InputError unless all are finite and above 0."""
+    array = np.asarray(scale, dtype=np.float32)
+    good = np.isfinite(array) & (array > 0)
+    if not good.all():
+        first = array.reshape(-1)[int(np.argmin(good.reshape(-1)))]
+        raise InputError(f"{name} {first} is not a positive finite float32; quantise the tensor again")
+    return array
+
+
+def fused_multiply_add(a: IntegerArray, b: np.float32, c: Float32Array | np.float32) -> Float32Array:
+    """Return float32 ``a * b + c`` rounded once, as a hardware FMA does: integers |a| < 2**28, float32 b and c.
+
+    Why it is exact. ``p = a * b`` has at most 28 + 24 = 52 significant bits and an exponent that fits float64: exact.
+    ``s = p + c`` may round in float64, and rounding again to float32 could then be wrong when s falls on a float32 tie
+    that the exact sum misses. So s is *rounded to odd*: ``e``, the error of the addition, is had exactly (Knuth's
+    TwoSum); where it is not zero and s has an even last bit, s is replaced by its neighbour in the direction of e.
+    A value rounded to odd with 53 >= 24 + 2 bits rounds to float32 as the exact one does (Boldo and Melquiond,
+    "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", IEEE Transactions
+    on Computers 57(4), 2008).
+    """
+    product = a.astype(np.float64) * np.float64(b)
+    addend = np.asarray(c, dtype=np.float64)
+    total = np.asarray(product + addend)
+    recovered = total - product
+    error = (product - (total - recovered)) + (addend - recovered)
+    is_even = (total.view(np.int64) & 1) == 0
+    odd = np.where((error != 0) & is_even, np.nextafter(total, np.copysign(np.inf, error)), total)
+    return odd.astype(np.float32)
+
+
+def rint_to_int64(x: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
+    """Round to the nearest integer, ties to even; returns int64. Magnitudes beyond 2**40 are held there (they saturate
+    anyway, and the conversion to an integer must not overflow).
+    """
+    return np.asarray(np.rint(np.clip(x, -(2.0**40), 2.0**40))).astype(np.int64)
+
+
+LARGEST_SHIFT = 30
+
+
+def quantise_multiplier(real: float) -> tuple[int, int]:
+    """Return (multiplier, shift) with ``real ~ multiplier * 2**(shift - 31)``, |multiplier| 0 or in 2**30..2**31-1.
+
+    ``real`` is a float64; only the slope of a leaky ReLU can be negative. The fraction is rounded half away from zero;
+    a magnitude below 2**-32 becomes (0, 0), one of 2**30 or more the largest there is: either is multiplied by 0, or
+    leaves int8. Raises InputError for a non-finite value.
+    """
+    if not math.isfinite(real):
+        raise InputError(f"multiplier {real} is not a finite number; quantise the tensor again")
+    if real < 0:
+        multiplier, shift = quantise_multiplier(-real)
+        return -multiplier, shift
+    fraction, shift = math.frexp(real)  # 0.5 <= fraction < 1, or 0
+    multiplier = math.floor(fraction * 2**31 + 0.5)  # exact: a 53-bit fraction moved by 31 leaves 22 bits for the half
+    if multiplier == 2**31:
+        multiplier, shift = 2**30, shift + 1
+    if real == 0 or shift < -31:
+        return 0, 0
+    return (multiplier, shift) if shift <= LARGEST_SHIFT else (2**31 - 1, LARGEST_SHIFT)
+
+
+def real_multiplier(input_scale: ScaleLike, other_scale: ScaleLike, output_scale: ScaleLike) -> NDArray[np.float64]:
+    """Return float64 ``xs * ws / ys``, all widened first; the shape of ``other_scale`` (weights', or 1).
+
+    Source: PopulateConvolutionQuantizationParams of LiteRT. Raises InputError for a bad scale.
+    """
+    first, other, result = (
+        np.asarray(checked_scale(scale, name), np.float64)
+        for scale, name in ((input_scale, "input scale"), (other_scale, "weight scale"), (output_scale, "output scale"))
+    )
+    return np.asarray(first * other / result)
+
+
+def rounded_multiplier(*factors: ScaleLike, output_scale: ScaleLike) -> Float32Array:
+    """Return float32 ``a * b / ys``, each step rounded; ``factors``: one scale, or two, or a scale and a slope.
+
+    Source: the Prepare functions of LiteRT's Mul, Prelu, Relu, LeakyRelu and Abs. Raises InputError for a bad scale.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        product = checked_scale(factors[0], "input scale")
+        for factor in factors[1:]:
+            product = product * np.asarray(factor, np.float32)
+        return np.asarray(product / checked_scale(output_scale, "output scale"), np.float32)
+
+
+def product_multiplier(scale_a: ScaleLike, scale_b: ScaleLike, output_scale: ScaleLike) -> float:
+    """Return the float32 product of two activations' scales over that of the result, in float64.
+
+    Source: GetQuantizedConvolutionMultipler of LiteRT, for BatchMatMul. Raises InputError for a bad scale.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        product = checked_scale(scale_a, "scale of a") * checked_scale(scale_b, "scale of b")
+    return float(np.float64(product) / np.float64(checked_scale(output_scale, "output scale")))
+
+
+def activation_steps(bounds: tuple[float, float], scale: ScaleLike) -> tuple[float, float]:
+    """Return the limits of a fused activation in steps above the zero point, whole: ``round(float32(bound / scale))``.
+
+    Ties go away from zero: ReLU6 with a scale of 12 ends at 1, where ONNX Runtime and XNNPACK, which round to even, end
+    at 0. Infinite ``bounds`` stay so. Source: CalculateActivationRangeQuantized of LiteRT.
+    """
+    with np.errstate(over="ignore"):
+        low, high = np.asarray(bounds, np.float32) / checked_scale(scale, "output scale")
+    return _away(low), _away(high)
+
+
+def _away(steps: np.float32) -> float:
+    return float(steps) if np.isinf(steps) else float(round_half_away(np.asarray(steps, np.float64)))
+
+
+def quantise_multipliers(real: NDArray[np.floating]) -> tuple[Int32Array, Int32Array]:
+    """Return int32 (multipliers, shifts), the shape of ``real``: `quantise_multiplier` of each."""
+    pairs = np.array([quantise_multiplier(float(one)) for one in real.reshape(-1)], dtype=np.int32).reshape(-1, 2)
+    return pairs[:, 0].reshape(real.shape), pairs[:, 1].reshape(real.shape)
+
+
+def saturating_rounding_doubling_high_multiply(a: IntegerArray, b: IntegerArray | int) -> Int64Array:
+    """Return int64 holding int32 ``a * b / 2**31`` rounded to nearest, ties upwards; (-2**31)**2 gives 2**31 - 1.
+
+    a, b: int32 values, broadcast. gemmlowp adds a nudge of 2**30 (``1 - 2**30`` to negative products) and truncates.
+    """
+    product = a.astype(np.int64) * np.asarray(b, dtype=np.int64)
+    nudged = product + np.where(product >= 0, 1 << 30, 1 - (1 << 30))
+    truncated = np.where(nudged >= 0, nudged >> 31, -((-nudged) >> 31))
+    return np.minimum(truncated, INT32_HIGH)
+
+
+def rounding_divide_by_power_of_two(x: IntegerArray, exponent: IntegerArray | int) -> Int64Array:
+    """Return int64 ``x / 2**exponent`` rounded to nearest, ties away from zero; exponents 0..31, broadcast."""
+    wide = x.astype(np.int64)
+    power = np.asarray(exponent, dtype=np.int64)
+    mask = (np.int64(1) << power) - 1
+    threshold = (mask >> 1) + (wide < 0)
+    return (wide >> power) + ((wide & mask) > threshold)
+
+
+def multiply_by_quantised_multiplier(
+    x: IntegerArray, multiplier: IntegerArray | int, shift: IntegerArray | int
+) -> Int64Array:
+    """Return int64 ``x * multiplier * 2**(shift - 31)``, rounded twice (LiteRT's MultiplyByQuantizedMultiplier).
+
+    x: int32 values; multiplier and shift (-31..30) broadcast against it. A positive shift is applied first and
+    saturates at the ends of int32, then the high multiply, then a right shift of -shift.
+    """
+    shifts = np.asarray(shift, dtype=np.int64)
+    moved = np.clip(x.astype(np.int64) << np.maximum(shifts, 0), INT32_LOW, INT32_HIGH)
+    high = saturating_rounding_doubling_high_multiply(moved, multiplier)
+    return rounding_divide_by_power_of_two(high, np.maximum(-shifts, 0))
+
+
+def round_half_away(x: NDArray[np.float64]) -> Int64Array:
+    """Return int64: x rounded to the nearest integer, ties away from zero (C's ``round``), held within +-2**40."""
+    held = np.clip(x, -(2.0**40), 2.0**40)
+    whole = np.trunc(held)
+    return np.asarray(whole + np.trunc(2 * (held - whole)), np.int64)  # the fraction is exact, and so is its double
+
+
+def requantise_fixed(
+    accumulator: IntegerArray,
+    multiplier: IntegerArray | int,
+    shift: IntegerArray | int,
+    zero_point: int,
+    low: int = INT8_LOW,
+    high: int = INT8_HIGH,
+) -> Int8Array:
+    """Return int8 ``clip(MultiplyByQuantizedMultiplier(acc, multiplier, shift) + zero_point, low, high)``."""
+    return saturate_int8(multiply_by_quantised_multiplier(accumulator, multiplier, shift) + zero_point, low, high)
+
+
+def requantise_once(
+    accumulator: IntegerArray,
+    factor: NDArray[np.float64] | float,
+    zero_point: int,
+    low: int = INT8_LOW,
+    high: int = INT8_HIGH,
+) -> Int8Array:
+    """Return int8 ``clip(round(float64(acc) * factor) + zero_point, low, high)``, ties away from zero.
+
+    ``factor``: float64 of `real_multiplier`, broadcast. Source: FullyConnected of LiteRT's reference kernels, which is
+    the one that rounds once, in float64.
+    """
+    return saturate_int8(round_half_away(accumulator.astype(np.float64) * factor) + zero_point, low, high)
 
 
 def steps(real: ArrayLike, scale: ArrayLike, zero_point: ArrayLike, dtype: DTypeLike) -> NDArray[Any]:

@@ -10,13 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa.errors import InputError
-from isa.numerics.fixed import (
+from isa.numerics.requantising import (
+    Float32Array,
+    Int8Array,
+    IntegerArray,
+    checked_scale,
     quantise_multiplier,
+    rint_to_int64,
     rounding_divide_by_power_of_two,
+    saturate_int8,
     saturating_rounding_doubling_high_multiply,
 )
-from isa.numerics.floats import Float32Array, checked_scale, rint_to_int64
-from isa.numerics.integers import Int8Array, IntegerArray, saturate_int8
 
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 RESERVED = 5.0

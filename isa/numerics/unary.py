@@ -5,9 +5,17 @@ from typing import Literal
 import numpy as np
 
 from isa.errors import InputError
-from isa.numerics.fixed import multiply_by_quantised_multiplier
-from isa.numerics.floats import Float32Array, checked_scale, rint_to_int64
-from isa.numerics.integers import INT8_HIGH, INT8_LOW, Int8Array, IntegerArray, saturate_int8
+from isa.numerics.requantising import (
+    INT8_HIGH,
+    INT8_LOW,
+    Float32Array,
+    Int8Array,
+    IntegerArray,
+    checked_scale,
+    multiply_by_quantised_multiplier,
+    rint_to_int64,
+    saturate_int8,
+)
 
 Function = Literal["relu", "leaky_relu", "absolute"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from isa.fields import Field
 from isa.instruction import Instruction
+from isa.registers import Field
 
 OP_SYNC = Instruction(
     mnemonic="OP_SYNC", opcode=0x02, unit=None, kind="ISSUE",

@@ -15,7 +15,6 @@ from isa import memory
 from isa.access import Access, strided
 from isa.arch import Arch
 from isa.errors import InputError
-from isa.fields import Field
 from isa.instruction import (
     INT8,
     Command,
@@ -31,7 +30,7 @@ from isa.instruction import (
 )
 from isa.ops.lookup import with_tables
 from isa.ops.requant import load_records, requantise_channels
-from isa.registers import BY_NAME, Register
+from isa.registers import BY_NAME, Field, Register
 
 REQUANTISE = Field("requantise", 51, 1, description="0 writes int32 accumulators, 1 requantises to int8")
 RELU = Field("relu", 50, 1, description="1 raises the lower clamp limit to the output zero point")

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from isa.access import row_starts, strided
 from isa.arch import Arch
 from isa.errors import InputError
-from isa.fields import Field
 from isa.instruction import (
     INT8,
     Command,
@@ -27,7 +26,7 @@ from isa.instruction import (
     formula_of,
     view,
 )
-from isa.registers import Register
+from isa.registers import Field, Register
 
 TABLE_BYTES = 256
 """Bytes of one table: the result of every int8 value, in the order of their bytes: 0 to 127, then -128 to -1."""

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from isa import numerics
 from isa.access import strided
 from isa.arch import Arch
-from isa.fields import Field
 from isa.instruction import INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
 from isa.ops.convolution import (
     RELU,
@@ -26,7 +25,7 @@ from isa.ops.convolution import (
 )
 from isa.ops.lookup import with_tables
 from isa.ops.requant import load_records, requantise_channels
-from isa.registers import float_value
+from isa.registers import Field, float_value
 
 
 def shape(command: Command) -> tuple[int, int, int]:

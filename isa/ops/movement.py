@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from isa.access import Access, row_starts, strided
 from isa.arch import Arch
-from isa.fields import Field
 from isa.instruction import BYTES, Command, Instruction, Machine, Operands, Unit, ceil_div, formula
-from isa.registers import Register
+from isa.registers import Field, Register
 
 DIMENSIONS = (1, 2, 3, 4)
 """Of a copy, the fastest first."""

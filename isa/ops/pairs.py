@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from isa import numerics
 from isa.access import strided
 from isa.arch import Arch
-from isa.fields import Field
 from isa.instruction import INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
 from isa.ops.elementwise import add_result, fixed_constants
 from isa.ops.lookup import with_tables
-from isa.registers import float_value
+from isa.registers import Field, float_value
 
 _REPEATS = "0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value"
 REPEAT_A = Field("repeat_a", 50, 2, description=f"how operand A repeats: {_REPEATS}")

@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 from isa import numerics
 from isa.access import strided
 from isa.arch import Arch
-from isa.fields import Field
 from isa.instruction import FLOAT32, INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
 from isa.ops.convolution import WIDER, check_window, input_access, output_access, padded_input, refused, tap
 from isa.ops.lookup import with_tables
-from isa.registers import Register, float_value, signed_value
+from isa.registers import Field, Register, float_value, signed_value
 
 MAX, AVERAGE, GLOBAL_AVERAGE = 0, 1, 2
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from isa import numerics
 from isa.access import strided
 from isa.arch import Arch
-from isa.fields import Field
 from isa.instruction import INT32, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
+from isa.registers import Field
 
 _DIRECTIONS: tuple[Literal["left", "right"], ...] = ("left", "right")
 _ROUNDINGS: tuple[Literal["floor", "nearest_even", "half_away"], ...] = ("floor", "nearest_even", "half_away")

@@ -8,8 +8,7 @@ from isa.program import Program, Segment
 from isa.sanitizer.addresses import check_alignment, check_image, check_own_operands, check_protected, contained
 from isa.sanitizer.dataflow import check_registers, check_unused, check_unwritten
 from isa.sanitizer.findings import Finding, Stream, stream_of
-from isa.sanitizer.order import check_races, happens_before
-from isa.sanitizer.tokens import check_deadlock, check_tokens, pair_tokens
+from isa.sanitizer.order import check_deadlock, check_races, check_tokens, happens_before, pair_tokens
 
 
 def sanitize(program: Program, given: Sequence[Segment] = ()) -> tuple[Finding, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from isa.access import overlap
 from isa.arch import Arch
 from isa.instruction import Command, Operands, Unit
-from isa.sanitizer.tokens import gives_to, waits_for
+from isa.sanitizer.order import gives_to, waits_for
 
 
 def predecessors(commands: Sequence[Command]) -> list[set[int]]:

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from dla_sim.device import Device, Engine
-from dla_sim.engine.accounts import account
-from dla_sim.engine.causes import explain
-from dla_sim.engine.recurrence import compute_times
+from dla_sim.engine.accounts import account, explain
 from dla_sim.engine.simulation import simulate
+from dla_sim.engine.times import compute_times
 from dla_sim.timing import Timing
 from isa.program import Program
 from tests.dla_sim.cases import Case, build_program

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from dla_sim.device import Device
 from dla_sim.engine.bus import NEVER, PORTS
-from dla_sim.systems.machines import Machines, Running
-from dla_sim.systems.memory import SharedMemory
+from dla_sim.systems.machines import Machines, Running, SharedMemory
 from dla_sim.systems.spec import MEMORY_KEYS
 from dla_sim.timing import Timing
 from isa.program import Program

@@ -8,9 +8,9 @@ from typing import Literal
 import pytest
 
 from dla_sim.device import Device, LoadedProgram
+from dla_sim.engine.accounts import CAUSES, explain
 from dla_sim.engine.breakdown import break_down
-from dla_sim.engine.causes import CAUSES, explain
-from dla_sim.engine.recurrence import compute_times
+from dla_sim.engine.times import compute_times
 from dla_sim.timing import Timing
 from isa.assembler import assemble
 from isa.instruction import Command, Unit
@@ -97,7 +97,7 @@ def broken_down(program: Program, timing: Timing) -> tuple[Counter[tuple[str, st
     times = compute_times(loaded.workload)
     causes = explain(loaded.workload, times)
     labels = loaded.prepared.labels
-    parts = break_down(loaded.workload, labels, loaded.roles, times, causes)
+    parts = break_down(loaded.workload, labels, times, causes)
     found = Counter(
         {
             (name, key): n

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from dla_sim.bus_usage import BusUsage, bus_usage
 from dla_sim.device import Device
 from dla_sim.engine.bus import PORTS
-from dla_sim.engine.recurrence import compute_times
+from dla_sim.engine.times import compute_times
+from dla_sim.inspection import BusUsage, bus_usage
 from dla_sim.timing import Timing
 from isa.program import Program
 from tests.dla_sim.cases import build_program

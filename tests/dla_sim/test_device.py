@@ -9,7 +9,7 @@ import pytest
 
 import dla_sim
 from dla_sim.device import Device
-from dla_sim.engine.causes import CAUSES
+from dla_sim.engine.accounts import CAUSES
 from dla_sim.timing import Timing
 from isa.arch import Arch, PeArray
 from isa.assembler import assemble

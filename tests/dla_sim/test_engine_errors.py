@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dla_sim.device import Device
-from dla_sim.engine.causes import explain
+from dla_sim.engine.accounts import explain
 from dla_sim.engine.times import CommandTimes, DeadlockError
 from dla_sim.prepared import HazardError, _concurrent
 from dla_sim.timing import Timing

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dla_sim.device import Device
+from dla_sim.device import Device, Trace
 from dla_sim.timing import Timing
-from dla_sim.trace import Trace
 from isa.assembler import assemble
 
 

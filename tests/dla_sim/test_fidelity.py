@@ -10,8 +10,8 @@ from typing import Literal
 import pytest
 
 from dla_sim.device import Device
-from dla_sim.engine.recurrence import compute_times, times_without_sharing
 from dla_sim.engine.simulation import simulate
+from dla_sim.engine.times import compute_times, times_without_sharing
 from dla_sim.engine.workload import Workload
 from dla_sim.timing import Timing
 from tests.dla_sim.anomalies import ANOMALIES, Anomaly

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from dla_sim.device import Device
-from dla_sim.engine.recurrence import compute_times
+from dla_sim.engine.times import compute_times
 from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES
 from dla_sim.inspection import MachineState, state_at
 from dla_sim.timing import Timing

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dla_sim.engine.recurrence import compute_times
 from dla_sim.engine.simulation import simulate
-from dla_sim.presets import apply_memory_mode, load_hardware, load_preset, preset_names, preset_toml
-from dla_sim.presets.modes import MEMORY_MODES
+from dla_sim.engine.times import compute_times
+from dla_sim.presets import MEMORY_MODES, apply_memory_mode, load_hardware, load_preset, preset_names, preset_toml
 from dla_sim.timing import MemoryTiming, Timing
 from isa.errors import InputError
 from tests.dla_sim.comparison import differences, expectation

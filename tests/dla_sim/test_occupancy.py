@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from dla_sim.device import Device
-from dla_sim.engine.recurrence import compute_times
-from dla_sim.engine.times import CommandTimes, completion_order
-from dla_sim.occupancy import live_bytes
+from dla_sim.engine.times import CommandTimes, completion_order, compute_times
+from dla_sim.inspection import live_bytes
 from dla_sim.timing import Timing
 from isa.access import Access, strided
 from isa.instruction import Operands

@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 
 from dla_sim.device import Device, Engine
-from dla_sim.engine.accounts import account, kind_cycles
-from dla_sim.engine.causes import explain
-from dla_sim.engine.recurrence import compute_times
+from dla_sim.engine.accounts import account, explain, kind_cycles
 from dla_sim.engine.simulation import simulate
-from dla_sim.engine.times import DeadlockError
+from dla_sim.engine.times import DeadlockError, compute_times
 from dla_sim.engine.workload import Workload
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing

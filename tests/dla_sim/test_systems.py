@@ -12,13 +12,11 @@ import pytest
 import byoc
 from dla_sim.device import Device
 from dla_sim.engine.bus import NEVER, PORTS
-from dla_sim.engine.recurrence import compute_times
-from dla_sim.engine.times import DeadlockError
+from dla_sim.engine.times import DeadlockError, compute_times
 from dla_sim.engine.workload import Workload, continued
 from dla_sim.prepared import prepare
-from dla_sim.systems.machines import Happening, Machines
-from dla_sim.systems.memory import SharedMemory
-from dla_sim.systems.pieces import Interruptible, _live_ranges, boundaries, leave, on_memory
+from dla_sim.systems.machines import Happening, Machines, SharedMemory
+from dla_sim.systems.work import Interruptible, _live_ranges, boundaries, leave, on_memory
 from dla_sim.timing import Timing
 from experiments.models import MODELS
 from isa.access import Access

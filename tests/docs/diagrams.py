@@ -42,7 +42,7 @@ from experiments.report.assemble import assemble
 from experiments.running.check import check_values
 from isa.arch import Arch, PeArray
 from isa.instruction import Unit
-from isa.table import built_in
+from isa.plugins import built_in
 
 FIGURES = Path(__file__).parents[2] / "docs/figures"
 INK, PALE, STORE, FLOW = "#1b1b1b", "#eaf2fb", "#fff4d6", "#0b5394"

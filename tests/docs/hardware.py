@@ -16,24 +16,18 @@ from amaranth.hdl import Elaboratable, Fragment, Signal, UnusedElaboratable
 from amaranth.lib import wiring
 
 from dla_sim.presets import load_preset
-from dla_sim.rtl.arbiter import Arbiter
 from dla_sim.rtl.building import Library
-from dla_sim.rtl.bursts import Slots
-from dla_sim.rtl.commands import CommandView
-from dla_sim.rtl.control import REQUESTERS, Control
-from dla_sim.rtl.dma import DmaUnit
+from dla_sim.rtl.bus import Arbiter, Slots
+from dla_sim.rtl.control import REQUESTERS, CommandQueue, Control, TokenCounter, UnitControl
+from dla_sim.rtl.dma import DmaUnit, Transfer
 from dla_sim.rtl.ex.engine import Engine
 from dla_sim.rtl.ex.engines import ENGINES, engines
 from dla_sim.rtl.ex.mac.engine import Mac
 from dla_sim.rtl.ex.unit import ExUnit
 from dla_sim.rtl.fetch import ChunkBuffer, Fetch
 from dla_sim.rtl.parameters import Configuration, Limits, limits_of
-from dla_sim.rtl.ports import ReadPort, WritePort
+from dla_sim.rtl.ports import CommandView, ReadPort, WritePort
 from dla_sim.rtl.processor import Decoder, Processor
-from dla_sim.rtl.queues import CommandQueue
-from dla_sim.rtl.tokens import TokenCounter
-from dla_sim.rtl.transfers import Transfer
-from dla_sim.rtl.units import UnitControl
 from isa.instruction import Unit
 
 ROOT = Path(__file__).parents[2]

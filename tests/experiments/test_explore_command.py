@@ -18,7 +18,7 @@ from experiments.explore.objectives import costs, parse_objectives
 from experiments.sweep.results import flat_rows, front
 from experiments.sweep.spec import Spec, load_spec
 from isa.errors import InputError
-from isa.extras import remedy
+from isa.installation import remedy
 from tests.experiments.command_line import dla
 from tests.experiments.sweeping import rows_of, written
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 import dla_sim.rtl
 from dla_sim.engine.simulation import simulate
-from dla_sim.presets.keys import Setting, declared_settings
+from dla_sim.presets import Setting, declared_settings
 from dla_sim.rtl.parameters import limits_of, strap_values
 from dla_sim.timing import Timing
 from experiments.sweep.constraints import NAMES

@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dla_sim.presets import SETTING_KEYS, load_preset, preset_names, preset_toml
-from dla_sim.presets.keys import declared_settings
-from dla_sim.presets.modes import MEMORY_MODES
+from dla_sim.presets import MEMORY_MODES, SETTING_KEYS, declared_settings, load_preset, preset_names, preset_toml
 from dla_sim.timing import Timing
 from isa.arch import Arch, flat
 from tests.experiments.command_line import dla

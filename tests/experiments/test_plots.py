@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dla_sim.engine.accounts import CAUSES as CAUSE_NAMES
 from dla_sim.engine.breakdown import PARTS as PART_NAMES
-from dla_sim.engine.causes import CAUSES as CAUSE_NAMES
 from experiments.compare.presentation import comparison_charts
 from experiments.report.charts.model import CAUSES, KINDS, PARTS, Bars
 from experiments.report.plots import HATCHES, MARKERS, MOST_ROWS, bars_height, save_charts

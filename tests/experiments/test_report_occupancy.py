@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from dla_sim.device import Device
 from dla_sim.engine.times import completion_order
-from dla_sim.occupancy import live_bytes
+from dla_sim.inspection import live_bytes
 from dla_sim.prepared import HazardError
 from dla_sim.timing import Timing
 from experiments.report import figures as module

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dla_sim.engine.causes import CAUSES
+from dla_sim.engine.accounts import CAUSES
 from experiments.report.schema import UNITS, RunReport, report_json
 from experiments.report.shown import Document
 from experiments.report.store import default_path, load_report

@@ -18,7 +18,7 @@ from dla_sim.rtl.simulator.running import Difference, Outcome
 from experiments.golden.check import runnable, timing_of
 from experiments.golden.store import choose, open_corpus
 from experiments.rtl import hardware, windows
-from isa.extras import remedy
+from isa.installation import remedy
 from tests.experiments.command_line import dla, tiny_model
 
 WRONG = Difference("bytes", 0, {

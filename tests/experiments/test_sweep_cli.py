@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from isa.extras import remedy
+from isa.installation import remedy
 from tests.experiments.command_line import dla
 from tests.experiments.sweeping import written
 

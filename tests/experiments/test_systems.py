@@ -15,9 +15,9 @@ from dla_sim.engine.workload import Workload
 from dla_sim.systems import pieces, simulate, work
 from dla_sim.systems.choices import RATE_STEPS, _by_quality, co_optimise, highest_rate
 from dla_sim.systems.machines import Machines, Running
-from dla_sim.systems.pieces import Interruptible
 from dla_sim.systems.simulate import Interval
 from dla_sim.systems.spec import System, Variant, parse_system
+from dla_sim.systems.work import Interruptible
 from experiments.cli.main import main
 from experiments.running.inference import run
 from experiments.systems.plans import PlanMaker

@@ -16,7 +16,7 @@ import experiments
 from byoc import litert
 from experiments.running import inference
 from isa.arch import Arch
-from isa.extras import remedy
+from isa.installation import remedy
 from tests.experiments.command_line import dla
 from tests.fuzz_inputs.materials import tflite_model
 from tests.fuzz_inputs.mutation import mutate_bytes, mutate_words

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from isa.errors import InputError
 from isa.instruction import Command
-from isa.sanitizer.tokens import Queue, gives_to, waits_for
+from isa.sanitizer.order import Queue, gives_to, waits_for
 
 
 def check_legality(commands: Iterable[Command]) -> None:

@@ -15,11 +15,11 @@ from experiments.cli.main import main
 from isa.documentation import markdown
 from isa.encoding import encode_operation, encode_set
 from isa.errors import InputError
-from isa.fields import Field
 from isa.headers import c_header, sections, verilog_header
 from isa.instruction import Unit
 from isa.ops import ALL
-from isa.table import Extension, Table, built_in
+from isa.plugins import Extension, Table, built_in
+from isa.registers import Field
 from isa.variants import VARIANTS
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +54,9 @@ def test_every_compute_instruction_documents_its_result_and_its_cycles() -> None
 
 
 def test_the_text_is_the_same_without_docstrings() -> None:
-    code = "from isa.documentation import markdown; from isa.table import built_in; print(markdown(built_in()), end='')"
+    code = (
+        "from isa.documentation import markdown; from isa.plugins import built_in; print(markdown(built_in()), end='')"
+    )
     found = subprocess.run([sys.executable, "-OO", "-c", code], check=True, capture_output=True, cwd=ROOT)
     assert found.stdout.decode() == markdown(built_in())
 

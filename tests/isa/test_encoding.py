@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from isa.encoding import SET_LAYOUT, decode, decode_set, encode_operation, encode_set
 from isa.errors import InputError
-from isa.fields import Field, decode_fields, encode_fields, prove_layout
 from isa.instruction import Command, Instruction, Unit
 from isa.ops import ALL
 from isa.plugins import variant
-from isa.registers import REGISTERS, Register, RegisterFile
+from isa.registers import REGISTERS, Field, Register, RegisterFile, decode_fields, encode_fields, prove_layout
 from isa.variants import VARIANTS
 
 INSTRUCTIONS = sorted(ALL.values(), key=lambda item: item.opcode)

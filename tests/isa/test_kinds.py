@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from isa.errors import InputError
-from isa.files import check_writable, protecting, whole_file, write_atomically
-from isa.kinds import kind_of
+from isa.files import check_writable, kind_of, protecting, whole_file, write_atomically
 
 CASES = Path(__file__).parents[1] / "cases"
 

@@ -22,9 +22,8 @@ from isa.documentation import markdown
 from isa.encoding import decode
 from isa.headers import c_header, verilog_header
 from isa.instruction import Machine
-from isa.plugins import variant
+from isa.plugins import built_in, variant
 from isa.program_file import from_bytes, to_bytes
-from isa.table import built_in
 from isa.variants import VARIANTS
 from tests.isa.bench import command_of
 from tests.plugins.installation import installed, source_of, write_distribution

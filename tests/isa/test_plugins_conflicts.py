@@ -14,9 +14,8 @@ from isa.documentation import markdown
 from isa.errors import InputError
 from isa.instruction import Instruction
 from isa.ops.convolution import RESULT
-from isa.plugins import variant
+from isa.plugins import built_in, variant
 from isa.registers import Register
-from isa.table import built_in
 from isa.variants import VARIANTS
 from tests.plugins.installation import installed, write_distribution
 

@@ -11,8 +11,7 @@ from isa.instruction import Command, Unit
 from isa.program import Program
 from isa.sanitizer import inspect
 from isa.sanitizer.findings import Finding, Stream, stream_of
-from isa.sanitizer.order import happens_before
-from isa.sanitizer.tokens import pair_tokens
+from isa.sanitizer.order import happens_before, pair_tokens
 from tests.isa.random_streams import random_stream
 from tests.isa.stream_oracle import Truth, completion_order, graph, judge, reachable
 

@@ -1,6 +1,6 @@
 """Scaling with integers only, in logic: LiteRT's multiplier and shift, and its product in float64 rounded once.
 
-`isa.numerics.fixed` has the rules and their sources. Operators, roughly: `shifted_left` 8, `high_multiply` 4,
+`isa.numerics.requantising` has the rules and their sources. Operators, roughly: `shifted_left` 8, `high_multiply` 4,
 `shifted_right` 6, `scaled` so 18, `multiply_once` 40.
 """
 

@@ -13,20 +13,24 @@ from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value, ValueLike
 
-from dla_sim.rtl.arithmetic import pairs, unary
-from dla_sim.rtl.arithmetic.choice import Choice
+from dla_sim.rtl.arithmetic.elementwise import (
+    Addition,
+    Choice,
+    Division,
+    Multiplication,
+    Subtraction,
+    Unary,
+    UnaryFunction,
+    Wide,
+)
 from dla_sim.rtl.arithmetic.integers import wire
 from dla_sim.rtl.arithmetic.lane import command_constants
 from dla_sim.rtl.arithmetic.requantise import Requantise
-from dla_sim.rtl.arithmetic.wide import Wide
 from dla_sim.rtl.building import Library, chosen_clock, gated_clock, stage
-from dla_sim.rtl.commands import CommandView
 from dla_sim.rtl.ex.counting import Group, Level, Nest, Odometer, Position, Walk, delayed
-from dla_sim.rtl.ex.engine import Engine
-from dla_sim.rtl.ex.steps import Steps
-from dla_sim.rtl.ex.tables import TABLE_SHIFT, Tables
+from dla_sim.rtl.ex.engine import TABLE_SHIFT, Engine, Steps, Tables
 from dla_sim.rtl.parameters import Configuration, Limits
-from dla_sim.rtl.ports import ADDRESS_BITS, ReadPort, Stream, WritePort, drive_clocks
+from dla_sim.rtl.ports import ADDRESS_BITS, CommandView, ReadPort, Stream, WritePort, drive_clocks
 from isa.ops.lookup import LOOK_UP
 from isa.ops.pairs import ALONG_CHANNELS, ALONG_LENGTH, MAXIMUM, REPEAT_A, REPEAT_B, SQUARED
 
@@ -80,8 +84,8 @@ def _wide(command: CommandView) -> dict[str, ValueLike]:
 
 
 def _unary(command: CommandView) -> dict[str, ValueLike]:
-    others = Mux(command.is_("OP_ACT_LRELU"), unary.Function.LEAKY_RELU, unary.Function.ABSOLUTE)
-    return {"function": Mux(command.is_("OP_ACT_RELU"), unary.Function.RELU, others)}
+    others = Mux(command.is_("OP_ACT_LRELU"), UnaryFunction.LEAKY_RELU, UnaryFunction.ABSOLUTE)
+    return {"function": Mux(command.is_("OP_ACT_RELU"), UnaryFunction.RELU, others)}
 
 
 def _lane(make: Callable[..., Any]) -> Callable[[Limits], Any]:
@@ -96,16 +100,16 @@ FUNCTIONS = (
         lambda a, b: {"a": a.as_signed(), "b": b[:32].as_signed()}, _wide,
     ),
     Function(
-        "unary", ("OP_ACT_RELU", "OP_ACT_LRELU", "OP_E_ABS"), _lane(unary.Unary),
+        "unary", ("OP_ACT_RELU", "OP_ACT_LRELU", "OP_E_ABS"), _lane(Unary),
         lambda a, b: {"value": a[:8].as_signed()}, _unary,
     ),
-    Function("addition", ("OP_E_ADD", "OP_B_ADD"), _lane(pairs.Addition), _bytes),
+    Function("addition", ("OP_E_ADD", "OP_B_ADD"), _lane(Addition), _bytes),
     Function(
-        "subtraction", ("OP_E_SUB",), _lane(pairs.Subtraction), _bytes,
+        "subtraction", ("OP_E_SUB",), _lane(Subtraction), _bytes,
         lambda command: {"squared": command.field("OP_E_SUB", SQUARED.name)},
     ),
-    Function("multiplication", ("OP_E_MUL",), _lane(pairs.Multiplication), _bytes),
-    Function("division", ("OP_E_DIV",), _lane(pairs.Division), _bytes),
+    Function("multiplication", ("OP_E_MUL",), _lane(Multiplication), _bytes),
+    Function("division", ("OP_E_DIV",), _lane(Division), _bytes),
 )  # fmt: skip
 
 

@@ -1,15 +1,56 @@
-"""What every engine of EX has in common: how the unit drives it, and what it says of the command at hand."""
+"""What every engine of EX has in common: how the unit drives it, what it says of the command, pipelines, tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Const, Elaboratable, Signal, Value
+from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal, Value
 
-from dla_sim.rtl.building import Library
-from dla_sim.rtl.commands import CommandView
+from dla_sim.rtl.building import Library, stage
 from dla_sim.rtl.parameters import Configuration, Limits
-from dla_sim.rtl.ports import ReadPort, Stream, WritePort
+from dla_sim.rtl.ports import CommandView, ReadPort, Serves, Stream, WritePort
+from isa.ops.lookup import TABLE_BYTES
+
+
+class Steps:
+    """``valid``: by stage, whether a step is there. Registers of ``sync``, which gate the clocks of the data path."""
+
+    def __init__(self, m: Module, advance: Value, stages: int, *, pipelined: bool) -> None:
+        self.valid: list[Value] = [advance] * (stages + 1)
+        if pipelined and stages:
+            held = Signal(stages, name="valid")
+            m.d.sync += held.eq(Cat(advance, held))
+            self.valid[1:] = list(held)
+
+    def between(self, first: int, last: int) -> Value:
+        """1 where a step is at one of these stages."""
+        return Cat(*self.valid[first : last + 1]).any()
+
+
+TABLE_SHIFT = TABLE_BYTES.bit_length() - 1
+
+
+class Tables:
+    """A read of a byte a lane: one stage of the pipeline, whether or not results are looked up."""
+
+    def __init__(self, name: str, lanes: int, domain: str | None, serves: Serves) -> None:
+        self.port = ReadPort(f"{name}_table", lanes, 1, domain, serves)
+
+    def looked_up(
+        self, m: Module, results: Sequence[Value], there: Value, tables: Sequence[Value], wanted: Value, domain: str
+    ) -> list[Value]:
+        """What the tables that begin at the addresses ``tables`` have for ``results``, a stage later.
+
+        The results themselves where they are not ``wanted`` looked up. ``there``: a bit a lane.
+        """
+        m.d.comb += self.port.enable.eq(Mux(wanted, there, 0))
+        found = []
+        for lane, (result, table) in enumerate(zip(results, tables, strict=True)):
+            m.d.comb += self.port.address[lane].eq(table + result[:8].as_unsigned())
+            held = stage(m, result, pipelined=self.port.domain is not None, domain=domain, name="result")
+            found.append(Mux(wanted, self.port.data[lane], held))
+        return found
+
 
 LARGEST_LATENCY = 14
 """Cycles from the step of an engine to its results in the scratchpad, at most."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from dla_sim.rtl.building import Library
-from dla_sim.rtl.commands import CommandView
 from dla_sim.rtl.ex.elementwise import Elementwise
 from dla_sim.rtl.ex.engine import LARGEST_LATENCY, Engine
 from dla_sim.rtl.ex.mac.engine import Mac
@@ -23,6 +22,7 @@ from dla_sim.rtl.ex.pooling import Pool
 from dla_sim.rtl.ex.resize import Resize
 from dla_sim.rtl.ex.rows.rows import Rows
 from dla_sim.rtl.parameters import Configuration, Limits, further_instructions
+from dla_sim.rtl.ports import CommandView
 from isa.errors import InputError
 from isa.instruction import Unit
 from isa.plugins import loaded

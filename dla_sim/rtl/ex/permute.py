@@ -6,12 +6,10 @@ from amaranth.hdl import Cat, Module, Mux, Value
 
 from dla_sim.rtl.arithmetic.integers import wire
 from dla_sim.rtl.building import Library, gated_clock
-from dla_sim.rtl.commands import CommandView
 from dla_sim.rtl.ex.counting import Level, Nest, Walk, delayed, multiples, running
-from dla_sim.rtl.ex.engine import Engine
-from dla_sim.rtl.ex.steps import Steps
+from dla_sim.rtl.ex.engine import Engine, Steps
 from dla_sim.rtl.parameters import Configuration, Limits
-from dla_sim.rtl.ports import ADDRESS_BITS, ReadPort, Stream, WritePort, drive_clocks
+from dla_sim.rtl.ports import ADDRESS_BITS, CommandView, ReadPort, Stream, WritePort, drive_clocks
 from isa.ops.movement import DIMENSIONS
 
 

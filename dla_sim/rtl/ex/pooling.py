@@ -9,19 +9,16 @@ from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike, signed
 
-from dla_sim.rtl.arithmetic.averages import AverageResult, AverageTerm, RunningSum, mean_multiplier
+from dla_sim.rtl.arithmetic.elementwise import extreme
 from dla_sim.rtl.arithmetic.integers import clamped, wire
 from dla_sim.rtl.arithmetic.lane import command_constants
-from dla_sim.rtl.arithmetic.pairs import extreme
+from dla_sim.rtl.arithmetic.pooling import AverageResult, AverageTerm, RunningSum, mean_multiplier
 from dla_sim.rtl.arithmetic.requantise import Requantise
 from dla_sim.rtl.building import Library, chosen_clock, gated_clock, stage
-from dla_sim.rtl.commands import CommandView
 from dla_sim.rtl.ex.counting import Level, Nest, Walk, delayed, multiples, running
-from dla_sim.rtl.ex.engine import Engine
-from dla_sim.rtl.ex.steps import Steps
-from dla_sim.rtl.ex.tables import TABLE_SHIFT, Tables
+from dla_sim.rtl.ex.engine import TABLE_SHIFT, Engine, Steps, Tables
 from dla_sim.rtl.parameters import Configuration, Limits
-from dla_sim.rtl.ports import ADDRESS_BITS, ReadPort, Stream, WritePort, drive_clocks
+from dla_sim.rtl.ports import ADDRESS_BITS, CommandView, ReadPort, Stream, WritePort, drive_clocks
 from isa.ops.lookup import LOOK_UP
 from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE, MAX
 

@@ -8,17 +8,14 @@ from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
 
-from dla_sim.rtl.arithmetic.averages import RunningSum
 from dla_sim.rtl.arithmetic.integers import wire
-from dla_sim.rtl.arithmetic.interpolation import InterpolationResult, InterpolationTerm, Neighbours
 from dla_sim.rtl.arithmetic.lane import command_constants
+from dla_sim.rtl.arithmetic.pooling import InterpolationResult, InterpolationTerm, Neighbours, RunningSum
 from dla_sim.rtl.building import Library, gated_clock
-from dla_sim.rtl.commands import CommandView
 from dla_sim.rtl.ex.counting import Group, Level, Nest, Odometer, Position, Walk, delayed
-from dla_sim.rtl.ex.engine import Engine
-from dla_sim.rtl.ex.steps import Steps
+from dla_sim.rtl.ex.engine import Engine, Steps
 from dla_sim.rtl.parameters import Configuration, Limits
-from dla_sim.rtl.ports import ADDRESS_BITS, ReadPort, Stream, WritePort, drive_clocks
+from dla_sim.rtl.ports import ADDRESS_BITS, CommandView, ReadPort, Stream, WritePort, drive_clocks
 from isa.ops.pooling import COORDINATE_BYTES
 
 CORNERS = 4

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from dla_sim.rtl.simulator.kept import kept
 from isa.errors import InputError
-from isa.extras import remedy
+from isa.installation import remedy
 from isa.progress import Progress, silent
 
 TOP = "dla_machine"

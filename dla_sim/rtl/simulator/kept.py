@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-from isa.cache_folder import is_private, users_folder
 from isa.errors import InputError
 from isa.files import is_stream
+from isa.installation import is_private, users_folder
 
 if sys.platform != "win32":
     import fcntl

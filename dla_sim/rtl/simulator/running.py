@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.engine.workload import UNIT_NAMES
-from dla_sim.rtl.simulator.case import COUNTED, Case
-from dla_sim.rtl.simulator.case_file import case_bytes
+from dla_sim.rtl.simulator.case import COUNTED, Case, case_bytes
 from dla_sim.rtl.simulator.executable import Executable
 from isa.access import SPACE_NAMES
 from isa.assembler import command_text

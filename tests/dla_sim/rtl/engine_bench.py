@@ -23,9 +23,9 @@ from amaranth.hdl import Const, Elaboratable, Module, Signal, Value
 from numpy.typing import NDArray
 
 from dla_sim.rtl.building import Library
-from dla_sim.rtl.commands import CommandView
 from dla_sim.rtl.ex.engine import Engine
 from dla_sim.rtl.parameters import Configuration, Limits, strap_values
+from dla_sim.rtl.ports import CommandView
 from dla_sim.rtl.scratchpad import ARRAY, add_scratchpad, scratchpad_verilog
 from dla_sim.timing import Timing
 from isa.arch import Arch

@@ -24,8 +24,7 @@ from typing import Any
 from benchmarks.compiler import write_markdown
 from dla_sim.presets import load_hardware
 from dla_sim.rtl.parameters import Limits, limits_of, strap_values
-from dla_sim.rtl.simulator.case import Case
-from dla_sim.rtl.simulator.case_file import case_bytes
+from dla_sim.rtl.simulator.case import Case, case_bytes
 from dla_sim.rtl.simulator.executable import build_executable
 from dla_sim.rtl.simulator.machine_text import machine_text
 from dla_sim.rtl.simulator.running import Outcome, difference_text, run_cases

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dla_sim.rtl.parameters import Limits
 from isa.arch import Arch, PeArray
 from isa.instruction import Command, Instruction, Unit
-from isa.numerics.floats import float32_bits
+from isa.numerics.requantising import float32_bits
 from isa.plugins import variant
 from tests.dla_sim.rtl.engine_bench import Case
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from amaranth.sim import Simulator
 
-from dla_sim.rtl.bursts import Slots
+from dla_sim.rtl.bus import Slots
 from tests.dla_sim.tick.scripts import BEAT, Memory, transfer_slots
 
 BUS_BYTES, ROWS = 32, 60

@@ -18,13 +18,12 @@ from amaranth.hdl import ClockDomain, DomainRenamer, Module
 from amaranth.sim import Simulator
 
 from dla_sim.rtl import building
-from dla_sim.rtl.arbiter import Arbiter
 from dla_sim.rtl.building import verilog_text
-from dla_sim.rtl.control import REQUESTERS, Control
+from dla_sim.rtl.bus import Arbiter
+from dla_sim.rtl.control import REQUESTERS, Control, TokenCounter
 from dla_sim.rtl.parameters import Configuration, Limits, strap_values
 from dla_sim.rtl.ports import Cause
 from dla_sim.rtl.processor import Processor
-from dla_sim.rtl.tokens import TokenCounter
 from dla_sim.timing import Timing
 from isa.arch import Arch
 from isa.encoding import encode_operation

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from dla_sim.rtl.commands import CommandView
 from dla_sim.rtl.dma import DmaUnit
 from dla_sim.rtl.parameters import Configuration, Limits, strap_values
-from dla_sim.rtl.ports import Cause, WritePort
+from dla_sim.rtl.ports import Cause, CommandView, WritePort
 from dla_sim.timing import Timing
 from isa.arch import Arch
 from isa.instruction import Command, Machine, Unit

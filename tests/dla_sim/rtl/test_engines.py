@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from dla_sim.rtl.building import Library
-from dla_sim.rtl.commands import CommandView
 from dla_sim.rtl.ex.engine import Engine
 from dla_sim.rtl.ex.engines import ENGINES, GROUP, engines, needed
 from dla_sim.rtl.parameters import Configuration, Limits, limits_of
+from dla_sim.rtl.ports import CommandView
 from dla_sim.timing import Timing
 from experiments.rtl.hardware import build_for, can_be
 from isa.arch import Arch

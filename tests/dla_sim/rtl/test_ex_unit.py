@@ -11,11 +11,10 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.sim import Simulator
 
 from dla_sim.rtl.building import Library
-from dla_sim.rtl.commands import CommandView
 from dla_sim.rtl.ex.engine import Engine
 from dla_sim.rtl.ex.unit import ExUnit
 from dla_sim.rtl.parameters import Configuration, Limits, limits_of
-from dla_sim.rtl.ports import Cause, Stream
+from dla_sim.rtl.ports import Cause, CommandView, Stream
 from dla_sim.timing import Timing
 from isa.arch import Arch
 from isa.instruction import Unit, ceil_div

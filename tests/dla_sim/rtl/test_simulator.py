@@ -18,7 +18,7 @@ from dla_sim.timing import Timing
 from isa.arch import Arch
 from isa.encoding import encode_operation
 from isa.errors import InputError
-from isa.extras import remedy
+from isa.installation import remedy
 from isa.ops import ALL
 from isa.program import Program, Tensor
 

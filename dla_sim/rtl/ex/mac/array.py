@@ -1,13 +1,184 @@
-"""The array: a product of each element, sums along i within blocks, and an accumulator where a block begins."""
+"""The array: what every element multiplies, sums along i within blocks, an accumulator where a block begins.
+
+Stages: 1 where the lanes along i are in the window; 2 addresses and the reads; 3 what is read; 4 what is multiplied.
+"""
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping as Table
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from amaranth.hdl import Const, Module, Mux, Signal, Value, signed
 
 from dla_sim.rtl.arithmetic.integers import wire
-from dla_sim.rtl.ex.mac.mapping import Mapping
-from dla_sim.rtl.ex.mac.operands import PRODUCT_BITS, Multiplied
-from dla_sim.rtl.parameters import Limits
+from dla_sim.rtl.building import stage
+from dla_sim.rtl.ex.counting import Group, Odometer, Position
+from dla_sim.rtl.ex.mac.work import COUNT_BITS, Groups, Mapping, Step, Work
+from dla_sim.rtl.parameters import Configuration, Limits
+from dla_sim.rtl.ports import ADDRESS_BITS, ReadPort
+
+PRODUCT_BITS = 32
+"""Of what is multiplied, too: a processor's word."""
+
+
+class Lane(NamedTuple):
+    """A lane along i, for j = 0 and k = 0 of the first group: address and column of its input, whether there is a
+    product at all, whether its row is in the input, and the address of its weight.
+    """
+
+    address: Value
+    column: Value
+    there: Value
+    row_inside: Value
+    weight: Value
+
+
+class Tap(NamedTuple):
+    """Column and row in the kernel, and the offset of the input channel."""
+
+    column: Value
+    row: Value
+    channel: Value
+
+
+@dataclass(frozen=True, eq=False)
+class Multiplied:
+    """Stage 4: ``inputs`` by (i, j, k), less their zero point and 0 where there is no product, by ``weights`` (i, j).
+
+    ``excess``: by k, what the zero point of the weights adds to the sum of a column.
+    """
+
+    inputs: Table[tuple[int, int, int], Value]
+    weights: Table[tuple[int, int], Value]
+    excess: Sequence[Value]
+
+
+class Operands:
+    """Drives the ports ``inputs`` (i, j, k), those of j = 0 apart from the others, and ``weights`` (i, j)."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        configuration: Configuration,
+        work: Work,
+        ports: tuple[ReadPort, ReadPort | None, ReadPort],
+    ) -> None:
+        self.limits, self.configuration, self.work = limits, configuration, work
+        self.inputs, self.more_inputs, self.weights = ports
+        self._present: dict[tuple[int, int], Value] = {}
+        self._inside: dict[tuple[int, int, int], Value] = {}
+
+    def _stage(self, m: Module, value: Value, domain: str, name: str) -> Signal:
+        return stage(m, value, pipelined=self.limits.pipelined, domain=domain, name=name)
+
+    def address(self, m: Module, step: Step, mapping: Mapping, groups: Groups, domains: tuple[str, str]) -> None:
+        """Stages 1 and 2: the reads. ``domains``: of all elements with j = 0, and of the others."""
+        taps = self._taps(m, step, mapping, domains[0])
+        lanes = [self._lane(m, step, mapping, i, tap) for i, tap in enumerate(taps)]
+        held = [self._held(m, lane, domains[0]) for lane in lanes]
+        self._read_inputs(m, self.inputs, held, [0], mapping, groups, domains[0])
+        if self.more_inputs is not None:
+            others, behind = [self._held(m, lane, domains[1]) for lane in lanes], list(range(1, self.limits.oc))
+            self._read_inputs(m, self.more_inputs, others, behind, mapping, groups, domains[1])
+        addresses = iter(self.weights.address)
+        m.d.comb += self.weights.enable.eq(-1)
+        for i, lane in enumerate(held):
+            for j in range(self.limits.oc):
+                own = wire(m, (mapping.channel[i, j] * self.work.weight_out)[:ADDRESS_BITS], f"own_weights_{i}_{j}")
+                m.d.comb += next(addresses).eq(lane.weight + own)
+
+    def _held(self, m: Module, lane: Lane, domain: str) -> Lane:
+        return Lane(*(self._stage(m, value, domain, "lane") for value in lane))
+
+    def _read_inputs(
+        self, m: Module, port: ReadPort, lanes: Sequence[Lane], across: Sequence[int], mapping: Mapping,
+        groups: Groups, domain: str,
+    ) -> None:  # fmt: skip
+        """Those of the elements ``across`` j."""
+        work, width = self.work, self.work.command.register("EX_INPUT_WIDTH")
+        m.d.comb += port.enable.eq(-1)
+        addresses = iter(port.address)
+        for i, lane in enumerate(lanes):
+            for j in across:
+                self._present[i, j] = self._stage(m, lane.there, domain, f"present_{i}_{j}")
+                start = wire(m, (lane.address + groups.offset[i, j])[:ADDRESS_BITS], f"start_{i}_{j}")
+                for k in range(self.limits.ow):
+                    own = wire(m, (mapping.column[i, j, k] * work.input_column)[:ADDRESS_BITS], "own_column")
+                    m.d.comb += next(addresses).eq(start + own)
+                    inside = lane.row_inside & (((lane.column + own)[:ADDRESS_BITS] < width) | ~work.convolution)
+                    self._inside[i, j, k] = self._stage(m, inside, domain, f"inside_{i}_{j}_{k}")
+
+    def _taps(self, m: Module, step: Step, mapping: Mapping, domain: str) -> list[Tap]:
+        """Of each lane along i; the channel only where taps are side by side."""
+        work, pipelined = self.work, self.limits.pipelined
+        odometer = Odometer(list(reversed(work.kernel)), COUNT_BITS, [work.input_channel])
+        group = Group.of(m, odometer, self.configuration.ic, pipelined=pipelined, domain=domain)
+        places = group.positions(m, self.limits.ic, step.valid, step.first, domain=domain)
+        return [self._tap(m, step, mapping, i, places) for i in range(self.limits.ic)]
+
+    def _tap(self, m: Module, step: Step, mapping: Mapping, i: int, places: Sequence[Position]) -> Tap:
+        """Of lane i, whose place is that of the lane of its number within its block, if taps are side by side."""
+        work, place = self.work, places[i]
+        parts = [place.digits[0], place.digits[1], place.offsets[0]]
+        for number in sorted({i % size for size in range(1, i + 1)}):
+            other = places[number]
+            own = mapping.deep.within[i] == number
+            others = [other.digits[0], other.digits[1], other.offsets[0]]
+            parts = [Mux(own, there, here) for there, here in zip(others, parts, strict=True)]
+        column = wire(m, Mux(work.side_by_side, parts[0], step.tap_column), f"tap_column_{i}")
+        row = wire(m, Mux(work.side_by_side, parts[1], step.tap_row), f"tap_row_{i}")
+        return Tap(column, row, wire(m, parts[2], f"tap_channel_{i}"))
+
+    def _lane(self, m: Module, step: Step, mapping: Mapping, i: int, tap: Tap) -> Lane:
+        work, register = self.work, self.work.command.register
+        within, width = mapping.deep.within[i], register("EX_INPUT_WIDTH")
+        columns = wire(m, tap.column * register("EX_DILATION_WIDTH"), f"dilated_column_{i}")
+        rows = wire(m, tap.row * register("EX_DILATION_HEIGHT"), f"dilated_row_{i}")
+        columns, rows = (Mux(work.convolution, value, 0) for value in (columns, rows))
+        channel = Mux(work.side_by_side, tap.channel, step.channel + within * work.input_channel)
+        base = work.origin + step.column + step.row_offset + channel + rows * width + columns
+        column = step.column + columns - work.left
+        row = (step.row + rows - work.top)[:ADDRESS_BITS]
+        there = (within < step.left) & mapping.used[i, 0]
+        inside = (row < register("EX_INPUT_HEIGHT")) | ~work.convolution
+        weight = step.weight + within * work.weight_in
+        return Lane(base[:ADDRESS_BITS], column[:ADDRESS_BITS], there, inside, weight[:ADDRESS_BITS])
+
+    def values(self, m: Module, several: Value, domains: tuple[str, str]) -> Multiplied:
+        """Stage 4. ``several``: elements with j > 0 have inputs of their own. ``domains`` as of :meth:`address`."""
+        inputs = self._inputs(m, several, domains)
+        weights = {}
+        stored = iter(self.weights.data)
+        for i in range(self.limits.ic):
+            for j in range(self.limits.oc):
+                held = self._stage(m, next(stored), domains[0], f"weight_{i}_{j}")
+                weights[i, j] = Signal(signed(PRODUCT_BITS), name=f"wide_weight_{i}_{j}")
+                m.d.comb += weights[i, j].eq(held.as_signed())
+        return Multiplied(inputs, weights, [self._excess(m, inputs, k) for k in range(self.limits.ow)])
+
+    def _inputs(self, m: Module, several: Value, domains: tuple[str, str]) -> dict[tuple[int, int, int], Value]:
+        zero = wire(m, self.work.command.register("EX_INPUT_ZERO_POINT")[:8], "padding")
+        taken = Signal(signed(PRODUCT_BITS), name="input_zero")
+        m.d.comb += taken.eq(Mux(self.work.dynamic, zero.as_signed(), 0))
+        inputs: dict[tuple[int, int, int], Value] = {}
+        data = [iter(port.data) for port in (self.inputs, self.more_inputs) if port is not None]
+        for i, j, k in itertools.product(range(self.limits.ic), range(self.limits.oc), range(self.limits.ow)):
+            stored = wire(m, Mux(self._inside[i, j, k], next(data[int(j > 0)]), zero), "stored").as_signed()
+            value = Mux(self._present[i, j], (stored - taken)[:PRODUCT_BITS], 0)
+            own = self._stage(m, value, domains[int(j > 0)], f"input_{i}_{j}_{k}").as_signed()
+            inputs[i, j, k] = wire(m, Mux(several, own, inputs[i, 0, k]), "shared") if j else own
+        return inputs
+
+    def _excess(self, m: Module, inputs: Table[tuple[int, int, int], Value], k: int) -> Value:
+        other = self.work.command.register("EX_OPERAND_ZERO_POINT")[:8].as_signed()
+        total = sum((inputs[i, 0, k] for i in range(1, self.limits.ic)), inputs[0, 0, k])[:COUNT_BITS].as_signed()
+        excess = Signal(signed(PRODUCT_BITS), name=f"excess_{k}")
+        m.d.comb += excess.eq(Mux(self.work.dynamic, wire(m, total, f"all_inputs_{k}") * other, 0))
+        return excess
+
 
 Place = tuple[int, int, int]
 LARGEST_PRODUCT = 255 * 255

@@ -5,19 +5,13 @@ from __future__ import annotations
 from amaranth.hdl import Cat, Module, Signal, Value
 
 from dla_sim.rtl.building import Library, gated_clock, stage
-from dla_sim.rtl.commands import CommandView
 from dla_sim.rtl.ex.counting import Nest, delayed
-from dla_sim.rtl.ex.engine import Engine
-from dla_sim.rtl.ex.mac.array import Array
-from dla_sim.rtl.ex.mac.groups import Groups
-from dla_sim.rtl.ex.mac.loops import OUTER, begin, loops
-from dla_sim.rtl.ex.mac.mapping import Mapping
-from dla_sim.rtl.ex.mac.operands import Operands
+from dla_sim.rtl.ex.engine import Engine, Steps
+from dla_sim.rtl.ex.mac.array import Array, Operands
 from dla_sim.rtl.ex.mac.results import FINISHED, Results, stages
-from dla_sim.rtl.ex.mac.work import MNEMONICS, Work
-from dla_sim.rtl.ex.steps import Steps
+from dla_sim.rtl.ex.mac.work import MNEMONICS, OUTER, Groups, Mapping, Work, begin, loops
 from dla_sim.rtl.parameters import Configuration, Limits
-from dla_sim.rtl.ports import ReadPort, drive_clocks
+from dla_sim.rtl.ports import CommandView, ReadPort, drive_clocks
 
 
 class Mac(Engine):

@@ -15,10 +15,8 @@ from dla_sim.rtl.arithmetic.integers import wire
 from dla_sim.rtl.arithmetic.requantise import STAGES, Requantise
 from dla_sim.rtl.building import Library, gated_clock
 from dla_sim.rtl.ex.counting import Nest, delayed
-from dla_sim.rtl.ex.mac.loops import outer_levels
-from dla_sim.rtl.ex.mac.mapping import Mapping
-from dla_sim.rtl.ex.mac.work import Work
-from dla_sim.rtl.ex.steps import Steps
+from dla_sim.rtl.ex.engine import Steps
+from dla_sim.rtl.ex.mac.work import Mapping, Work, outer_levels
 from dla_sim.rtl.parameters import Configuration, Limits
 from dla_sim.rtl.ports import ADDRESS_BITS, ReadPort, WritePort
 

@@ -1,12 +1,22 @@
-"""What a command of multiply-accumulates computes, as loops and strides: the same for convolutions and for products."""
+"""What a command of multiply-accumulates computes, and which processing element does what.
+
+Loops and strides are the same for convolutions and for products. Element (i, j, k) multiplies for one product of a sum
+along i, one output channel along j, one output column along k. Where the products of a sum are no more than half of the
+lanes along i, or the output channels along j, there are several blocks: each for another group or, with mapping 2 and
+3, for other columns.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from amaranth.hdl import Const, Module, Mux, Signal, Value, ValueLike
 
-from dla_sim.rtl.commands import CommandView
-from dla_sim.rtl.parameters import Limits
-from dla_sim.rtl.ports import ADDRESS_BITS, Stream
+from dla_sim.rtl.arithmetic.integers import wire
+from dla_sim.rtl.building import stage
+from dla_sim.rtl.ex.counting import Level, Nest, Odometer
+from dla_sim.rtl.parameters import Configuration, Limits
+from dla_sim.rtl.ports import ADDRESS_BITS, CommandView, Stream
 from isa.ops.lookup import TABLE_BYTES
 
 CONVOLUTIONS = ("OP_CONV", "OP_DEPTH_CONV", "OP_GROUP_CONV")
@@ -161,3 +171,167 @@ class Work:
     def drive(self, m: Module) -> None:
         """Make the signals."""
         m.d.comb += [held.eq(value) for held, value in self._statements]
+
+
+class Axis:
+    """An axis of the array cut into blocks of ``size`` lanes: of each lane the ``block`` and its number ``within`` it.
+
+    ``blocks``: how many whole ones there are.
+    """
+
+    def __init__(self, m: Module, name: str, lanes: int, configured: Value, wanted: Value) -> None:
+        bits = lanes.bit_length()
+        self.size = wire(m, Mux(wanted < configured, wanted, configured)[:bits], f"{name}_size")
+        odometer = Odometer([self.size], bits)
+        powers, positions = odometer.power(m, max(1, (lanes - 1).bit_length())), [odometer.zero()]
+        for lane in range(1, lanes):
+            power = lane.bit_length() - 1
+            positions.append(odometer.sum(m, positions[lane - (1 << power)], powers[power]))
+        self.within = [position.digits[0] for position in positions]
+        self.block = [position.digits[1] for position in positions]
+        self.blocks = wire(m, (configured // self.size)[:bits], f"{name}_blocks")
+
+
+class Mapping:
+    """What lanes do for a command, which all follows from it and the configuration.
+
+    ``group``, ``set`` (of columns) by (i, j), and ``used`` whether that block has any; ``parallel`` groups and
+    ``columns`` in a step. ``channel``: the output channel of (i, j) in the first step, ``column``: of (i, j, k).
+    """
+
+    def __init__(self, m: Module, limits: Limits, configuration: Configuration, work: Work) -> None:
+        self.deep = Axis(m, "deep", limits.ic, configuration.ic, work.sums)
+        self.wide = Axis(m, "wide", limits.oc, configuration.oc, work.outputs)
+        bits = (limits.ic * limits.oc).bit_length()
+        blocks = wire(m, (self.deep.blocks * self.wide.blocks)[:bits], "blocks")
+        fits = work.groups < blocks
+        self.parallel = wire(m, Mux(fits, work.groups, blocks)[:bits], "parallel")
+        sets = wire(m, Mux(work.mapping[1], blocks // self.parallel, 1)[:bits], "sets")
+        self.columns = wire(m, sets * configuration.ow, "columns_a_step")
+        self.split, self.several = self.deep.blocks > 1, self.wide.blocks > 1
+        self.group: dict[tuple[int, int], Value] = {}
+        self.used: dict[tuple[int, int], Value] = {}
+        self.channel: dict[tuple[int, int], Value] = {}
+        self.column: dict[tuple[int, int, int], Value] = {}
+        for i in range(limits.ic):
+            for j in range(limits.oc):
+                number = self.deep.block[i] * self.wide.blocks + self.wide.block[j]
+                block = wire(m, number[:bits], f"block_{i}_{j}")
+                self.group[i, j] = wire(m, block % self.parallel, f"group_{i}_{j}")
+                own = wire(m, block // self.parallel, f"set_{i}_{j}")
+                inside = (self.deep.block[i] < self.deep.blocks) & (self.wide.block[j] < self.wide.blocks)
+                self.used[i, j] = wire(m, inside & (own < sets), f"used_{i}_{j}")
+                channel = self.group[i, j] * work.outputs + self.wide.within[j]
+                self.channel[i, j] = wire(m, channel, f"channel_{i}_{j}")
+                for k in range(limits.ow):
+                    self.column[i, j, k] = wire(m, own * configuration.ow + k, f"column_{i}_{j}_{k}")
+
+
+OUTER = 3
+"""Level of the loops over columns; within it are those over a sum."""
+
+
+def loops(m: Module, work: Work, mapping: Mapping, configuration: Configuration, advance: Value, domain: str) -> Nest:
+    """All loops of a command: taps, products summed at once, and those of :func:`outer_levels`."""
+    kernel = [Mux(work.side_by_side, 1, size) for size in reversed(work.kernel)]
+    inner = [*map(Level, kernel), Level(work.sums, configuration.ic)]
+    return Nest(m, "mac_loop", advance, [*inner, *outer_levels(work, mapping, configuration)], domain=domain)
+
+
+def outer_levels(work: Work, mapping: Mapping, configuration: Configuration) -> list[Level]:
+    """The loops over results: columns, rows, output channels, groups."""
+    return [
+        Level(work.columns, mapping.columns),
+        Level(work.rows),
+        Level(work.outputs, configuration.oc),
+        Level(work.groups, mapping.parallel),
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """Stage 1: whether a step is there, whether it is the ``first`` one of its sums, and where the loops are."""
+
+    valid: Value
+    first: Value
+    tap_column: Value
+    tap_row: Value
+    """In the kernel."""
+    left: Value
+    """Products of a sum that are still to come."""
+    channel: Value
+    """Offset of its input channels."""
+    weight: Value
+    """Address of its weights."""
+    column: Value
+    row: Value
+    """Of the window in the input, padding included: an offset, and rows."""
+    row_offset: Value
+
+
+def begin(
+    m: Module, work: Work, mapping: Mapping, configuration: Configuration, nest: Nest, *, pipelined: bool, domain: str
+) -> Step:
+    """What stage 1 sees: counts and offsets in ``nest``'s domain, then registers of ``domain``."""
+    register, none = work.command.register, [None] * OUTER
+    apart = Mux(work.side_by_side, 0, (configuration.ic * work.input_channel)[:ADDRESS_BITS])
+    blocks = configuration.ic * work.weight_in, configuration.oc * work.weight_out
+    groups = (mapping.parallel * work.outputs * work.weight_out)[:ADDRESS_BITS]
+    weights = [Const(1), work.kernel[1], blocks[0], None, None, blocks[1], groups]
+    first = Signal(name="sum_begins", init=1)
+    with m.If(nest.advance):
+        m.d[nest.domain] += first.eq(nest.ends[OUTER - 1])
+    parts = {
+        "valid": nest.advance,
+        "first": first,
+        "tap_column": nest.index[0],
+        "tap_row": nest.index[1],
+        "left": work.sums - nest.index[2],
+        "channel": nest.offset(m, "mac_channel", [None, None, apart, None, None, None, None]),
+        "weight": nest.offset(m, "mac_weight", weights) + register("EX_OPERAND_ADDRESS"),
+        "column": nest.offset(m, "mac_column", [*none, mapping.columns * work.input_column, None, None, None]),
+        "row": nest.offset(m, "mac_row", [*none, None, register("EX_STRIDE_HEIGHT"), None, None]),
+        "row_offset": nest.offset(m, "mac_row_offset", [*none, None, work.input_row, None, None]),
+    }
+    return Step(
+        **{
+            name: stage(m, value[:ADDRESS_BITS], pipelined=pipelined, domain=domain, name=f"step_{name}")
+            for name, value in parts.items()
+        }
+    )
+
+
+class Groups:
+    """Offsets of the first input channel of each (i, j)'s group: on to the next groups when all else is done.
+
+    ``shares`` groups read the same channel: how many of those are behind, (i, j) counts. ``fresh``: a step is the first
+    of its groups, ``final``: those are the last ones; ``domain`` ticks where they are ``fresh``, and has a reset.
+    """
+
+    def __init__(
+        self, m: Module, limits: Limits, work: Work, mapping: Mapping, domain: str, fresh: Value, final: Value
+    ) -> None:
+        self.limits, self.work, self.domain, self.fresh = limits, work, domain, fresh
+        self.started = Signal(name="groups_started")
+        m.d[domain] += self.started.eq(~final)
+        most = (1 << (limits.ic * limits.oc).bit_length()) - 1
+        self.few = wire(m, Mux(work.shares > most, most, work.shares)[: most.bit_length()], "few_shares")
+        self.rest = wire(m, mapping.parallel % self.few, "rest")
+        self.on = wire(m, (mapping.parallel // self.few * work.group_stride)[:ADDRESS_BITS], "on")
+        self.further = wire(m, (self.on + work.group_stride)[:ADDRESS_BITS], "further")
+        self.offset = {place: self._offset(m, group) for place, group in mapping.group.items()}
+
+    def _offset(self, m: Module, group: Value) -> Value:
+        work = self.work
+        behind, offset = Signal(COUNT_BITS, name="shares_behind"), Signal(ADDRESS_BITS, name="group_offset")
+        total = wire(m, behind + self.rest, "total")
+        wraps = wire(m, total >= work.shares, "wraps")
+        start = (group // self.few * work.group_stride)[:ADDRESS_BITS]
+        on = (Mux(wraps, total - work.shares, total), offset + Mux(wraps, self.further, self.on))
+        begin = (group % self.few, start)
+        now = [
+            wire(m, Mux(self.started, after, before)[: len(held)], "now")
+            for held, before, after in zip((behind, offset), begin, on, strict=True)
+        ]
+        m.d[self.domain] += [behind.eq(now[0]), offset.eq(now[1])]
+        return offset if self.limits.pipelined else wire(m, Mux(self.fresh, now[1], offset), "offset")

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from dla_sim.rtl.arithmetic import floats
 from dla_sim.rtl.arithmetic.requantise import REDUCED_BITS, Requantise
 from isa import numerics
-from isa.numerics.fixed import round_half_away
-from isa.numerics.floats import rint_to_int64
+from isa.numerics.requantising import rint_to_int64, round_half_away
 from tests.dla_sim.rtl.lanes.case import (
     LIMITS,
     Bits,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.rtl.arithmetic import pairs, unary
-from dla_sim.rtl.arithmetic.wide import Wide
+from dla_sim.rtl.arithmetic import elementwise as lanes
+from dla_sim.rtl.arithmetic.elementwise import Wide
 from isa import numerics
 from isa.arch import Arch
 from isa.numerics.unary import Function
@@ -86,7 +86,9 @@ def _of_pair(function: Callable[..., NDArray[Any]], arch: Arch) -> Callable[[Dra
 
 
 _FUNCTIONS: dict[int, Function] = {
-    unary.Function.RELU: "relu", unary.Function.LEAKY_RELU: "leaky_relu", unary.Function.ABSOLUTE: "absolute",
+    lanes.UnaryFunction.RELU: "relu",
+    lanes.UnaryFunction.LEAKY_RELU: "leaky_relu",
+    lanes.UnaryFunction.ABSOLUTE: "absolute",
 }  # fmt: skip
 
 
@@ -112,13 +114,13 @@ def lane_cases(arch: Arch) -> Iterator[Case]:
         return commanded(name + ending, make, registers, operands, _of_pair(function, arch), **more)
 
     both = _sums if fixed else scales_of(fixed, "ABY")
-    yield pair("addition", pairs.Addition, _sums if fixed else _addition_constants, elementwise.add_result)
-    yield pair("subtraction", pairs.Subtraction, both, isa_pairs.subtract_result, fields=("squared",))
-    yield pair("multiplication", pairs.Multiplication, scales_of(fixed, "A"), isa_pairs.multiply_result)
-    yield pair("division", pairs.Division, scales_of(fixed, "ABY"), isa_pairs.divide_result)
+    yield pair("addition", lanes.Addition, _sums if fixed else _addition_constants, elementwise.add_result)
+    yield pair("subtraction", lanes.Subtraction, both, isa_pairs.subtract_result, fields=("squared",))
+    yield pair("multiplication", lanes.Multiplication, scales_of(fixed, "A"), isa_pairs.multiply_result)
+    yield pair("division", lanes.Division, scales_of(fixed, "ABY"), isa_pairs.divide_result)
     yield commanded(
         "unary" + ending,
-        partial(made, unary.Unary, fixed),
+        partial(made, lanes.Unary, fixed),
         _slopes(fixed),
         _unary_operands,
         _of_one(arch),

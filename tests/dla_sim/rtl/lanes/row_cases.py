@@ -15,7 +15,7 @@ from dla_sim.rtl.arithmetic import rows as arithmetic
 from dla_sim.rtl.building import stage
 from isa import numerics
 from isa.numerics import rows
-from isa.numerics.floats import rint_to_int64
+from isa.numerics.requantising import rint_to_int64
 from tests.dla_sim.rtl.lanes.case import (
     Bits,
     Case,

@@ -11,11 +11,19 @@ from amaranth.hdl import Elaboratable, Module, signed
 from amaranth.lib import wiring
 from numpy.typing import NDArray
 
-from dla_sim.rtl.arithmetic.averages import COUNT, AverageResult, AverageTerm, RunningSum, mean_multiplier
-from dla_sim.rtl.arithmetic.interpolation import InterpolationResult, InterpolationTerm, Neighbours
+from dla_sim.rtl.arithmetic.pooling import (
+    COUNT,
+    AverageResult,
+    AverageTerm,
+    InterpolationResult,
+    InterpolationTerm,
+    Neighbours,
+    RunningSum,
+    mean_multiplier,
+)
 from isa import numerics
-from isa.numerics.floats import rint_to_int64
 from isa.numerics.pooling import neighbours
+from isa.numerics.requantising import rint_to_int64
 from isa.registers import signed_value
 from tests.dla_sim.rtl.lanes.case import (
     Bits,

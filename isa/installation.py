@@ -1,11 +1,19 @@
-"""The folder of the user's in which work is kept that later runs would do again: packages, executables of hardware."""
+"""The installation: packages that come with an extra, the line that installs them, the folder of the user's cache.
+
+No index has this project, so that the line names those packages. In the folder work is kept that later runs would do
+again: packages, executables of hardware.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shlex
 import stat
 import sys
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 FOLDER, OFF = "DLA_CACHE_DIR", "DLA_NO_CACHE"
@@ -39,3 +47,19 @@ def is_private(folder: Path) -> bool:
         return True
     found = folder.stat()
     return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def install_line(packages: Iterable[str]) -> str:
+    """What to type to install ``packages`` where this Python finds them."""
+    return shlex.join([sys.executable, "-m", "pip", "install", *packages])
+
+
+def remedy(extra: str) -> str:
+    """The line that installs what belongs to ``extra``."""
+    try:
+        given = requires(NAME) or ()
+    except PackageNotFoundError:  # it runs without being installed: from the folder of its sources
+        given = ()
+    belongs = re.compile(rf"""extra == ["']{extra}["']""")
+    wanted = [text.partition(";")[0].strip() for text in given if belongs.search(text)]
+    return install_line(wanted or [f".[{extra}]"])

@@ -1,13 +1,152 @@
-"""Sums, differences, products and quotients of two int8 values, each with a quantisation of its own."""
+"""Lanes of element-wise instructions: of two int8 values, of one, of int32 words, and the choice between operands."""
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Value, signed, unsigned
+from dataclasses import replace
+from enum import IntEnum
+
+from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal, Value, signed, unsigned
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
 
 from dla_sim.rtl.arithmetic import fixed as integers_only
 from dla_sim.rtl.arithmetic import floats
 from dla_sim.rtl.arithmetic.integers import at_most, magnitude, wire
 from dla_sim.rtl.arithmetic.lane import Lane, as_float, as_scaling
+from dla_sim.rtl.building import stage
+
+
+class Choice(wiring.Component):
+    """``result``: the smaller of ``a`` and ``b``, with ``maximum`` the larger, with ``first`` just ``a``.
+
+    Combinational. ``maximum`` and ``first`` belong to a command.
+    """
+
+    latency = 0
+
+    def __init__(self) -> None:
+        byte = signed(8)
+        super().__init__({"a": In(byte), "b": In(byte), "first": In(1), "maximum": In(1), "result": Out(byte)})
+
+    def elaborate(self, platform: object) -> Elaboratable:
+        """The lane's logic."""
+        m = Module()
+        m.d.comb += self.result.eq(Mux(self.first, self.a, extreme(m, self.a, self.b, self.maximum)))
+        return m
+
+
+FLOOR, NEAREST_EVEN, HALF_AWAY = 0, 1, 2
+"""Of a shift to the right: codes of the field ``rounding`` of OP_E32_SHIFT."""
+
+
+class Wide(wiring.Component):
+    """``result`` = ``a`` + ``b``, or with ``shifts`` ``a`` · 2^``amount``, to the ``right`` rounded by ``rounding``.
+
+    ``overflow`` is 1 where the result is outside int32 (isa.numerics.add_int32, shift_int32). All but ``a`` and ``b``
+    belong to a command. One stage, 15 operators.
+    """
+
+    def __init__(self, *, pipelined: bool) -> None:
+        self.pipelined, self.latency = pipelined, int(pipelined)
+        inputs = {"a": signed(32), "b": signed(32), "shifts": 1, "right": 1, "amount": 5, "rounding": 2}
+        outputs = {"result": Out(signed(32)), "overflow": Out(1)}
+        super().__init__({name: In(shape) for name, shape in inputs.items()} | outputs)
+
+    def elaborate(self, platform: object) -> Elaboratable:
+        """The lane's logic."""
+        m = Module()
+        moved = Signal(signed(63))
+        m.d.comb += moved.eq(self.a << self.amount)
+        left_or_right = Mux(self.right, self._right(m), moved)
+        found = wire(m, Mux(self.shifts, left_or_right, self.a + self.b))
+        overflow = found[31:] != found[31].replicate(len(found) - 31)
+        m.d.comb += [
+            self.result.eq(stage(m, found[:32].as_signed(), pipelined=self.pipelined)),
+            self.overflow.eq(stage(m, overflow, pipelined=self.pipelined)),
+        ]
+        return m
+
+    def _right(self, m: Module) -> Value:
+        """Half a unit is added, less the least bit where a tie goes down: twice the value has a place for it."""
+        unit = (Const(1, 1) << self.amount)[:32]
+        odd = (self.a >> self.amount)[0]
+        tie_up = Mux(self.rounding == NEAREST_EVEN, odd, ~self.a[-1])
+        added = wire(m, Mux(self.rounding == FLOOR, 0, unit - ~tie_up))
+        return (((self.a << 1) + added) >> (self.amount + 1)[:6]).as_signed()
+
+
+class UnaryFunction(IntEnum):
+    """What `Unary` computes. SAME changes the quantisation alone."""
+
+    SAME = 0
+    RELU = 1
+    LEAKY_RELU = 2
+    ABSOLUTE = 3
+
+
+class Unary(Lane):
+    """``result`` = g(``value``) between two quantisations (isa.numerics.unary, unary_fixed).
+
+    ``function``, a `UnaryFunction`, belongs to a command as constants do. Float32: value less zero point, times
+    scale_a, g, divided by scale_y: five stages, 155 operators with one divider and two multipliers. Fixed: g of value
+    less zero point, by scale_a, or by scale_b where leaky ReLU is below the zero point: four stages, 40 operators.
+    """
+
+    def __init__(self, *, fixed: bool, pipelined: bool) -> None:
+        scales = ("scale_a", "scale_b") if fixed else ("scale_a", "scale_b", "scale_y")
+        super().__init__(
+            {"value": signed(8), "function": unsigned(2)},
+            ("input_zero", "zero_point", "low", "high", *scales),
+            fixed=fixed, pipelined=pipelined, stages=4 if fixed else 5,
+        )  # fmt: skip
+
+    def elaborate(self, platform: object) -> Elaboratable:
+        """The lane's logic."""
+        m = Module()
+        centred = wire(m, self.value - self.input_zero)
+        scaled = self._fixed(m, centred) if self.fixed else self._float(m, centred)
+        self.limited(m, self.held(m, scaled) + self.zero_point)
+        return m
+
+    def _float(self, m: Module, centred: Value) -> Value:
+        value = self.held_number(m, floats.from_integer(m, centred))
+        real = floats.normalised(m, floats.multiply(m, value, as_float(self.scale_a)))
+        real = self.held_number(m, real)
+        sloped = floats.normalised(m, floats.multiply(m, real, as_float(self.scale_b)))
+        result = self.held_number(m, self._applied(m, real, sloped))
+        quotient = self.held_number(m, floats.quotient(m, result, as_float(self.scale_y)))
+        return floats.to_integer(m, floats.rounded(m, quotient, tiny=False))
+
+    def _applied(self, m: Module, real: floats.Float, sloped: floats.Float) -> floats.Float:
+        leaky = wire(m, real.negative & (self.function == UnaryFunction.LEAKY_RELU))
+        none = wire(m, real.negative & (self.function == UnaryFunction.RELU))
+        chosen = floats.chosen(m, leaky, sloped, real)
+        return replace(
+            chosen,
+            negative=wire(m, chosen.negative & (self.function != UnaryFunction.ABSOLUTE)),
+            significand=wire(m, Mux(none, 0, chosen.significand)),
+            infinite=wire(m, chosen.infinite & ~none),
+        )
+
+    def _fixed(self, m: Module, centred: Value) -> Value:
+        """A negative multiplier of leaky ReLU takes its sign after rounding."""
+        below = wire(m, centred < 0)
+        sloped = wire(m, below & (self.function == UnaryFunction.LEAKY_RELU))
+        value = Mux(self.function == UnaryFunction.ABSOLUTE, magnitude(m, centred), centred)
+        value = Mux(below & (self.function == UnaryFunction.RELU), 0, value)
+        (above, shift), (slope, slope_shift) = as_scaling(self.scale_a), as_scaling(self.scale_b)
+        multiplier = Mux(sloped, magnitude(m, slope).as_signed(), above)
+        negative = wire(m, sloped & slope[-1])
+        left, right = Mux(sloped, slope_shift.left, shift.left), Mux(sloped, slope_shift.right, shift.right)
+        names = ("value", "multiplier", "negative", "left", "right")
+        value, multiplier, negative, left, right = (
+            stage(m, part, pipelined=self.pipelined, name=name)
+            for name, part in zip(names, (wire(m, value), multiplier, negative, left, right), strict=True)
+        )
+        places = integers_only.Places(left, right)
+        result = integers_only.scaled(m, value, multiplier, places, pipelined=self.pipelined)
+        return Mux(self.held(m, negative, 2), -result, result)
+
 
 OPERANDS = {"a": signed(8), "b": signed(8)}
 ZEROS = ("input_zero", "operand_zero", "zero_point")
