@@ -26,7 +26,7 @@ _WORDS = {
     Mapping: "a table by name", dict: "a table by name", Sequence: "a list", Iterable: "a list", tuple: "a list",
     list: "a list", Callable: "a function",
 }  # fmt: skip
-_ARRAYS = ("_Buffer", "_SupportsArray", "_NestedSequence")
+_ARRAYS = ("Buffer", "_Buffer", "_SupportsArray", "_NestedSequence")
 _NAMES = {
     **dict.fromkeys(_ARRAYS, "an array"), "ModelProto": "an ONNX model", "Package": "a package",
     **dict.fromkeys(("Exported", "Traced"), "an exported program"),
@@ -100,10 +100,23 @@ def _for_checkers(module: str) -> dict[str, Any]:
     return found
 
 
-def _fits(value: Any, kind: Any) -> bool:
+def _kinds(kind: Any) -> tuple[Any, ...]:
+    """The members of a union, one by one; NumPy's are aliases with names from Python 3.12 on, within one another."""
     origin, inside = get_origin(kind), get_args(kind)
+    alias = getattr(origin or kind, "__value__", None)
+    if alias is not None:
+        return _kinds(alias[inside] if inside else alias)
     if origin in (Union, types.UnionType):
-        return any(_fits(value, one) for one in inside)
+        return tuple(dict.fromkeys(one for part in inside for one in _kinds(part)))
+    return (kind,)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    kinds = _kinds(kind)
+    if len(kinds) > 1:
+        return any(_fits(value, one) for one in kinds)
+    kind = kinds[0]
+    origin, inside = get_origin(kind), get_args(kind)
     if origin is Literal:
         return any(value is one or (type(value) is type(one) and value == one) for one in inside)
     if isinstance(value, bool | np.bool_) and kind in (int, float):
@@ -154,11 +167,14 @@ def _fits_list(value: Any, inside: tuple[Any, ...]) -> bool:
 
 
 def _words(kind: Any) -> str:
-    origin, inside = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        if _ARRAYS[1] in map(_name, inside):  # what NumPy takes for an array: numbers and bytes are no kinds beside it
+    inside = _kinds(kind)
+    if len(inside) > 1:
+        # What NumPy takes for an array: numbers and bytes are no kinds beside it.
+        if "_SupportsArray" in map(_name, inside):
             inside = tuple(one for one in inside if one not in (bool, int, float, complex, bytes))
         return " or ".join(dict.fromkeys(map(_words, inside)))
+    kind = inside[0]
+    origin, inside = get_origin(kind), get_args(kind)
     if origin is Literal:
         return " or ".join(repr(one) for one in inside)
     plain = origin or kind
