@@ -18,6 +18,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from experiments.models import digits as stored
 from experiments.models.digits import DATA_FILE, MODEL_FILE, TFLITE_FILE
 from tests.tflite.builder import Quantisation, Tensor, TfliteBuilder
 
@@ -274,7 +275,7 @@ def main(seed: int = 1) -> None:
     digits = load_digits(seed)
     parameters = train(digits, seed)
     print(f"held-out accuracy {accuracy(parameters, normalise(digits.test_images), digits.test_labels):.4f}")
-    folder = Path(digits.__file__).parent
+    folder = Path(stored.__file__).parent
     onnx.save_model(digits_graph(parameters), folder / MODEL_FILE)
     calibration = normalise(digits.train_images[:CALIBRATION])
     (folder / TFLITE_FILE).write_bytes(tflite_content(parameters, calibration))

@@ -12,7 +12,7 @@ from typing import ClassVar
 import pytest
 
 from dla_sim.engine.workload import Workload
-from dla_sim.systems import pieces, simulate, work
+from dla_sim.systems import simulate, work
 from dla_sim.systems.choices import RATE_STEPS, _by_quality, co_optimise, highest_rate
 from dla_sim.systems.machines import Machines, Running
 from dla_sim.systems.simulate import Interval
@@ -160,7 +160,7 @@ def test_tasks_that_move_between_accelerators_have_the_bits_of_running_alone(pol
 
 
 def test_a_scratchpad_that_is_not_saved_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "_live_ranges", lambda operands, stops, size: dict.fromkeys(stops, ()))
+    monkeypatch.setattr(work, "_live_ranges", lambda operands, stops, size: dict.fromkeys(stops, ()))
     report = run_system(system_of(BUSY, 'policy = "priority"\npreempt = "tile"\nuntil = 300_000'), check=True)
     assert report.check is not None
     assert report.check.mismatches > 0
