@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from byoc.frontend.onnx.cutting import cut_model
 from byoc.frontend.onnx.rewriting.definitions import OWN, defined
-from byoc.frontend.tflite.cutting import LitertPart
 from byoc.frontend.tflite.file import TfliteModel
 from byoc.graph import Graph
 from byoc.litert import Resolver
@@ -57,6 +56,8 @@ def open_session(
     if engine not in ("onnxruntime", "reference"):
         raise InputError(f"host '{engine}' is unknown; use onnxruntime or reference")
     if isinstance(model, TfliteModel):
+        from byoc.frontend.tflite.cutting import LitertPart
+
         resolver = _resolver("fixed" if engine == "reference" else numerics)
         return LitertPart(model, graph, inputs, outputs, resolver)
     cut = cut_model(model, graph, inputs, outputs)

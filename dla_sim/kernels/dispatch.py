@@ -17,7 +17,6 @@ from dla_sim.kernels.movement import permutation, transfer
 from dla_sim.kernels.pooling import interpolation, pooling
 from dla_sim.kernels.rows import normalisation, reduction, softmax
 from isa.arch import Arch
-from isa.assembler import command_text
 from isa.errors import InputError
 from isa.instruction import Command, Machine
 from isa.ops.lookup import table_count
@@ -105,7 +104,10 @@ def carry_out(effect: Kernel, command: Command, machine: Machine) -> None:
     """The effect of one command; its InputError or OverflowError names the command: word and assembly."""
     try:
         effect(command, machine)
-    except InputError as error:
-        raise InputError(f"word {command.index}, {command_text(command)}: {error}", words=(command.index,)) from error
-    except OverflowError as error:
-        raise OverflowError(f"word {command.index}, {command_text(command)}: {error}") from error
+    except (InputError, OverflowError) as error:
+        from isa.assembler import command_text  # only what goes wrong is told in assembly
+
+        told = f"word {command.index}, {command_text(command)}: {error}"
+        if isinstance(error, InputError):
+            raise InputError(told, words=(command.index,)) from error
+        raise OverflowError(told) from error

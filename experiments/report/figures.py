@@ -16,7 +16,6 @@ from dla_sim.device import Trace
 from dla_sim.engine.accounts import causes_of
 from dla_sim.engine.times import completion_order
 from dla_sim.engine.workload import among_constants
-from dla_sim.inspection import live_bytes
 from dla_sim.presets import Preset
 from experiments.figure import Counts, Machine, measured, summed
 from experiments.report.schema import (
@@ -140,6 +139,8 @@ def occupancy(runs: Sequence[RegionRun]) -> Occupancy | None:
 
 def _steps(runs: Sequence[RegionRun]) -> tuple[Int64, Int64]:
     """(cycles, bytes): from each of ``cycles`` on so many bytes are live; the first is 0, every region begins empty."""
+    from dla_sim.inspection import live_bytes  # a run whose occupancy nobody asks for does without
+
     changes: list[Int64] = []
     levels: list[Int64] = []
     offset = 0
