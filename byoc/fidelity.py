@@ -1,11 +1,11 @@
 """Fidelity: is the prepared model the model as given? Both run on ONNX Runtime when a model is imported.
 
 The oracle of a run starts from the prepared model; this is what holds the prepared one to the user's file. With nothing
-fused, both may differ by rounding: by :data:`TOLERANCE` of a channel's range at most, at every output and at every
-tensor that has kept its name. Where constants are computed anew (``ROUNDING``), by little more than that very tensor
-moves by itself when the model's inputs change in their last bits: a hundred layers make more of a rounding than ten do.
-Where one differs more, a pass has a bug, which :class:`PassError` names. The outputs of a model that came quantised are
-compared with integer operators, too, to the bit.
+fused, both may differ by rounding: by :data:`TOLERANCE` of a tensor's range at most, and by ten times that share of a
+channel's own, at every output and at every tensor that has kept its name. Where constants are computed anew
+(``ROUNDING``), by little more than that very tensor moves by itself when the model's inputs change in their last bits:
+a hundred layers make more of a rounding than ten do. Where one differs more, a pass has a bug, which :class:`PassError`
+names. The outputs of a model that came quantised are compared with integer operators, too, to the bit.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ from byoc.stretches import stretches
 from isa.errors import InputError
 
 TOLERANCE = 1e-5
-"""Share of a channel's range by which a float tensor may always differ."""
+"""Share of a tensor's range by which a float tensor may always differ."""
+CHANNEL = 0.1
+"""What a share of a channel's own range counts: where it is small, rounding of the numbers around it is more of it. A
+BatchNormalization that is only brought to another opset moves a channel of DenseNet by 1.4e-5 of its range."""
 LAST_BITS = 2.0**-22
 """A share of itself by which a float32 number changes in two to four of its last units."""
 OWN_MOVES = 2
 """How many times what such inputs do to a tensor a pass may do; of nine trained networks two show 1.2 and 1.7."""
 AT_MOST = 1e-3
-"""Share of a channel's range from which on no rounding of the model's own excuses a difference."""
+"""Share of a tensor's range from which on no rounding of the model's own excuses a difference."""
 
 _BLOCK = 1 << 20
 """Elements that are compared at once, in float64."""
@@ -300,11 +303,11 @@ def _compare(before: Tensors, after: Tensors, given: ModelProto, made: ModelProt
 
 
 def difference(before: NDArray[Any], after: NDArray[Any]) -> float:
-    """The largest difference of two tensors as a share of the first one's range in that channel, which is axis 1.
+    """The largest difference of two tensors: a share of the first one's range, or CHANNEL times that of a channel's.
 
-    It is infinite for other shapes or types, and where one is infinite, or no number, and the other not the same. Of
-    integers and flags it is AT_MOST at least: they have no rounding. A channel differs by no more than TOLERANCE if the
-    tensor's largest number differs in its last bits: its own numbers may be rounding of such.
+    Channels lie along axis 1. It is infinite for other shapes or types, and where one is infinite, or no number, and
+    the other not the same. Of integers and flags it is AT_MOST at least: they have no rounding. A channel differs by no
+    more than TOLERANCE if the tensor's largest number differs in its last bits: its own may be rounding of such.
     """
     if before.shape != after.shape or before.dtype != after.dtype:
         return float("inf")
@@ -328,7 +331,7 @@ def difference(before: NDArray[Any], after: NDArray[Any]) -> float:
             largest[rows] = np.fmax(largest[rows], np.fmax.reduce(np.abs(first - second), 1))
     spread, size = float(most.max() - least.min()), float(max(abs(most.max()), abs(least.min())))
     own = np.where(most > least, most - least, np.abs(most))
-    spreads = np.maximum(np.minimum(own, spread or size), size * LAST_BITS / TOLERANCE)
+    spreads = np.maximum(np.minimum(own / CHANNEL, spread or size), size * LAST_BITS / TOLERANCE)
     share = float((largest / np.where(spreads > 0, spreads, 1.0)).max())
     return share if before.dtype.kind == "f" else max(share, AT_MOST)
 

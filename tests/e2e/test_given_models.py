@@ -160,10 +160,10 @@ def test_differences_are_shares_of_the_range(before: list[Any], after: list[Any]
 
 
 def test_a_channel_has_a_range_of_its_own() -> None:
-    """Of a channel a hundredth as large as the tensor; smaller ones may be rounding of what is as large as that."""
+    """Which counts a tenth; channels a fortieth as large as the tensor may be rounding of what is as large as that."""
     before = np.zeros((2, 3, 4), np.float32)
-    before[:, 0, 0], before[:, 1, 0], before[:, 2, 0] = 100.0, 10.0, 1e-4
-    for channel, share in ((0, 1e-5), (1, 1e-4)):
+    before[:, 0, 0], before[:, 1, 0], before[:, 2, 0] = 100.0, 4.0, 1e-4
+    for channel, share in ((0, 1e-5), (1, fidelity.CHANNEL * 1e-3 / 4)):
         after = before.copy()
         after[1, channel, 3] += 1e-3
         assert fidelity.difference(before, after) == pytest.approx(share, rel=1e-3)

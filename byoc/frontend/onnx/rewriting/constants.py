@@ -57,6 +57,7 @@ def drop_initializer_inputs(model: ModelProto) -> ModelProto:
     kept = [value for value in result.graph.input if value.name not in names]
     del result.graph.input[:]
     result.graph.input.extend(kept)
+    result.ir_version = max(result.ir_version, 4)  # before, each had to be one
     return result
 
 
