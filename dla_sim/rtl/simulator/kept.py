@@ -12,6 +12,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -35,6 +36,8 @@ _BEGINNINGS = {
 }  # fmt: skip
 """How what is kept begins: Verilog, the gates of a component, executables."""
 _HALF = ".half-"
+_passing_once = threading.Lock()
+"""Two threads that ask for the passing folder at once get the same: one of two would be removed at once."""
 
 
 def kept(name: str, make: Callable[[Path], Path]) -> Path:
@@ -97,7 +100,8 @@ def _place() -> Path:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if is_private(folder):
                 return folder
-    return Path(_passing().name)
+    with _passing_once:
+        return Path(_passing().name)
 
 
 @cache

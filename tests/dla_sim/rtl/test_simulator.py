@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import tempfile
+import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -184,6 +188,23 @@ def test_a_cache_that_others_can_write_to_is_not_used(tmp_path: Path, monkeypatc
     found = kept.kept("x.run", lambda folder: Path((folder / "y").write_text("good") and folder / "y"))
     assert found.read_text() == "good"
     assert tmp_path not in found.parents
+
+
+def test_threads_share_the_folder_that_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two made at once one would be removed while the other thread writes to it."""
+    made: list[tempfile.TemporaryDirectory[str]] = []
+
+    def slowly() -> tempfile.TemporaryDirectory[str]:
+        time.sleep(0.05)
+        made.append(tempfile.TemporaryDirectory(dir=tmp_path))
+        return made[-1]
+
+    monkeypatch.setattr(kept, "users_folder", lambda: None)
+    monkeypatch.setattr(kept, "_passing", cache(slowly))
+    with ThreadPoolExecutor(4) as threads:
+        places = set(threads.map(lambda _: kept._place(), range(4)))
+    assert [Path(one.name) for one in made] == [*places]
+    made[0].cleanup()
 
 
 def test_waves_hold_the_window(traced: Executable, tmp_path: Path) -> None:
