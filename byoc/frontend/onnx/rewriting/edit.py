@@ -35,6 +35,12 @@ def copy_model(model: ModelProto) -> ModelProto:
     return result
 
 
+def copy_node(node: NodeProto) -> NodeProto:
+    """A deep copy."""
+    result: NodeProto = NodeProto.FromString(node.SerializeToString())
+    return result
+
+
 def constants(graph: GraphProto) -> dict[str, TensorProto]:
     """Initialisers by name."""
     return {tensor.name: tensor for tensor in graph.initializer}

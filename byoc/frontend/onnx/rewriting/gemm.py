@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto
 
-from byoc.frontend.onnx.rewriting.edit import attributes
+from byoc.frontend.onnx.rewriting.edit import attributes, copy_node
 from byoc.frontend.onnx.rewriting.law import View, Writer, written
 from byoc.operators.onnx_view import DEQUANTIZE
 
@@ -59,7 +59,7 @@ def join_biases(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
         if product is None or weights is None or weights.ndim != 2 or not weights.shape[1]:
             return None
         return _biased_gemm(graph, product, node, other, weights.shape[1])
-    w, made = Writer(graph, node), _copy(node)
+    w, made = Writer(graph, node), copy_node(node)
     _turn(w, made)
     _scale(w, made)
     nodes = [*w.nodes, made]
@@ -100,7 +100,7 @@ def _flattened(graph: View, node: NodeProto) -> list[NodeProto] | None:
     weights = graph.floats.get(node.input[1])
     if weights is None or not _is_flat(graph, node, weights):
         return None
-    made = _copy(node)
+    made = copy_node(node)
     made.input[1] = graph.constant(f"{node.output[0]}_weight", weights.reshape(weights.shape[-2:]))
     return [made]
 
@@ -115,7 +115,7 @@ def _flattened_integers(graph: View, node: NodeProto) -> list[NodeProto] | None:
     blocked = bool(attributes(source).get("block_size", 0))
     if not graph.alone(source.output[0], node) or along - {weights.ndim - 1} or blocked:
         return None
-    w, made = Writer(graph, node), _copy(node)
+    w, made = Writer(graph, node), copy_node(node)
     flat = w.constant(weights.reshape(weights.shape[-2:]), part="weight")
     made.input[1] = w.add(DEQUANTIZE, flat, *source.input[1:], axis=1)
     return [*w.nodes, made]
@@ -134,14 +134,9 @@ def _is_row(shape: tuple[int, ...], columns: int) -> bool:
 # Gemm. --------------------------------------------------------------------------------------------------------------
 
 
-def _copy(node: NodeProto) -> NodeProto:
-    made: NodeProto = NodeProto.FromString(node.SerializeToString())
-    return made
-
-
 def _with_plain_flags(node: NodeProto) -> NodeProto:
     """A copy with what transposes as 1: ONNX Runtime takes any number but 0 for it, its quantiser 1 alone."""
-    made = _copy(node)
+    made = copy_node(node)
     for item in made.attribute:
         if item.name in ("transA", "transB"):
             item.i = int(bool(item.i))

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from math import prod
 from typing import Any, ClassVar
 
@@ -139,6 +139,7 @@ class View:
         self.made: list[TensorProto] = []
         self.quantised = any(node.op_type in BOUNDARIES for node in graph.node)
         self.quantises = any(node.op_type == QUANTIZE for node in graph.node)
+        self.changed = False
         self.slots = [[node] for node in graph.node]
         self._slot: dict[int, int] = {}
         self._makers: dict[str, NodeProto] = {}
@@ -159,14 +160,14 @@ class View:
         self._makers.update((name, node) for name in node.output if name)
 
     def _read(self, node: NodeProto) -> None:
-        """Note what a node reads."""
-        for name in node.input:
+        """Note what a node reads, its bodies included."""
+        for name in use_counts_of(node):
             self._readers.setdefault(name, {})[id(node)] = node
         if self._alike is not None:
             self._alike.setdefault(self._computation(self, node), {})[id(node)] = node
 
     def _read_no_more(self, node: NodeProto) -> None:
-        for name in node.input:
+        for name in use_counts_of(node):
             self._readers[name].pop(id(node), None)
         if self._alike is not None:
             del self._alike[self._computation(self, node)][id(node)]
@@ -207,7 +208,7 @@ class View:
         return node
 
     def readers(self, name: str) -> Collection[NodeProto]:
-        """The nodes that read ``name``, each once."""
+        """The nodes that read ``name``, or bodies of which do, each once."""
         return self._readers.get(name, {}).values()
 
     def only_reader(self, name: str) -> NodeProto | None:
@@ -250,6 +251,7 @@ class View:
 
     def replace(self, node: NodeProto, nodes: Sequence[NodeProto]) -> None:
         """Put ``nodes`` in the place of ``node``, and remove what nobody needs thereafter."""
+        self.changed = True
         slot, kept = self._slot[id(node)], list[NodeProto]()
         place = next(index for index, other in enumerate(self.slots[slot]) if other is node)
         self._leave(node)
@@ -261,6 +263,10 @@ class View:
                 kept.append(new)
         self.slots[slot][place:place] = kept
         self._drop_unread(node.input)
+
+    def has(self, node: NodeProto) -> bool:
+        """Whether a node is still there."""
+        return id(node) in self._slot
 
     def _rename(self, old: str, new: str) -> None:
         for node in list(self.readers(old)):
@@ -341,24 +347,41 @@ def written(*operators: str, rank: int | None = None, foreign: bool = False) -> 
     """
 
     def declared(write: Write) -> OperatorPass:
+        def wanted(node: NodeProto) -> bool:
+            return node.op_type in operators and (foreign or standard(node))
+
         def step(model: ModelProto) -> ModelProto:
-            result = without_initializers(model)
-            graph, changed = View(result, model), False
-            for nodes in list(graph.slots):
-                for node in [each for each in nodes if each.op_type in operators and (foreign or standard(each))]:
-                    made = write(graph, node)
-                    if made is not None:
-                        graph.replace(node, made)
-                        changed = True
-            if not changed:
-                return model
-            _fill(result, model, graph)
-            return result
+            return walked(model, lambda graph: partial(write, graph), wanted)
 
         update_wrapper(step, write)
         return OperatorPass(step, operators, rank)
 
     return declared
+
+
+def walked(
+    model: ModelProto,
+    start: Callable[[View], Callable[[NodeProto], Sequence[NodeProto] | None]],
+    wanted: Callable[[NodeProto], bool] = standard,
+    upwards: bool = False,
+) -> ModelProto:
+    """What a writer, which ``start`` makes of the view of a model, puts in the place of the nodes that are ``wanted``.
+
+    It goes over them once, in order of execution or ``upwards``, and not to what is no longer there. None: the node
+    stays. The model itself where nothing changes.
+    """
+    result = without_initializers(model)
+    graph = View(result, model)
+    write = start(graph)
+    nodes = [node for node in result.graph.node if wanted(node)]
+    for node in reversed(nodes) if upwards else nodes:
+        made = write(node) if graph.has(node) else None
+        if made is not None:
+            graph.replace(node, made)
+    if not graph.changed:
+        return model
+    _fill(result, model, graph)
+    return result
 
 
 def refusals(model: ModelProto, laws: Sequence[Law]) -> tuple[Refused, ...]:

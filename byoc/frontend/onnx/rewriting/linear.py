@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, helper
 
-from byoc.frontend.onnx.rewriting.edit import attributes, standard
+from byoc.frontend.onnx.rewriting.edit import attributes, copy_node, standard
 from byoc.frontend.onnx.rewriting.law import Law, View, rewriting
 from byoc.frontend.onnx.rewriting.movement import ELEMENTWISE
 
@@ -172,7 +172,7 @@ def _made(
     graph: View, like: NodeProto, source: str, output: str, weights: Array, biases: Array, **options: Any
 ) -> NodeProto:
     """A product with ``like``'s name and attributes, but for ``options``, and new constants."""
-    node: NodeProto = NodeProto.FromString(like.SerializeToString())
+    node = copy_node(like)
     names = [
         graph.constant(f"{output}_{suffix}", values.astype(np.float32))
         for suffix, values in (("folded_weight", weights), ("folded_bias", biases))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, helper
 
-from byoc.frontend.onnx.rewriting.edit import attributes, bodies
+from byoc.frontend.onnx.rewriting.edit import attributes, bodies, copy_node
 from byoc.frontend.onnx.rewriting.law import ANY, Law, View, rewriting
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 
@@ -278,7 +278,7 @@ class ComputeBeforeMoving(Law):
 
     def apply(self, graph: View, node: NodeProto, found: _Unmoved) -> Sequence[NodeProto]:
         """The operator on what is not moved, and the movement."""
-        before, after = _copy(node), _copy(found.mover)
+        before, after = copy_node(node), copy_node(found.mover)
         computed = graph.tensor(f"{node.output[0]}_unmoved", graph.shapes[found.mover.input[0]])
         names = dict(found.sources)
         for name, numbers in found.constants.items():
@@ -297,11 +297,6 @@ class _Unmoved:
     mover: NodeProto
     sources: Mapping[str, str]
     constants: Mapping[str, NDArray[Any]]
-
-
-def _copy(node: NodeProto) -> NodeProto:
-    made: NodeProto = NodeProto.FromString(node.SerializeToString())
-    return made
 
 
 def _movement(graph: View, node: NodeProto) -> tuple[Any, ...]:
@@ -357,9 +352,9 @@ class ClampBeforeChoice(Law):
 
     def apply(self, graph: View, node: NodeProto, found: NodeProto) -> Sequence[NodeProto]:
         """A clamp an operand, and the choice among what they make."""
-        choice, clamps = _copy(found), []
+        choice, clamps = copy_node(found), []
         for position, name in enumerate(found.input):
-            clamp, suffix = _copy(node), f"_{position}" if len(found.input) > 1 else ""
+            clamp, suffix = copy_node(node), f"_{position}" if len(found.input) > 1 else ""
             made = f"{node.output[0]}_before_{found.op_type}{suffix}"
             clamp.name = f"{node.name}{suffix}" if node.name else ""
             clamp.input[0], clamp.output[0] = name, graph.tensor(made, graph.shapes.get(name, ()))
@@ -400,7 +395,7 @@ class PadIntoConv(Law):
 
     def apply(self, graph: View, node: NodeProto, found: tuple[str, list[int]]) -> Sequence[NodeProto]:
         """The convolution with more padding."""
-        conv = _copy(node)
+        conv = copy_node(node)
         kept = [item for item in node.attribute if item.name not in ("pads", "auto_pad")]
         del conv.attribute[:]
         conv.attribute.extend([*kept, helper.make_attribute("pads", found[1])])
