@@ -8,32 +8,26 @@ quantiser chooses as for any float model. The operators that write such models: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from byoc.frontend.onnx.rewriting.constants import fold_constants
-from byoc.frontend.onnx.rewriting.edit import (
-    ConstantArrays,
-    add_constant,
-    copy_model,
-    is_float32,
-    remove_dead_code,
-    set_nodes,
-    standard,
-    use_counts,
-)
+from byoc.frontend.onnx.rewriting.edit import copy_model, copy_node, standard
+from byoc.frontend.onnx.rewriting.law import View, Writer, walked, written
+from byoc.frontend.onnx.rewriting.movement import CHAINED
+from byoc.frontend.onnx.rewriting.prepare import drop_dead_code
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.session import OnnxRuntimeSession
 from isa.numerics import steps
 
 DYNAMIC = "DynamicQuantizeLinear"
 _PRODUCTS = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
-_REAL = frozenset({"Add", "Sub", "Mul", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Cast"})
-"""What may follow an integer product before its scales are multiplied."""
+_ARITHMETIC = frozenset({"Add", "Sub", "Mul"})
+"""What may follow an integer product, and be moved, before its scales are multiplied."""
 Arrays = Mapping[str, NDArray[Any]]
 
 
@@ -46,18 +40,9 @@ def with_static_ranges(model: ModelProto, feeds: Iterable[Arrays]) -> ModelProto
 
     What reads a quantised activation and is no product with constant weights gets it from a QuantizeLinear.
     """
-    result = copy_model(model)
-    ranges = _ranges(result, feeds)
-    rewriter = _Rewriter(result.graph)
-    nodes: list[NodeProto] = []
-    for node in result.graph.node:
-        nodes += rewriter.rewrite(node, ranges)
-    set_nodes(result.graph, nodes)
-    del result.graph.value_info[:]
-    remove_dead_code(result.graph)
-    result = fold_constants(infer_shapes(result))
-    _fold_factors(result.graph)
-    return result
+    ranges = _ranges(model, feeds)
+    result = walked(model, lambda graph: _Rewriter(graph, ranges).rewritten, lambda node: True, upwards=True)
+    return _fold_factors(fold_constants(infer_shapes(drop_dead_code(result))))
 
 
 def _ranges(model: ModelProto, feeds: Iterable[Arrays]) -> dict[str, tuple[float, float]]:
@@ -79,49 +64,54 @@ def _ranges(model: ModelProto, feeds: Iterable[Arrays]) -> dict[str, tuple[float
 
 
 class _Rewriter:
-    """One walk over a graph in topological order."""
+    """One walk over a graph from its results up, in which what is above a node is still as it was."""
 
-    def __init__(self, graph: GraphProto) -> None:
-        self.graph = graph
-        self.arrays = ConstantArrays(graph, lambda tensor: True)
-        self.activations: dict[str, tuple[str, np.float32]] = {}  # quantised tensor → the real one, its scale
+    def __init__(self, graph: View, ranges: Mapping[str, tuple[float, float]]) -> None:
+        self.graph, self.arrays, self.ranges = graph, graph.constants, ranges
         self.real: set[str] = set()  # tensors that were int32 and are real now
+        for node in (each for nodes in graph.slots for each in nodes):
+            follows = node.op_type in CHAINED | _ARITHMETIC and self.real.intersection(node.input)
+            if follows or self._is_product(node):
+                self.real.update(node.output)
 
-    def rewrite(self, node: NodeProto, ranges: Mapping[str, tuple[float, float]]) -> list[NodeProto]:
+    def rewritten(self, node: NodeProto) -> Sequence[NodeProto] | None:
         """The nodes to put in this one's place."""
         if node.op_type == DYNAMIC and standard(node):
-            return self._quantise(node, ranges[node.input[0]])
-        if node.op_type in _PRODUCTS and node.input[0] in self.activations and node.input[1] in self.arrays:
+            return self._quantise(node)
+        if self._is_product(node):
             return [self._product(node)]
         if node.op_type == "DynamicQuantizeMatMul" and node.input[1] in self.arrays:
             return self._matmul(node)
-        if node.op_type == "DynamicQuantizeLSTM" and {node.input[1], node.input[2]} <= set(self.arrays):
+        if node.op_type == "DynamicQuantizeLSTM" and node.input[1] in self.arrays and node.input[2] in self.arrays:
             return [self._lstm(node)]
-        if self.real.intersection(node.input):
-            return self._follow(node)
-        return [node]
+        return self._follow(node) if self.real.intersection(node.input) else None
 
-    def _quantise(self, node: NodeProto, limits: tuple[float, float]) -> list[NodeProto]:
-        low, high = limits
-        scale = np.float32((high - low) / 255 or 1)
-        zero_point = steps(np.float32(-low), scale, 0, np.uint8)
-        parameters: tuple[NDArray[Any], NDArray[Any]] = np.asarray(scale), np.asarray(zero_point)
-        for name, array in zip(node.output[1:], parameters, strict=True):
-            self.arrays[name] = array
-            self.graph.initializer.append(numpy_helper.from_array(array, name))
-        self.activations[node.output[0]] = node.input[0], scale
-        return [helper.make_node("QuantizeLinear", [node.input[0], *node.output[1:]], [node.output[0]], node.name)]
+    def _is_product(self, node: NodeProto) -> bool:
+        dynamic = node.op_type in _PRODUCTS and self.graph.maker(node.input[0], DYNAMIC) is not None
+        return dynamic and node.input[1] in self.arrays
+
+    def _scale(self, dynamic: NodeProto) -> np.float32:
+        low, high = self.ranges[dynamic.input[0]]
+        return np.float32((high - low) / 255 or 1)
+
+    def _quantise(self, node: NodeProto) -> list[NodeProto]:
+        w, scale = Writer(self.graph, node), self._scale(node)
+        zero_point = steps(np.float32(-self.ranges[node.input[0]][0]), scale, 0, np.uint8)
+        names = [w.constant(scale, part="scale"), w.constant(zero_point, part="zero_point")]
+        made = helper.make_node("QuantizeLinear", [node.input[0], *names], node.output[:1], node.name)
+        renamed = zip(names, node.output[1:], strict=True)
+        return [made, *(helper.make_node("Identity", [name], [given]) for name, given in renamed if given)]
 
     def _product(self, node: NodeProto) -> NodeProto:
         """In units of its scales, as the integers were."""
-        source, scale = self.activations[node.input[0]]
+        dynamic = self.graph.maker(node.input[0], DYNAMIC)
+        assert dynamic is not None
         matrix = node.op_type == "MatMulInteger"
         zero = self._zero_point(node, 3, -1 if matrix else 0)
-        weights = (self.arrays[node.input[1]].astype(np.float32) - zero) / scale
-        name = add_constant(self.graph, f"{node.input[1]}_real", weights.astype(np.float32))
-        self.real.add(node.output[0])
-        made = helper.make_node(_PRODUCTS[node.op_type], [source, name], list(node.output), node.name)
-        made.attribute.extend(node.attribute)
+        weights = (self.arrays[node.input[1]].astype(np.float32) - zero) / self._scale(dynamic)
+        name = self.graph.constant(f"{node.input[1]}_real", weights.astype(np.float32))
+        made = copy_node(node)
+        made.op_type, made.input[:] = _PRODUCTS[node.op_type], [dynamic.input[0], name]
         return made
 
     def _zero_point(self, node: NodeProto, position: int, axis: int) -> NDArray[np.float32]:
@@ -137,14 +127,12 @@ class _Rewriter:
         weights = self.arrays[node.input[1]].astype(np.float32)
         assert scale is not None
         real = (weights - (0 if zero is None else _along(zero, -1, weights.ndim))) * _along(scale, -1, weights.ndim)
-        name = add_constant(self.graph, f"{node.input[1]}_real", real.astype(np.float32))
-        if bias is None:
-            return [helper.make_node("MatMul", [node.input[0], name], list(node.output), node.name)]
-        product = f"{node.output[0]}_product"
-        return [
-            helper.make_node("MatMul", [node.input[0], name], [product], node.name),
-            helper.make_node("Add", [product, node.input[4]], list(node.output)),
-        ]
+        name = self.graph.constant(f"{node.input[1]}_real", real.astype(np.float32))
+        w = Writer(self.graph, node)
+        product = w.add("MatMul", node.input[0], name, label=node.name)
+        if bias is not None:
+            w.add("Add", product, node.input[4])
+        return w.finished()
 
     def _lstm(self, node: NodeProto) -> NodeProto:
         """Weights are transposed, and their scales are (directions) or (directions, 4 · hidden)."""
@@ -154,26 +142,22 @@ class _Rewriter:
             factors, zeros = (self.arrays[operands[each]].astype(np.float32) for each in (scale, zero))
             shape = (len(weights), 1, -1)
             real = ((weights - zeros.reshape(shape)) * factors.reshape(shape)).transpose(0, 2, 1)
-            operands[position] = add_constant(self.graph, f"{operands[position]}_real", real.astype(np.float32))
+            operands[position] = self.graph.constant(f"{operands[position]}_real", real.astype(np.float32))
         made = helper.make_node("LSTM", operands[:8], list(node.output), node.name)
         made.attribute.extend(node.attribute)
         return made
 
-    def _follow(self, node: NodeProto) -> list[NodeProto]:
+    def _follow(self, node: NodeProto) -> list[NodeProto] | None:
         """What reads integers that are real now: operands that still are integers are cast."""
-        if node.op_type not in _REAL:
-            return [node]
         if node.op_type == "Cast":
             return [helper.make_node("Identity", list(node.input), list(node.output), node.name)]
-        cast: list[NodeProto] = []
-        arithmetic = node.op_type in ("Add", "Sub", "Mul")
+        if node.op_type not in _ARITHMETIC:
+            return None
+        w, made = Writer(self.graph, node), copy_node(node)
         for index, name in enumerate(node.input):
-            if arithmetic and name and name not in self.real:
-                real = f"{node.output[0]}_real{index}"
-                cast.append(helper.make_node("Cast", [name], [real], to=TensorProto.FLOAT))
-                node.input[index] = real
-        self.real.update(node.output)
-        return [*cast, node]
+            if name not in self.real:
+                made.input[index] = w.add("Cast", name, to=TensorProto.FLOAT)
+        return [*w.nodes, made]
 
 
 def _along(values: NDArray[Any], axis: int, rank: int) -> NDArray[np.float32]:
@@ -185,24 +169,17 @@ def _along(values: NDArray[Any], axis: int, rank: int) -> NDArray[np.float32]:
     return values.astype(np.float32).reshape(shape)
 
 
-def _fold_factors(graph: GraphProto) -> None:
-    """Multiply constant factors behind a matrix product, one or one a column, into its weights, in place."""
-    arrays = ConstantArrays(graph, is_float32)
-    uses = use_counts(graph)
-    readers = {name: node for node in graph.node for name in node.input}
-    for node in graph.node:
-        if node.op_type != "MatMul" or node.input[1] not in arrays:
-            continue
-        following = readers.get(node.output[0]) if uses[node.output[0]] == 1 else None
-        while following is not None and following.op_type == "Identity" and uses[following.output[0]] == 1:
-            following = readers.get(following.output[0])
-        if following is None or following.op_type != "Mul":
-            continue
-        factors = [arrays[name] for name in following.input if name in arrays]
-        weights = arrays[node.input[1]]
-        if len(factors) != 1 or factors[0].shape not in ((), (1,), weights.shape[-1:]):
-            continue
-        node.input[1] = add_constant(graph, f"{node.output[0]}_weight", weights * factors[0])
-        source = next(name for name in following.input if name not in arrays)
-        following.CopyFrom(helper.make_node("Identity", [source], list(following.output), following.name))
-    remove_dead_code(graph)
+@written("MatMul")
+def _fold_factors(graph: View, node: NodeProto) -> list[NodeProto] | None:
+    """Constant factors behind a matrix product, one or one a column, in its weights."""
+    following = None if graph.shown(node.output[0]) else graph.only_reader(node.output[0])
+    if following is None or following.op_type != "Mul" or node.input[1] not in graph.floats:
+        return None
+    factors = [graph.floats[name] for name in following.input if name in graph.floats]
+    weights = graph.floats[node.input[1]]
+    if len(factors) != 1 or factors[0].shape not in ((), (1,), weights.shape[-1:]):
+        return None
+    made = copy_node(node)
+    made.input[1] = graph.constant(f"{node.output[0]}_weight", weights * factors[0])
+    graph.replace(following, [helper.make_node("Identity", node.output[:1], following.output, following.name)])
+    return [made]

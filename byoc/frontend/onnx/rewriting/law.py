@@ -262,7 +262,7 @@ class View:
                 self._enter(new, slot)
                 kept.append(new)
         self.slots[slot][place:place] = kept
-        self._drop_unread(node.input)
+        self._drop_unread([*node.input, *(name for new in kept for name in new.output)])
 
     def has(self, node: NodeProto) -> bool:
         """Whether a node is still there."""

@@ -5,28 +5,18 @@ A one-hot encoding is such rows, too: those of a unit matrix. Its product with c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from byoc.frontend.onnx.rewriting.constants import evaluate
-from byoc.frontend.onnx.rewriting.edit import (
-    ConstantArrays,
-    attributes,
-    copy_model,
-    names_of,
-    remove_dead_code,
-    set_nodes,
-    shapes_of,
-    standard,
-    types_of,
-    unused,
-)
-from byoc.frontend.onnx.rewriting.law import looking_at
+from byoc.frontend.onnx.rewriting.edit import attributes, standard
+from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, walked
 from byoc.operators.registry import installed
 
 _INTEGERS = {TensorProto.INT32, TensorProto.INT64}
@@ -54,41 +44,29 @@ def tabulate_rows(model: ModelProto) -> ModelProto:
     Where that is no larger than what is chosen from it, or the product of a one-hot encoding with constant weights.
     Wants shapes inferred and constants folded. A model without such rows is returned as it is.
     """
-    walk = _Walk(model.graph)
-    nodes = [new for node in model.graph.node for new in walk.rewritten(node)]
-    if not walk.constants:
-        return model
-    result = copy_model(model)
-    set_nodes(result.graph, nodes)
-    result.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in walk.constants.items())
-    remove_dead_code(result.graph)
-    return result
+    return walked(model, lambda graph: _Finder(graph).rewritten, upwards=True)
 
 
-class _Walk:
-    """Finds rows in order of execution."""
+class _Finder:
+    """Finds rows in order of execution; they are written from the last ones up, by which what is between them goes."""
 
-    def __init__(self, graph: GraphProto) -> None:
-        self.constants: dict[str, NDArray[Any]] = {}
-        """What the nodes read that the graph does not have."""
-        self._shapes = shapes_of(graph)
-        self._arrays = ConstantArrays(graph, lambda tensor: True)
-        self._types = types_of(graph)
-        self._producers = {name: node for node in graph.node for name in node.output}
-        self._taken = names_of(graph)
+    def __init__(self, graph: View) -> None:
+        self.graph = graph
+        self._shapes, self._arrays, self._types = graph.shapes, graph.constants, graph.types
         self._rows: dict[str, Rows] = {}
         self._rowwise = installed().closes.operators - installed().closes.vectors
+        for node in (each for nodes in graph.slots for each in nodes if standard(each) and len(each.output) == 1):
+            found = self._found(node)
+            if found is not None:
+                self._rows[node.output[0]] = found
 
-    def rewritten(self, node: NodeProto) -> list[NodeProto]:
-        """The nodes that stand for ``node``."""
-        found = self._found(node) if standard(node) and len(node.output) == 1 else None
-        if found is None:
-            return [node]
-        name = node.output[0]
-        self._rows[name] = found
-        if node.op_type == "Gather" or (found.classes and found.classes > prod(self._shapes[name][:-1])):
-            return [node]
-        return self._gather(name, found)
+    def rewritten(self, node: NodeProto) -> Sequence[NodeProto] | None:
+        """The nodes that stand for ``node``, which makes rows; None where it stays."""
+        found = self._rows.get(node.output[0])
+        if found is None or node.op_type == "Gather":
+            return None
+        w, shape = Writer(self.graph, node), self._shapes[node.output[0]][:-1]
+        return None if found.classes > prod(shape) else self._gather(w, found, shape)
 
     def _found(self, node: NodeProto) -> Rows | None:
         """The rows that a node makes, if it does."""
@@ -99,7 +77,7 @@ class _Walk:
         if node.op_type == "OneHot":
             return self._one_hot(node)
         if node.op_type == "Cast" and attributes(node)["to"] == TensorProto.FLOAT:
-            return self._compared(self._producers.get(node.input[0]))
+            return self._compared(self.graph.maker(node.input[0], "Equal"))
         if node.op_type == "MatMul":
             return self._product(node)
         return self._function(node) if node.op_type in self._rowwise else None
@@ -127,7 +105,7 @@ class _Walk:
 
     def _compared(self, node: NodeProto | None) -> Rows | None:
         """Equal of integers (*S, 1) and 0 to depth - 1; integers beyond choose nothing."""
-        if node is None or node.op_type != "Equal" or not standard(node) or node.output[0] not in self._shapes:
+        if node is None or node.output[0] not in self._shapes:
             return None
         *outer, depth = self._shapes[node.output[0]]
         for numbers, indices in (tuple(node.input), tuple(reversed(node.input))):
@@ -184,36 +162,21 @@ class _Walk:
 
     # Nodes. ---------------------------------------------------------------------------------------------------------
 
-    def _gather(self, name: str, rows: Rows) -> list[NodeProto]:
-        """The nodes that make ``name`` of the table; those whose results nobody needs go later."""
+    def _gather(self, w: Writer, rows: Rows, shape: tuple[int, ...]) -> Sequence[NodeProto]:
+        """The nodes that choose from the table, by integers of ``shape``."""
         table = _beyond(np.eye(rows.classes, dtype=np.float32), rows) if rows.classes else rows.table
-        shape, indices = self._shapes[name][:-1], rows.chosen
-        nodes: list[NodeProto] = []
-        if self._shapes[indices] != shape:
-            indices = self._original(indices)
+        indices = rows.chosen if self._shapes[rows.chosen] == shape else self._original(rows.chosen)
         kind = helper.tensor_dtype_to_np_dtype(self._types[indices])
         if self._shapes[indices] != shape:
-            nodes.append(self._node("Reshape", name, indices, self._constant(name, np.array(shape, np.int64))))
-            indices = nodes[-1].output[0]
+            indices = w.add("Reshape", indices, w.constant(shape, np.int64))
         if rows.limits is not None:
-            nodes.append(
-                self._node("Clip", name, indices, *(self._constant(name, np.array(end, kind)) for end in rows.limits))
-            )
-            indices = nodes[-1].output[0]
-        return [*nodes, helper.make_node("Gather", [self._constant(name, table), indices], [name], name, axis=0)]
-
-    def _node(self, op_type: str, name: str, *operands: str) -> NodeProto:
-        result = unused(f"{name}_rows", self._taken)
-        return helper.make_node(op_type, list(operands), [result], result)
-
-    def _constant(self, name: str, array: NDArray[Any]) -> str:
-        unique = unused(f"{name}_rows", self._taken)
-        self.constants[unique] = array
-        return unique
+            indices = w.add("Clip", indices, *(w.constant(end, kind) for end in rows.limits))
+        w.add("Gather", w.constant(table), indices, axis=0)
+        return w.finished()
 
     def _original(self, name: str) -> str:
         """What ``name`` is a copy of, of the same elements in the same order."""
-        while (node := self._producers.get(name)) is not None and node.op_type in _SAME_ORDER and standard(node):
+        while (node := self.graph.maker(name, *_SAME_ORDER)) is not None:
             shape = self._shapes.get(node.input[0])
             if shape is None or prod(shape) != prod(self._shapes[name]) or node.input[0] not in self._types:
                 break

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, NodeProto, helper
+from onnx import ModelProto, NodeProto
 
-from byoc.frontend.onnx.rewriting.edit import (
-    ConstantArrays,
-    add_constant,
-    attributes,
-    copy_model,
-    is_float32,
-    names_of,
-    opset_of,
-    remove_dead_code,
-    set_nodes,
-    shapes_of,
-    standard,
-    unused,
-)
+from byoc.frontend.onnx.rewriting.edit import attributes, opset_of, standard
 from byoc.frontend.onnx.rewriting.form import convert_opset
-from byoc.frontend.onnx.rewriting.law import looking_at
+from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, walked
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 
 LAYER, ROOT_MEAN_SQUARE, SOFTMAX = "LayerNormalization", "RMSNormalization", "Softmax"
@@ -58,7 +45,10 @@ class Found(NamedTuple):
     bias: NDArray[np.float32] | None = None
 
 
-@looking_at("Add", "Mul", "Div")
+_ROOTS = ("Add", "Mul", "Div")
+
+
+@looking_at(*_ROOTS)
 def recognise_norms(model: ModelProto) -> ModelProto:
     """A copy in which normalisations of rows are LayerNormalization, RMSNormalization or Softmax nodes.
 
@@ -69,65 +59,53 @@ def recognise_norms(model: ModelProto) -> ModelProto:
     than the last dimensions are transposed. Wants shapes inferred and constants folded. Where the model cannot have the
     opset that an operator needs, that stays as it is.
     """
-    result = copy_model(model)
-    writer = _Writer(result)
-    nodes = [new for node in result.graph.node for new in writer.rewritten(node)]
-    if writer.wanted > opset_of(model):
-        newer = convert_opset(model, writer.wanted)
-        if opset_of(newer) >= writer.wanted:
+    wanted: set[int] = set()
+
+    def start(graph: View) -> Callable[[NodeProto], Sequence[NodeProto] | None]:
+        finder = _Finder(graph)
+        return lambda node: _normalised(finder, node, wanted)
+
+    result = walked(model, start, lambda node: node.op_type in _ROOTS and standard(node), upwards=True)
+    if max(wanted, default=0) > opset_of(model):
+        newer = convert_opset(model, max(wanted))
+        if opset_of(newer) >= max(wanted):
             return recognise_norms(infer_shapes(newer))
-    set_nodes(result.graph, nodes)
-    remove_dead_code(result.graph)
     return result
 
 
-class _Writer:
-    """Writes what is found, node by node."""
+def _normalised(finder: _Finder, node: NodeProto, wanted: set[int]) -> list[NodeProto] | None:
+    """A normalisation that ends in ``node``, where its operator is there; the opset from which it is is ``wanted``."""
+    rows = finder.softmax(node)
+    found = (finder.biased(node) or finder.gained(node)) if rows is None else None
+    if rows is None and found is None:
+        return None
+    op_type = SOFTMAX if found is None else LAYER if found.by.centred else ROOT_MEAN_SQUARE
+    wanted.add(LEAST_OPSET[op_type])
+    if finder.graph.opset < LEAST_OPSET[op_type]:
+        return None
+    w = Writer(finder.graph, node)
+    if rows is not None:
+        w.add(op_type, rows.source, label=node.name, axis=rows.axes[0])
+    elif found is not None:
+        _normalisation(w, op_type, found)
+    return w.finished()
 
-    def __init__(self, model: ModelProto) -> None:
-        self.wanted = 0
-        """The opset that would have all operators that were found."""
-        self._graph, self._opset, self._taken = model.graph, opset_of(model), names_of(model.graph)
-        self._finder = _Finder(model)
 
-    def rewritten(self, node: NodeProto) -> list[NodeProto]:
-        """The nodes that stand for ``node``: a normalisation that ends in it, or the node itself."""
-        if not standard(node) or len(node.input) != 2:
-            return [node]
-        rows = self._finder.softmax(node)
-        if rows is not None and self._available(SOFTMAX):
-            return [helper.make_node(SOFTMAX, [rows.source], list(node.output), node.name, axis=rows.axes[0])]
-        found = self._finder.biased(node) or self._finder.gained(node)
-        if found is None or not self._available(LAYER if found.by.centred else ROOT_MEAN_SQUARE):
-            return [node]
-        return self._normalisation(node, found)
-
-    def _available(self, op_type: str) -> bool:
-        self.wanted = max(self.wanted, LEAST_OPSET[op_type])
-        return self._opset >= LEAST_OPSET[op_type]
-
-    def _normalisation(self, node: NodeProto, found: Found) -> list[NodeProto]:
-        """The operator, between Transpose nodes where its rows are not the last dimensions."""
-        (source, axes), epsilon, centred = found.by
-        name, shape = node.output[0], self._finder.shapes[source]
-        order = [axis for axis in range(len(shape)) if axis not in axes] + list(axes)
-        gain = np.ones((), np.float32) if found.gain is None else found.gain
-        operands = [
-            add_constant(self._graph, f"{name}_{part}", _of_a_row(array, shape, axes))
-            for part, array in (("gain", gain), ("bias", found.bias))
-            if array is not None
-        ]
-        op_type = LAYER if centred else ROOT_MEAN_SQUARE
-        first = len(shape) - len(axes)
-        if order == sorted(order):
-            return [helper.make_node(op_type, [source, *operands], [name], node.name, axis=first, epsilon=epsilon)]
-        last, made = (unused(f"{name}_{part}", self._taken) for part in ("rows_last", "normalised"))
-        back = [order.index(axis) for axis in range(len(shape))]
-        return [
-            helper.make_node("Transpose", [source], [last], last, perm=order),
-            helper.make_node(op_type, [last, *operands], [made], node.name, axis=first, epsilon=epsilon),
-            helper.make_node("Transpose", [made], [name], name, perm=back),
-        ]
+def _normalisation(w: Writer, op_type: str, found: Found) -> None:
+    """The operator, between Transpose nodes where its rows are not the last dimensions."""
+    source, axes = found.by.rows
+    shape = w.graph.shapes[source]
+    order = [axis for axis in range(len(shape)) if axis not in axes] + list(axes)
+    moved = order != sorted(order)
+    gain = np.ones((), np.float32) if found.gain is None else found.gain
+    operands = [w.constant(_of_a_row(gain, shape, axes), part="gain")]
+    if found.bias is not None:
+        operands.append(w.constant(_of_a_row(found.bias, shape, axes), part="bias"))
+    last = w.add("Transpose", source, perm=order) if moved else source
+    axis, epsilon = len(shape) - len(axes), found.by.epsilon
+    made = w.add(op_type, last, *operands, label=w.node.name, axis=axis, epsilon=epsilon)
+    if moved:
+        w.add("Transpose", made, perm=[order.index(axis) for axis in range(len(shape))])
 
 
 def _of_a_row(array: NDArray[np.float32], shape: tuple[int, ...], axes: tuple[int, ...]) -> NDArray[np.float32]:
@@ -146,12 +124,9 @@ def _both_ways(node: NodeProto | None) -> Iterator[tuple[str, str]]:
 class _Finder:
     """Looks for patterns from their last node back."""
 
-    def __init__(self, model: ModelProto) -> None:
-        graph = model.graph
-        self.shapes = shapes_of(graph)
-        self._arrays = ConstantArrays(graph, is_float32)
-        self._integers = ConstantArrays(graph, lambda tensor: not is_float32(tensor))
-        self._producers = {output: node for node in graph.node for output in node.output}
+    def __init__(self, graph: View) -> None:
+        self.graph = graph
+        self.shapes = graph.shapes
 
     # Normalisations. ------------------------------------------------------------------------------------------------
 
@@ -160,39 +135,41 @@ class _Finder:
         if node.op_type != "Add":
             return None
         for constant, other in _both_ways(node):
-            found = self.gained(self._producers[other]) if other in self._producers else None
+            maker = self.graph.maker(other)
+            found = None if maker is None else self.gained(maker)
             if found is not None and found.by.centred and self._fits(constant, found.by.rows):
-                return found._replace(bias=self._arrays[constant])
+                return found._replace(bias=self.graph.floats[constant])
         return self._shifted(node)
 
     def _shifted(self, node: NodeProto) -> Found | None:
         """``x * f + (summand - mean * f)``."""
         for first, second in _both_ways(node):
-            product, rest = self._made_by(first, "Mul"), self._made_by(second, "Sub")
-            shift = None if rest is None else self._made_by(rest.input[1], "Mul")
+            product, rest = self.graph.maker(first, "Mul"), self.graph.maker(second, "Sub")
+            shift = None if rest is None else self.graph.maker(rest.input[1], "Mul")
             for data, factor in _both_ways(product) if rest is not None else ():
                 for mean, again in _both_ways(shift):
                     for by, gain in self._factors(factor) if again == factor else ():
                         same = by.centred and data == by.rows.source and self._mean_over(mean) == by.rows
                         if rest is not None and same and self._fits(rest.input[0], by.rows):
-                            return Found(by, gain, self._arrays[rest.input[0]])
+                            return Found(by, gain, self.graph.floats[rest.input[0]])
         return None
 
     def gained(self, node: NodeProto) -> Found | None:
         """A normalisation, perhaps times a constant."""
         bare = self._bare(node)
-        for constant, other in _both_ways(node) if bare is None and node.op_type == "Mul" and standard(node) else ():
-            found = self._bare(self._producers[other]) if other in self._producers else None
+        for constant, other in _both_ways(node) if bare is None and node.op_type == "Mul" else ():
+            maker = self.graph.maker(other)
+            found = None if maker is None else self._bare(maker)
             if found is not None and found.gain is None and self._fits(constant, found.by.rows):
-                return found._replace(gain=self._arrays[constant])
+                return found._replace(gain=self.graph.floats[constant])
         return bare
 
     def _bare(self, node: NodeProto) -> Found | None:
         """What ``node`` ends, if it divides rows by their deviation, or multiplies by what :meth:`_factors` finds."""
-        if node.op_type == "Div" and standard(node):
+        if node.op_type == "Div":
             found = [by for by in self._deviations(node.input[1]) if self._is_data(node.input[0], by)]
             return Found(found[0]) if found else None
-        for data, factor in _both_ways(node) if node.op_type == "Mul" and standard(node) else ():
+        for data, factor in _both_ways(node) if node.op_type == "Mul" else ():
             for by, gain in self._factors(factor):
                 if self._is_data(data, by):
                     return Found(by, gain)
@@ -205,14 +182,14 @@ class _Finder:
     def _factors(self, name: str) -> Iterator[tuple[Deviation, NDArray[np.float32] | None]]:
         """The deviations of which a tensor may be the reciprocal, times a constant where there is one."""
         yield from ((by, None) for by in self._reciprocals(name))
-        for constant, other in _both_ways(self._made_by(name, "Mul")):
+        for constant, other in _both_ways(self.graph.maker(name, "Mul")):
             for by in self._reciprocals(other):
                 if self._fits(constant, by.rows):
-                    yield by, self._arrays[constant]
+                    yield by, self.graph.floats[constant]
 
     def _reciprocals(self, name: str) -> Iterator[Deviation]:
         """The deviations of which a tensor may be the reciprocal."""
-        node = self._made_by(self._flat(name), "Reciprocal", "Div", "Pow")
+        node = self.graph.maker(self._flat(name), "Reciprocal", "Div", "Pow")
         if node is None:
             return
         if node.op_type == "Reciprocal" or (node.op_type == "Div" and self._number(node.input[0]) == 1):
@@ -225,13 +202,13 @@ class _Finder:
 
     def _deviations(self, name: str) -> Iterator[Deviation]:
         """The deviations that a tensor may be."""
-        node = self._made_by(self._flat(name), "Sqrt", "Pow")
+        node = self.graph.maker(self._flat(name), "Sqrt", "Pow")
         if node is not None and (node.op_type == "Sqrt" or self._number(node.input[1]) == 0.5):
             yield from (by for by in self._roots_of(node.input[0]) if self._stands_over(name, by.rows))
 
     def _roots_of(self, name: str) -> Iterator[Deviation]:
         """The deviations of which a tensor may be the square, epsilon included."""
-        for number, variance in _both_ways(self._made_by(self._flat(name), "Add")):
+        for number, variance in _both_ways(self.graph.maker(self._flat(name), "Add")):
             epsilon, moment = self._number(number), self._mean(variance)
             if epsilon is None:
                 continue
@@ -245,13 +222,13 @@ class _Finder:
 
     def _difference_of_moments(self, name: str) -> Rows | None:
         """The rows of which a tensor is the mean square less the square of the mean, at least 0."""
-        clipped = self._made_by(self._flat(name), "Max", "Relu")
+        clipped = self.graph.maker(self._flat(name), "Max", "Relu")
         if clipped is not None:
             inner = [other for number, other in _both_ways(clipped) if self._number(number) == 0]
             return (
                 self._difference_of_moments((inner or clipped.input)[0]) if clipped.op_type == "Relu" or inner else None
             )
-        node = self._made_by(self._flat(name), "Sub")
+        node = self.graph.maker(self._flat(name), "Sub")
         if node is None or self.shapes.get(node.input[0]) != self.shapes.get(node.input[1]):
             return None
         moment, mean = self._mean(node.input[0]), self._squared(self._flat(node.input[1]))
@@ -265,11 +242,11 @@ class _Finder:
         """The rows, along one axis, of which ``node`` is the Softmax."""
         pairs = [(node.input[0], node.input[1])] if node.op_type == "Div" else []
         for numerator, factor in _both_ways(node) if node.op_type == "Mul" else ():
-            inverse = self._made_by(self._flat(factor), "Reciprocal")
+            inverse = self.graph.maker(self._flat(factor), "Reciprocal")
             pairs += [(numerator, inverse.input[0])] if inverse is not None else []
         for numerator, denominator in pairs:
-            exponential, total = self._made_by(numerator, "Exp"), self._reduced(denominator, "ReduceSum")
-            below = None if exponential is None else self._made_by(exponential.input[0], "Sub")
+            exponential, total = self.graph.maker(numerator, "Exp"), self._reduced(denominator, "ReduceSum")
+            below = None if exponential is None else self.graph.maker(exponential.input[0], "Sub")
             if total is None or total.source != numerator or len(total.axes) != 1 or below is None:
                 continue
             rows = Rows(below.input[0], total.axes)
@@ -280,20 +257,16 @@ class _Finder:
 
     def _largest(self, name: str) -> Rows | None:
         """The rows whose maxima a tensor holds, perhaps joined to the least number there is."""
-        for number, other in _both_ways(self._made_by(self._flat(name), "Max")):
+        for number, other in _both_ways(self.graph.maker(self._flat(name), "Max")):
             if self._number(number) in _LEAST:
                 return self._reduced(other, "ReduceMax")
         return self._reduced(name, "ReduceMax")
 
     # What patterns are made of. -------------------------------------------------------------------------------------
 
-    def _made_by(self, name: str, *op_types: str) -> NodeProto | None:
-        node = self._producers.get(name)
-        return node if node is not None and node.op_type in op_types and standard(node) else None
-
     def _flat(self, name: str) -> str:
         """What ``name`` has the elements of, in the same order."""
-        while (node := self._made_by(name, *_SAME_ORDER)) is not None:
+        while (node := self.graph.maker(name, *_SAME_ORDER)) is not None:
             before, behind = (self.shapes.get(side) for side in (node.input[0], name))
             if before is None or behind is None or prod(before) != prod(behind):
                 break
@@ -308,20 +281,20 @@ class _Finder:
 
     def _fits(self, name: str, rows: Rows) -> bool:
         """Whether a tensor is constant and the same for all rows."""
-        if name not in self._arrays:
+        if name not in self.graph.floats:
             return False
-        shape, own = self.shapes[rows.source], self._arrays[name].shape
+        shape, own = self.shapes[rows.source], self.graph.floats[name].shape
         sizes = enumerate((1,) * (len(shape) - len(own)) + own)
         return len(own) <= len(shape) and all(n == 1 or (axis in rows.axes and n == shape[axis]) for axis, n in sizes)
 
     def _centred(self, name: str) -> Rows | None:
         """The rows of which a tensor is what they are less their means."""
-        node = self._made_by(name, "Sub")
+        node = self.graph.maker(name, "Sub")
         rows = None if node is None else self._mean_over(node.input[1])
         return rows if node is not None and rows is not None and rows.source == node.input[0] else None
 
     def _squared(self, name: str) -> str | None:
-        node = self._made_by(name, "Pow", "Mul")
+        node = self.graph.maker(name, "Pow", "Mul")
         if node is None:
             return None
         square = self._number(node.input[1]) == 2 if node.op_type == "Pow" else node.input[0] == node.input[1]
@@ -335,7 +308,7 @@ class _Finder:
     def _mean(self, name: str) -> Rows | None:
         """The rows whose means a tensor holds, in any shape: a ReduceMean, or a ReduceSum over its length."""
         rows = self._reduced(name, "ReduceMean")
-        node = self._made_by(self._flat(name), "Mul", "Div")
+        node = self.graph.maker(self._flat(name), "Mul", "Div")
         if rows is not None or node is None:
             return rows
         pairs = _both_ways(node) if node.op_type == "Mul" else [(node.input[1], node.input[0])]
@@ -350,20 +323,18 @@ class _Finder:
 
     def _reduced(self, name: str, op_type: str) -> Rows | None:
         """The rows, along constant axes, of which a tensor is a reduction, in any shape."""
-        node = self._made_by(self._flat(name), op_type)
+        node = self.graph.maker(self._flat(name), op_type)
         if node is None or node.input[0] not in self.shapes:
             return None
         axes = attributes(node).get("axes", ())
         if len(node.input) > 1 and node.input[1]:
-            if node.input[1] not in self._integers:
+            if node.input[1] not in self.graph.constants:
                 return None
-            axes = self._integers[node.input[1]].reshape(-1).tolist()
+            axes = self.graph.constants[node.input[1]].reshape(-1).tolist()
         rank = len(self.shapes[node.input[0]])
         return Rows(node.input[0], tuple(sorted(int(axis) % rank for axis in axes))) if len(axes) else None
 
     def _number(self, name: str) -> float | None:
         """The single number that a constant holds."""
-        for arrays in (self._arrays, self._integers):
-            if name in arrays and arrays[name].size == 1:
-                return float(arrays[name].reshape(()))
-        return None
+        array = self.graph.constants.get(name)
+        return float(array.reshape(())) if array is not None and array.size == 1 else None
