@@ -33,11 +33,14 @@ ROOMS = {
 """The floors of experiments from the highest one down, with the folders and files of each."""
 
 LATE = {
+    "byoc.host.sessions": "what cuts .tflite models is for those who run them",
     "byoc.options": "`dla --help` reads what there is to choose, and answers at once",
+    "dla_sim.kernels.dispatch": "what writes assembly is for those whose command fails",
     "experiments.cli.": "each command imports what it needs when it runs: `dla --help` answers at once",
     "experiments.cost.estimate": "the tables of costs are for those who ask for energy and area",
     "experiments.installation": "benchmarks set what NumPy reads when it is loaded",
     "experiments.models": "what builds a network is for those who build it",
+    "experiments.report.figures": "what looks into a run's memory is for those who ask for its steps",
     "experiments.report.shown": "what draws is for those who draw",
     "experiments.running.network": "what comes from a package or the cache does not wait for what imports models",
     "experiments.version": "`dla --help` asks which copy runs, not which version",
