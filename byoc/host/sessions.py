@@ -18,7 +18,7 @@ import onnx
 from numpy.typing import NDArray
 
 from byoc.frontend.onnx.cutting import cut_model
-from byoc.frontend.onnx.rewriting.definitions import OWN, defined
+from byoc.frontend.onnx.rewriting.definitions import defined
 from byoc.frontend.tflite.file import TfliteModel
 from byoc.graph import Graph
 from byoc.litert import Resolver
@@ -124,9 +124,9 @@ def runtime_name(model: Model, numerics: Numerics) -> str:
     return f"LiteRT {version('ai-edge-litert')}, {kernels[_resolver(numerics)]}"
 
 
-def definitions(model: Model) -> tuple[str, ...]:
-    """Tensors of a model that definitions of instructions compute, beside the runtime's own float operators."""
-    return () if isinstance(model, TfliteModel) else tuple(defined(model))
+def definitions(model: Model) -> Mapping[str, str]:
+    """Tensors of a model that definitions of instructions compute, and those of the runtime's own float operators."""
+    return {} if isinstance(model, TfliteModel) else defined(model)
 
 
 @dataclass(frozen=True)
@@ -214,13 +214,12 @@ class DefinedUnits:
 
 
 def defined_values(package: Package, tensors: Tensors) -> Tensors:
-    """Results of units that definitions compute, and, under names that end in ``OWN``, ONNX Runtime's own of the same.
+    """Results of units that definitions compute, and ONNX Runtime's own of the same.
 
     ``tensors`` are the inputs of the network.
     """
     names = definitions(package.model)
-    both = (*names, *(f"{name}{OWN}" for name in names))
-    return Oracle(package.model, package.graph, both).values(tensors)
+    return Oracle(package.model, package.graph, (*names, *names.values())).values(tensors)
 
 
 def defined_units(package: Package, tensors: Tensors) -> tuple[DefinedUnits, ...]:
@@ -228,8 +227,8 @@ def defined_units(package: Package, tensors: Tensors) -> tuple[DefinedUnits, ...
     values = defined_values(package, tensors)
     kinds = {name: node.op_type for node in package.graph.nodes for name in node.outputs}
     pairs: dict[str, list[tuple[NDArray[Any], NDArray[Any]]]] = {}
-    for name in definitions(package.model):
-        pairs.setdefault(kinds[name], []).append((values[name], values[f"{name}{OWN}"]))
+    for name, own in definitions(package.model).items():
+        pairs.setdefault(kinds[name], []).append((values[name], values[own]))
     return tuple(DefinedUnits.counted(op_type, found) for op_type, found in pairs.items())
 
 

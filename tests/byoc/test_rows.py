@@ -194,6 +194,18 @@ def test_differences_to_onnx_runtime_are_counted() -> None:
     assert "definition" not in oracle_text(package)
 
 
+def test_a_tensor_may_have_the_name_of_what_onnx_runtime_makes_of_a_unit() -> None:
+    model = unary_unit("ReduceMean", (500, 4), before=(0.1, 3), after=(0.1, 3), extra=[((1,), "int64")])
+    feeds, given = random_feeds(model, 1), model.graph.input[0].name
+    (found,) = defined_units(import_model(model, "rows"), feeds)
+    for node in model.graph.node:
+        node.input[:] = ["y:onnxruntime" if name == given else name for name in node.input]
+    model.graph.input[0].name = "y:onnxruntime"
+    package = import_model(model, "rows")
+    assert defined_units(package, {"y:onnxruntime": feeds[given]}) == (found,)
+    assert "y:onnxruntime" not in defined_values(package, {"y:onnxruntime": feeds[given]})
+
+
 def written_out(rng: np.random.Generator, centred: bool) -> onnx.ModelProto:
     """A normalisation in elementary operators, in one of the ways in which exporters write it."""
     builder, shape = ModelBuilder(), tuple(int(size) for size in rng.integers(2, 9, rng.integers(2, 5)))

@@ -21,7 +21,7 @@ from onnx import ModelProto
 
 from byoc.compiler import partition_package
 from byoc.frontend.onnx.cutting import cut_model
-from byoc.frontend.onnx.rewriting.definitions import OWN, defined
+from byoc.frontend.onnx.rewriting.definitions import defined
 from byoc.graph import Node
 from byoc.host.sessions import Oracle
 from byoc.package.package import Package
@@ -51,7 +51,7 @@ class Cutter:
     def __init__(self, package: Package) -> None:
         self.graph = package.graph
         self._model = package.model
-        self._own = {name: f"{name}{OWN}" for name in defined(package.model)}
+        self._own = defined(package.model)
         self._makers = {name: number for number, node in enumerate(package.model.graph.node) for name in node.output}
         self._constants = {tensor.name: tensor for tensor in package.model.graph.initializer}
 
@@ -60,6 +60,7 @@ class Cutter:
         sources = [name for name in dict.fromkeys(node.inputs) if self.graph.values[name].constant is None]
         results = [self._own.get(name, name) for name in node.outputs]
         few = ModelProto(ir_version=self._model.ir_version, opset_import=self._model.opset_import)
+        few.metadata_props.extend(self._model.metadata_props)
         waiting, seen, numbers = list(results), set(sources), set[int]()
         while waiting:
             name = waiting.pop()

@@ -9,7 +9,7 @@ import onnx
 from onnx import helper
 
 from byoc.frontend.onnx.reading import captured_names
-from byoc.frontend.onnx.rewriting.definitions import OWN
+from byoc.frontend.onnx.rewriting.definitions import defined
 from byoc.graph import Graph, Value
 from isa.errors import InputError
 
@@ -21,6 +21,7 @@ def cut_model(model: onnx.ModelProto, graph: Graph, inputs: Iterable[str], outpu
     nodes is kept, so equal cuts make equal models. Float results that ONNX Runtime must not fuse are outputs as well.
     """
     sources, results = list(inputs), list(outputs)
+    units = {own: name for name, own in defined(model).items()}
     _check_inputs(model, graph)
     nodes = _nodes_between(model.graph, set(sources), set(results))
     used = {name for node in nodes for name in (*node.input, *captured_names(node))} | set(results)
@@ -28,7 +29,7 @@ def cut_model(model: onnx.ModelProto, graph: Graph, inputs: Iterable[str], outpu
         nodes,
         model.graph.name or "network",
         [_information(model, graph.values[name], name) for name in sources],
-        [_information(model, graph.values[name.removesuffix(OWN)], name) for name in results]
+        [_information(model, graph.values[units.get(name, name)], name) for name in results]
         + [_float(name) for name in unfusable(model, nodes)],
         [tensor for tensor in model.graph.initializer if tensor.name in used and tensor.name not in sources],
     )

@@ -89,8 +89,8 @@ def _position(graph: onnx.GraphProto, output: str) -> int:
 
 # Definitions. -------------------------------------------------------------------------------------------------------
 
-OWN = ":onnxruntime"
-"""What the name of a unit's result ends in where ONNX Runtime computes it its own way."""
+_KEY = "onnxruntime:"
+"""What a key of a model's metadata begins with: a unit's result, of which the value is ONNX Runtime's own."""
 
 
 def define(model: onnx.ModelProto, graph: Graph) -> onnx.ModelProto:
@@ -105,15 +105,19 @@ def define(model: onnx.ModelProto, graph: Graph) -> onnx.ModelProto:
         definition = family.definition(graph, node) if family is not None and runs else None
         if definition is not None:
             found[node.outputs[0]] = definition
-    if not found:
+    if not found and not defined(model):
         return model
     result = copy_model(model)
+    kept = [entry for entry in result.metadata_props if not entry.key.startswith(_KEY)]
+    del result.metadata_props[:]
+    result.metadata_props.extend(kept)
     nodes, taken = list[onnx.NodeProto](), names_of(result.graph)
     for proto in result.graph.node:
         nodes.append(proto)
         if proto.output and proto.output[0] in found:
             name = proto.output[0]
-            proto.output[0] = f"{name}{OWN}"
+            proto.output[0] = unused(f"{name}:onnxruntime", taken)
+            result.metadata_props.add(key=f"{_KEY}{name}", value=proto.output[0])
             nodes += _steps(result.graph, name, found[name], taken)
     set_nodes(result.graph, nodes)
     return result
@@ -136,7 +140,7 @@ def _steps(graph: onnx.GraphProto, result: str, definition: Definition, taken: s
     return made
 
 
-def defined(model: onnx.ModelProto) -> tuple[str, ...]:
-    """Results of units that definitions compute."""
-    made = (name for node in model.graph.node for name in node.output)
-    return tuple(name.removesuffix(OWN) for name in made if name.endswith(OWN))
+def defined(model: onnx.ModelProto) -> dict[str, str]:
+    """Results of units that definitions compute, and the names of those that ONNX Runtime makes its own way."""
+    own = (entry for entry in model.metadata_props if entry.key.startswith(_KEY))
+    return {entry.key.removeprefix(_KEY): entry.value for entry in own}

@@ -92,13 +92,6 @@ def is_float32(tensor: TensorProto) -> bool:
     return bool(tensor.data_type == TensorProto.FLOAT)
 
 
-def add_constant(graph: GraphProto, name: str, array: NDArray[Any]) -> str:
-    """Add an initialiser under ``name``, made unique with a number if taken; returns the name used."""
-    taken = {tensor.name for tensor in graph.initializer} | {output for node in graph.node for output in node.output}
-    unique = unused(name, taken | {value.name for value in graph.input})
-    return add_tensor(graph, unique, array)
-
-
 def add_tensor(graph: GraphProto, name: str, array: NDArray[Any]) -> str:
     """Add an initialiser under ``name``, which nothing in the graph has; that name."""
     graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(np.shape(array)), name))

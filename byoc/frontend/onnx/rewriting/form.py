@@ -13,7 +13,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, defs, helper, n
 
 from byoc.frontend.onnx.rewriting.edit import (
     ConstantArrays,
-    add_constant,
+    add_tensor,
     all_graphs,
     all_nodes,
     array_of,
@@ -210,13 +210,15 @@ def remove_identities(model: ModelProto) -> ModelProto:
     result = copy_model(model)
     graph = result.graph
     _add_in_turn(graph)
-    shapes, uses = shapes_of(graph), use_counts(graph)
+    shapes, uses, taken = shapes_of(graph), use_counts(graph), names_of(graph)
     for node in filter(standard, list(graph.node)):
         masked = node.op_type == "Dropout" and len(node.output) > 1 and bool(uses[node.output[1]])
         if not _passes_through(node, graph) or (masked and node.input[0] not in shapes):
             continue
         if masked:
-            whole = add_constant(graph, f"{node.output[1]}_whole", np.ones(shapes[node.input[0]], np.bool_))
+            whole = add_tensor(
+                graph, unused(f"{node.output[1]}_whole", taken), np.ones(shapes[node.input[0]], np.bool_)
+            )
             graph.node.insert(0, helper.make_node("Identity", [whole], [node.output[1]]))
         _make_identity(node)
     outputs = {output.name for output in graph.output}
