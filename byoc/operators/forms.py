@@ -75,13 +75,21 @@ class Closes:
 
     ``channel_seconds``: those whose second operand may be one number a channel; ``channel_floats``: those of which any
     operand may be one float number a channel that nobody has quantised; ``vectors``: those of which all operands but
-    the first are vectors of one number a channel.
+    the first are vectors of one number a channel; ``functions``: those of the real numbers of their first operand, and
+    parameters; ``arithmetic``: those of real operands that spread over each other.
     """
 
     operators: frozenset[str] = frozenset()
     channel_seconds: frozenset[str] = frozenset()
     channel_floats: frozenset[str] = frozenset()
     vectors: frozenset[str] = frozenset()
+    functions: frozenset[str] = frozenset()
+    arithmetic: frozenset[str] = frozenset()
+
+    @property
+    def elementwise(self) -> frozenset[str]:
+        """Operators that compute each element of a tensor alike, of elements in its place."""
+        return self.functions | self.arithmetic
 
     def __or__(self, other: Closes) -> Closes:
         """Those of both."""

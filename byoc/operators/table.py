@@ -39,13 +39,16 @@ TABLE = "Table"
 
 LOOKING_UP = ("OP_LUT",)
 """Instructions whose only work is to look up in tables."""
-CLOSED = frozenset({
-    "Abs", "Add", "And", "BatchNormalization", "Cast", "Ceil", "Celu", "Clip", "Cos", "Div", "Elu", "Equal", "Erf",
-    "Exp", "FastGelu", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity",
-    "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Min", "Mish", "Mul", "Neg", "Not", "Or", "PRelu",
-    "Pow", "QuickGelu", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign",
-    "Sqrt", "Sub", "Swish", "Tanh", "ThresholdedRelu", "Where", "Xor",
+FUNCTIONS = frozenset({
+    "Abs", "Ceil", "Celu", "Clip", "Cos", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu",
+    "Log", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign",
+    "Sqrt", "Swish", "Tanh", "ThresholdedRelu",
 })  # fmt: skip
+ARITHMETIC = frozenset({"Add", "Div", "Max", "Min", "Mul", "Pow", "Sub"})
+CLOSED = FUNCTIONS | ARITHMETIC | {
+    "And", "BatchNormalization", "Cast", "Equal", "FastGelu", "Greater", "GreaterOrEqual", "Identity", "Less",
+    "LessOrEqual", "Not", "Or", "PRelu", "QuickGelu", "Where", "Xor",
+}  # fmt: skip
 """What is computed element by element, of which one tensor alone makes a function of its 256 values."""
 
 
@@ -71,6 +74,8 @@ class Table(Elementwise):
     inner_types: ClassVar[tuple[str, ...]] = (TABLE,)
     closes: ClassVar[Closes] = Closes(
         operators=CLOSED,
+        functions=FUNCTIONS,
+        arithmetic=ARITHMETIC,
         channel_seconds=frozenset({"Div", "PRelu", "Pow"}),
         channel_floats=frozenset({"Add", "Max", "Min", "Mul", "Sub"}),
         vectors=frozenset({"BatchNormalization"}),

@@ -17,7 +17,7 @@ from onnx import NodeProto, helper
 
 from byoc.frontend.onnx.rewriting.edit import attributes, copy_node, standard
 from byoc.frontend.onnx.rewriting.law import Law, View, rewriting
-from byoc.frontend.onnx.rewriting.movement import ELEMENTWISE
+from byoc.operators.registry import installed
 
 Array = NDArray[np.float64]
 AFFINE = frozenset({"BatchNormalization", "Mul", "Add", "Sub", "Div"})
@@ -245,7 +245,7 @@ class ScaleBeforeProduct(Law):
             return "others read what is scaled"
         if chain.shift.any() and _padded(product.options):
             return "a shift does not go through padding"
-        if graph.maker(chain.source, *ELEMENTWISE) is not None:
+        if graph.maker(chain.source, *installed().closes.elementwise) is not None:
             return "a table scales what is computed element by element"
         return product, chain
 

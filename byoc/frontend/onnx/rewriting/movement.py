@@ -14,19 +14,13 @@ from onnx import NodeProto, helper
 from byoc.frontend.onnx.rewriting.edit import attributes, bodies, copy_node
 from byoc.frontend.onnx.rewriting.law import ANY, Law, View, rewriting
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
+from byoc.operators.registry import installed
 
 Shape = tuple[int, ...]
 KEEPERS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 """Operators that give a tensor another shape, and keep its elements in their order."""
 CHAINED = KEEPERS | {"Transpose"}
 CLAMPS = frozenset({"Relu", "Clip"})
-UNARY = frozenset(
-    {"Abs", "Ceil", "Celu", "Cos", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu"}
-    | {"Log", "Mish", "Neg", "Reciprocal", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt"}
-    | {"Swish", "Tan", "Tanh", "ThresholdedRelu"}
-)
-BINARY = frozenset({"Add", "Div", "Max", "Min", "Mul", "Pow", "Sub"})
-ELEMENTWISE = CLAMPS | UNARY | BINARY
 
 
 # Chains of reshapes and transposes. ---------------------------------------------------------------------------------
@@ -251,12 +245,12 @@ class ComputeBeforeMoving(Law):
     then follows what makes `x`, and movement meets movement."""
 
     name = "compute-before-moving"
-    roots = ELEMENTWISE
+    roots = ANY  # the element-wise ones, which operator families know
     measure = "movements on the longest path to each element-wise operator"
 
     def match(self, graph: View, node: NodeProto) -> _Unmoved | str | None:
         """The movement, and what takes the place of constants."""
-        if graph.quantised and node.op_type not in CLAMPS:
+        if node.op_type not in (CLAMPS if graph.quantised else installed().closes.elementwise):
             return None
         moved = [name for name in dict.fromkeys(node.input) if name and name not in graph.constants]
         movers = [mover for name in moved if (mover := graph.maker(name, *REARRANGERS)) is not None]
@@ -269,7 +263,11 @@ class ComputeBeforeMoving(Law):
         free = movers[0].op_type in KEEPERS and not graph.quantised
         if not free and not all(graph.alone(name, node) for name in moved):
             return "others read what is moved"
-        given = [name for name in dict.fromkeys(node.input) if name in graph.constants and node.op_type in BINARY]
+        given = [
+            name
+            for name in dict.fromkeys(node.input)
+            if name in graph.constants and node.op_type in installed().closes.arithmetic
+        ]
         constants = {name: _unmoved(graph.constants[name], graph, movers[0]) for name in given}
         known = {name: numbers for name, numbers in constants.items() if numbers is not None}
         if len(known) < len(constants):
