@@ -23,7 +23,7 @@ from byoc.frontend.onnx.rewriting.law import Pass, applied
 from byoc.frontend.onnx.rewriting.prepare import ROUNDING, apply
 from byoc.package.package import Fidelity
 from byoc.quantisation.calibrate import default_feeds
-from byoc.session import OnnxRuntimeSession, side_by_side, value_bytes
+from byoc.session import OnnxRuntimeSession, value_bytes
 from byoc.stretches import stretches
 from isa.errors import InputError
 
@@ -76,14 +76,16 @@ def prepared_faithfully(
     while True:
         numbers, names = feed(prepared), _survivors(given, prepared)
         found, elements = _compared(given, prepared, names, numbers)
-        before = _values(given, names, numbers) if _worst(found) else {}
-        allowed = _allowed(given, kept, before, names, numbers) if _worst(found) else {}
+        suspects = list(_beyond(found))
+        before = _values(given, suspects, numbers) if suspects else {}
+        allowed = _allowed(given, kept, before, suspects, numbers) if suspects else {}
         worst = _worst(found, allowed)
         if worst is None or (integers and not integer_difference(given, prepared, numbers)):
             largest = max(found.values(), default=0.0)
             laws = applied(given, prepared)
             return prepared, Fidelity(len(found), elements, rounded(largest), left_out=left_out, laws=laws)
-        name, tensor, difference = _guilty(given, kept, before, names, numbers, allowed) or (kept[-1].__name__, *worst)
+        guilty = _guilty(given, kept, before, suspects, numbers, allowed)
+        name, tensor, difference = guilty or (kept[-1].__name__, *worst)
         if name not in ROUNDING:
             raise PassError(
                 f"the pass {name} changes tensor '{tensor}' by {difference:.3g} of its range; "
@@ -128,9 +130,13 @@ def rounded(share: float) -> float:
 
 def _worst(found: Differences, allowed: Differences = MappingProxyType({})) -> tuple[str, float] | None:
     """The tensor that differs most of those that differ by more than they may, and its difference."""
+    return max(_beyond(found, allowed).items(), key=lambda item: item[1], default=None)
+
+
+def _beyond(found: Differences, allowed: Differences = MappingProxyType({})) -> dict[str, float]:
+    """The tensors that differ by more than they may."""
     limits = {name: max(TOLERANCE, allowed.get(name, 0.0)) for name in found}
-    beyond = {name: each for name, each in found.items() if each > limits[name] or each >= AT_MOST}
-    return max(beyond.items(), key=lambda item: item[1]) if beyond else None
+    return {name: each for name, each in found.items() if each > limits[name] or each >= AT_MOST}
 
 
 def _guilty(
@@ -204,7 +210,7 @@ def outputs_of(model: ModelProto, feeds: Iterable[Tensors]) -> list[Tensors]:
     """The outputs of a float model on each of ``feeds``."""
     names = [value.name for value in model.graph.output]
     session = OnnxRuntimeSession(model, optimised=False)
-    return list(side_by_side(lambda feed: session.run(names, feed), _inputs_only(model, feeds)))
+    return [session.run(names, feed) for feed in _inputs_only(model, feeds)]
 
 
 def _inputs_only(model: ModelProto, feeds: Iterable[Tensors]) -> list[Tensors]:
@@ -220,12 +226,12 @@ def resemblance(
     row of numbers a sample, the share of rows whose largest number is at the same place (the first of equal ones).
     """
     names, given = list(outputs[0]), _inputs_only(integer_model, feeds)
-    integer = OnnxRuntimeSession(integer_model)
+    integer = OnnxRuntimeSession(integer_model, quick=True)
     signals, errors = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
     equal: dict[str, list[NDArray[np.bool_]]] = {}
     levels: dict[str, float] = {}
-    results = side_by_side(lambda feed: integer.run(names, feed), given)
-    for wanted, found in zip(outputs, results, strict=True):
+    for wanted, feed in zip(outputs, given, strict=True):
+        found = integer.run(names, feed)
         for name in (name for name in names if wanted[name].dtype == np.float32):
             signals[name] += float(np.square(wanted[name], dtype=np.float64).sum())
             errors[name] += _error(wanted[name], found[name])
@@ -321,14 +327,17 @@ def difference(before: NDArray[Any], after: NDArray[Any]) -> float:
     width = min(one.shape[1], _BLOCK)
     for rows in _blocks(channels, _BLOCK // width):
         for columns in _blocks(one.shape[1], width):
-            first, second = (array[rows, columns].astype(np.float64) for array in (one, other))
-            finite = np.isfinite(first) & np.isfinite(second)
-            if not np.array_equal(first[~finite], second[~finite], equal_nan=True):
-                return float("inf")
-            first, second = np.where(finite, first, np.nan), np.where(finite, second, np.nan)
+            first, second = one[rows, columns], other[rows, columns]
+            with np.errstate(invalid="ignore"):
+                gaps = np.abs(np.subtract(first, second, dtype=np.float64))
+            if not np.isfinite(gaps).all():
+                finite = np.isfinite(first) & np.isfinite(second)
+                if not np.array_equal(first[~finite], second[~finite], equal_nan=True):
+                    return float("inf")
+                first, gaps = np.where(finite, first, np.nan), np.where(finite, gaps, np.nan)
             least[rows] = np.fmin(least[rows], np.fmin.reduce(first, 1))
             most[rows] = np.fmax(most[rows], np.fmax.reduce(first, 1))
-            largest[rows] = np.fmax(largest[rows], np.fmax.reduce(np.abs(first - second), 1))
+            largest[rows] = np.fmax(largest[rows], np.fmax.reduce(gaps, 1))
     spread, size = float(most.max() - least.min()), float(max(abs(most.max()), abs(least.min())))
     own = np.where(most > least, most - least, np.abs(most))
     spreads = np.maximum(np.minimum(own / CHANNEL, spread or size), size * LAST_BITS / TOLERANCE)

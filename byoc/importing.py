@@ -136,8 +136,8 @@ def _imported(
             file, source, samples.kept if calibration is not None else (), seed, facts["widened"]
         )
     del file, given, model  # hundreds of megabytes of weights, perhaps
-    ranges = find_ranges(prepared, samples.all(), seed)
-    exact = outputs_of(source, samples.kept) if samples.count else []
+    ranges = find_ranges(prepared, samples.all(), seed, samples.hear)
+    exact = outputs_of(source, samples.kept) if facts["made_static"] and samples.count else samples.outputs
     progress(f"quantising {name}")
     handed.append(prepared)
     del source, prepared
@@ -171,12 +171,14 @@ MOST_KEPT_BYTES = 1 << 26
 
 
 class _Samples:
-    """Calibration samples on their way to the quantiser: how many there were, and the first of them."""
+    """Calibration samples on their way to the quantiser: how many there were, the first of them, and their outputs."""
 
     def __init__(self, feeds: Callable[[ModelProto], Iterator[Feeds]], counted: Callable[[int], None]) -> None:
         self.count = 0
         self._counted = counted
         self.kept: list[Feeds] = []
+        self.outputs: list[Feeds] = []
+        """What the prepared model makes of those that are kept."""
         self._make = feeds
         self._feeds: Iterator[Feeds] | None = None
 
@@ -188,6 +190,11 @@ class _Samples:
             if not self.kept:
                 raise InputError("there are no calibration samples; give at least one")
         return self.kept[0]
+
+    def hear(self, outputs: Feeds) -> None:
+        """Of the samples in their order, what the model makes of the next."""
+        if len(self.outputs) < len(self.kept):
+            self.outputs.append(outputs)
 
     def all(self) -> Iterator[Feeds]:
         """All samples, counted as they go by, once."""

@@ -166,9 +166,9 @@ def _host_computes(graph: Graph, outcomes: dict[str, Outcome]) -> bool:
 
 def _parts(graph: Graph, groups: Iterable[Group], outcomes: dict[str, Outcome]) -> tuple[Region | HostPart, ...]:
     parts: list[Region | HostPart] = []
-    regions = 0
+    regions, read_by = 0, readers(graph)
     for group in groups:
-        inputs, outputs = boundary(graph, group.nodes)
+        inputs, outputs = boundary(graph, group.nodes, read_by)
         if not group.accelerated:
             parts.append(HostPart(group.nodes, inputs, outputs))
             continue
@@ -179,17 +179,27 @@ def _parts(graph: Graph, groups: Iterable[Group], outcomes: dict[str, Outcome]) 
     return tuple(parts)
 
 
-def boundary(graph: Graph, nodes: Sequence[Node]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Tensors ``nodes`` read from outside, by first use, and those that others or the model read, by production."""
+def readers(graph: Graph) -> dict[str, set[str]]:
+    """The names of the nodes that read each tensor; of an output of the model the empty name as well."""
+    found: dict[str, set[str]] = {name: {""} for name in graph.outputs}
+    for node in graph.nodes:
+        for name in node.inputs:
+            found.setdefault(name, set()).add(node.name)
+    return found
+
+
+def boundary(
+    graph: Graph, nodes: Sequence[Node], read_by: Mapping[str, set[str]]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Tensors ``nodes`` read from outside, by first use, and those that others or the model read, by production.
+
+    ``read_by``: the graph's :func:`readers`.
+    """
     inside = {node.name for node in nodes}
     made = {name for node in nodes for name in node.outputs}
     read = dict.fromkeys(name for node in nodes for name in node.inputs)
     inputs = tuple(name for name in read if name not in made and graph.values[name].constant is None)
-    wanted = set(graph.outputs)
-    for node in graph.nodes:
-        if node.name not in inside:
-            wanted.update(node.inputs)
-    return inputs, tuple(name for node in nodes for name in node.outputs if name in wanted)
+    return inputs, tuple(name for node in nodes for name in node.outputs if read_by.get(name, inside) - inside)
 
 
 def _placement(graph: Graph, parts: Iterable[Region | HostPart], outcomes: dict[str, Outcome]) -> tuple[Placement, ...]:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import onnx
 from numpy.typing import NDArray
@@ -126,27 +122,6 @@ def keep_no_memory(options: Any) -> None:
     options.enable_cpu_mem_arena = options.enable_mem_pattern = False
 
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-
-def side_by_side(run: Callable[[Item], Result], items: Iterable[Item], at_once: int | None = None) -> Iterator[Result]:
-    """``run`` of each item, in their order, several ``at_once``: by default as many as there are cores.
-
-    A session runs an inference on one thread, and computes the same beside others. The first one runs alone, for a
-    session may become another one thereby (:class:`OnnxRuntimeSession`).
-    """
-    count, waiting = at_once or len(os.sched_getaffinity(0)), iter(items)
-    for first in islice(waiting, 1):
-        yield run(first)
-    with ThreadPoolExecutor(count) as pool:
-        running = deque(pool.submit(run, item) for item in islice(waiting, count))
-        while running:
-            found = running.popleft().result()
-            running.extend(pool.submit(run, item) for item in islice(waiting, 1))
-            yield found
-
-
 def value_bytes(value: onnx.ValueInfoProto) -> int:
     """Bytes of a tensor of known shape, 4 an element."""
     return 4 * math.prod(int(dim.dim_value) for dim in value.type.tensor_type.shape.dim)
@@ -170,8 +145,9 @@ class OnnxRuntimeSession:
 
     Not ``optimised``, every operator computes by itself, and quantised groups stay in float; so it is where ONNX
     Runtime does not run what its optimisers make. ``without``: an optimiser that is left out. Tensors named in
-    ``further`` are outputs, too. Of a ``part`` of the model (:func:`lean_session`) those are all outputs. Raises
-    InputError where ONNX Runtime cannot run the model.
+    ``further`` are outputs, too. Of a ``part`` of the model (:func:`lean_session`) those are all outputs. ``quick``:
+    activations are uint8 where the CPU has instructions for their products, as by default. Raises InputError where ONNX
+    Runtime cannot run the model.
     """
 
     def __init__(
@@ -183,6 +159,7 @@ class OnnxRuntimeSession:
         further: Sequence[str] = (),
         part: onnx.GraphProto | None = None,
         without: str = "",
+        quick: bool = False,
     ) -> None:
         own = model.graph.output if part is None else ()
         outputs = [*own, *(onnx.ValueInfoProto(name=name) for name in further)]
@@ -194,7 +171,8 @@ class OnnxRuntimeSession:
             self._session, self._shared = plain()
             return
         try:
-            self._session, self._shared = _session(model, outputs, part, [*_disabled(model), without], optimized_path)
+            left_out = [*_disabled(model), without]
+            self._session, self._shared = _session(model, outputs, part, left_out, optimized_path, quick)
         except NotRunError as error:
             self._fall_back(error)
 
@@ -234,6 +212,7 @@ def _session(
     part: onnx.GraphProto | None,
     disabled: Sequence[str] | None,
     optimized_path: str | None = None,
+    quick: bool = False,
 ) -> tuple[Any, Any]:
     """A session without the ``disabled`` optimisers, None: without any, as :class:`OnnxRuntimeSession` has it."""
     import onnxruntime
@@ -243,7 +222,7 @@ def _session(
     options.graph_optimization_level = levels.ORT_DISABLE_ALL if disabled is None else levels.ORT_ENABLE_EXTENDED
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    options.add_session_config_entry("session.qdqisint8allowed", "1")
+    options.add_session_config_entry("session.qdqisint8allowed", "0" if quick and _has_vnni() else "1")
     # Products of float32 and dequantised weights stay such: by default ONNX Runtime rounds the former to 8 bits.
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     if _quantises_to_uint8_only(model) and not _has_vnni():

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from itertools import pairwise
 from math import gcd, inf, lcm, prod
 from typing import NamedTuple
@@ -28,7 +28,7 @@ from byoc.operators.operator import Operator, Refusal
 from byoc.operators.registry import annotate, find_family
 from byoc.operators.sharding import AXES, Along, Sharding, Span, is_image
 from byoc.options import CompileOptions, target_of
-from byoc.partition import boundary, partition
+from byoc.partition import boundary, partition, readers
 from isa.arch import Arch
 from isa.program import Program
 
@@ -188,7 +188,11 @@ class Splitter:
 
     def ends(self, nodes: Sequence[Node]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Tensors that consecutive nodes read from memory, and those that somebody else reads there."""
-        return boundary(self.graph, nodes)
+        return boundary(self.graph, nodes, self._readers)
+
+    @cached_property
+    def _readers(self) -> dict[str, set[str]]:
+        return readers(self.graph)
 
 
 def by_pipeline(splitter: Splitter) -> list[Step]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from byoc.compiler import CompiledNetwork
 from byoc.emission.region import Region
 from byoc.graph import Graph, Value
-from byoc.host.sessions import Engine, open_session
+from byoc.host.sessions import Engine, opener
 from byoc.operators import domain
 from byoc.partition import HostPart
 from isa.errors import InputError
@@ -40,13 +40,10 @@ class Runtime(Generic[TraceT]):
     def __init__(self, network: CompiledNetwork, executor: Executor[TraceT], host: Engine = "onnxruntime") -> None:
         self._network = network
         self._executor = executor
-        self._host = {
-            index: open_session(
-                network.package.model, network.graph, part.inputs, part.outputs, host, network.arch.numerics
-            )
-            for index, part in enumerate(network.partition.parts)
-            if isinstance(part, HostPart)
-        }
+        parts = {n: part for n, part in enumerate(network.partition.parts) if isinstance(part, HostPart)}
+        # A network without such parts needs no model.
+        opened = opener(network.package.model, network.graph, host, network.arch.numerics) if parts else None
+        self._host = {n: opened(part.inputs, part.outputs) for n, part in parts.items()} if opened else {}
 
     def run(self, inputs: Tensors) -> NetworkRun[TraceT]:
         """One inference on what :meth:`byoc.interface.Interface.taken` takes, which raises InputError for the rest."""

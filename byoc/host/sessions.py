@@ -8,7 +8,7 @@ are the host's, which have a simple price, and the oracle.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Literal, Protocol
@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from byoc.frontend.onnx.cutting import cut_model
+from byoc.frontend.onnx.cutting import Cutter
 from byoc.frontend.onnx.rewriting.definitions import defined
 from byoc.frontend.tflite.file import TfliteModel
 from byoc.graph import Graph
@@ -40,18 +40,13 @@ class Session(Protocol):
         """Its outputs, by name; ``tensors`` holds at least its inputs. All lie as they do in the graph."""
 
 
-def open_session(
-    model: Model,
-    graph: Graph,
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    engine: Engine = "onnxruntime",
-    numerics: Numerics = "onnxruntime",
-) -> Session:
-    """The part of ``model`` between tensors of ``graph``, which came from it, on the runtime of its format.
+def opener(
+    model: Model, graph: Graph, engine: Engine = "onnxruntime", numerics: Numerics = "onnxruntime"
+) -> Callable[[Sequence[str], Sequence[str]], Session]:
+    """Makes of inputs and outputs the part of ``model`` between these tensors of ``graph``, which came from it.
 
-    ``engine`` ``reference``: on onnx's reference evaluator, or LiteRT's reference kernels. Raises InputError for a part
-    that the runtime does not take.
+    It runs on the runtime of the model's format; ``engine`` ``reference``: on onnx's reference evaluator, or LiteRT's
+    reference kernels. Raises InputError for a part that the runtime does not take.
     """
     if engine not in ("onnxruntime", "reference"):
         raise InputError(f"host '{engine}' is unknown; use onnxruntime or reference")
@@ -59,9 +54,9 @@ def open_session(
         from byoc.frontend.tflite.cutting import LitertPart
 
         resolver = _resolver("fixed" if engine == "reference" else numerics)
-        return LitertPart(model, graph, inputs, outputs, resolver)
-    cut = cut_model(model, graph, inputs, outputs)
-    return (_OnnxPart if engine == "onnxruntime" else _ReferencePart)(cut, graph, inputs, outputs)
+        return lambda inputs, outputs: LitertPart(model, graph, inputs, outputs, resolver)
+    kind, cutter = _OnnxPart if engine == "onnxruntime" else _ReferencePart, Cutter(model, graph)
+    return lambda inputs, outputs: kind(cutter.cut(inputs, outputs), graph, inputs, outputs)
 
 
 def _resolver(numerics: Numerics) -> Resolver:
@@ -181,7 +176,7 @@ class Oracle:
         """
         self.inputs = tuple(inputs or graph.inputs)
         self.names = tuple(dict.fromkeys(names))
-        self._session = open_session(model, graph, self.inputs, self.names, numerics=numerics) if self.names else None
+        self._session = opener(model, graph, numerics=numerics)(self.inputs, self.names) if self.names else None
 
     def values(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
         """The named tensors, in the model's element types, for ``tensors``, which holds at least the inputs."""

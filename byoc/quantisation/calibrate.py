@@ -16,7 +16,7 @@ from byoc.frontend.onnx.rewriting.edit import ConstantArrays, is_float32, names_
 from byoc.operators.forms import Form, Limits
 from byoc.operators.reduction import EXTREMES_AND_SUM
 from byoc.operators.registry import installed
-from byoc.session import LARGE_BYTES, keep_no_memory, lean_session, readable_errors, side_by_side, value_bytes
+from byoc.session import LARGE_BYTES, keep_no_memory, lean_session, readable_errors, value_bytes
 from isa.errors import InputError
 
 Feeds = Mapping[str, NDArray[np.generic]]
@@ -50,30 +50,36 @@ def default_feeds(model: ModelProto, seed: int, count: int = DEFAULT_FEEDS) -> I
         yield feeds
 
 
-def observe_ranges(model: ModelProto, feeds: Iterable[Feeds]) -> Ranges:
+def observe_ranges(
+    model: ModelProto, feeds: Iterable[Feeds], heard: Callable[[Feeds], None] = lambda outputs: None
+) -> Ranges:
     """Smallest and largest value of every float32 input, output and intermediate value over all ``feeds``.
 
-    Runs the float model on ONNX Runtime, one thread, one feed at a time. Of what only a Softmax reads, values that are
-    NEGLIGIBLE behind it do not count, nor what makes them of tensors that nothing else reads; they may be -inf.
+    Runs the float model on ONNX Runtime, one thread, one feed at a time; ``heard`` is given its outputs of each. Of
+    what only a Softmax reads, values that are NEGLIGIBLE behind it do not count, nor what makes them of tensors that
+    nothing else reads; they may be -inf.
 
     Raises:
         ValueError: there is no feed.
         InputError: ONNX Runtime cannot run the model, or a value is infinite or not a number.
     """
     softmaxes = softmax_operands(model)
-    observed = _float_results(model)
-    reduced = [value for value in observed if value_bytes(value) >= LARGE_BYTES and value.name not in softmaxes]
+    observed = {value.name: value for value in _float_results(model)}
+    outputs = {value.name: value for value in model.graph.output}
+    whole = {*softmaxes, *outputs}
+    reduced = [value for name, value in observed.items() if value_bytes(value) >= LARGE_BYTES and name not in whole]
     taken = names_of(model.graph)
     large = {v.name: tuple(unused(f"{v.name}:{kind}", taken) for kind in EXTREMES_AND_SUM) for v in reduced}
-    run = _observer(model, [value for value in observed if value.name not in large], reduced, large)
+    run = _observer(model, [v for name, v in {**observed, **outputs}.items() if name not in large], reduced, large)
     inputs = [value.name for value in model.graph.input if value.type.tensor_type.elem_type == TensorProto.FLOAT]
     ranges: Ranges = {}
-    at_once = 1 if sum(map(value_bytes, reduced)) >= MUCH else None
-    for feed, results in side_by_side(lambda feed: (feed, run(feed)), feeds, at_once):
+    for feed in feeds:
+        results = run(feed)
+        heard({name: results[name] for name in outputs})
         for name, reductions in large.items():
             least, most, total = (results.pop(each) for each in reductions)
             results[name] = np.array([least, most, total if np.isnan(total) else least])
-        for name, array in chain(results.items(), ((name, feed[name]) for name in inputs)):
+        for name, array in chain(((n, results[n]) for n in observed), ((n, feed[n]) for n in inputs)):
             low, high = (np.float32(array.min()), np.float32(array.max())) if array.size else (np.float32(0),) * 2
             if name in softmaxes and array.size:
                 low = max(low, array.max(axis=softmaxes[name]).min() - NEGLIGIBLE)

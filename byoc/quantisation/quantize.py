@@ -6,7 +6,7 @@ The rules are those of ONNX Runtime's static quantiser, which the tests hold eve
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,12 +63,20 @@ def quantise(model: ModelProto, calibration: Iterable[Feeds] | None = None, seed
     return quantise_within(model, find_ranges(model, calibration, seed))
 
 
-def find_ranges(model: ModelProto, calibration: Iterable[Feeds] | None = None, seed: int = 0) -> Ranges:
-    """The first half of :func:`quantise`: the ranges that tensors are quantised in; none where nothing is float."""
+def find_ranges(
+    model: ModelProto,
+    calibration: Iterable[Feeds] | None = None,
+    seed: int = 0,
+    heard: Callable[[Feeds], None] = lambda outputs: None,
+) -> Ranges:
+    """The first half of :func:`quantise`: the ranges that tensors are quantised in; none where nothing is float.
+
+    ``heard`` is given the model's outputs of each sample.
+    """
     if not has_floats(model):
         return {}
     feeds = default_feeds(model, seed) if calibration is None else calibration
-    return share_ranges(model, observe_ranges(model, feeds))
+    return share_ranges(model, observe_ranges(model, feeds, heard))
 
 
 def quantise_within(model: ModelProto, ranges: Ranges) -> ModelProto:

@@ -86,6 +86,11 @@ class Rooms:
             for layer in layers
         ]
         self.lives = _candidates(layers, self._uses, lowered.buffers, arch)
+        self._there: list[list[tuple[str, int]]] = [[] for _ in layers]
+        """What could be there at each layer, and its bytes."""
+        for name, life in self.lives.items():
+            for there in self._there[life.first : life.last + 1]:
+                there.append((name, life.nbytes))
 
     def of(self, index: int, residents: Collection[str], capacity: int) -> tuple[Resident, int]:
         """Which operands of a layer are resident, and what residents leave it of ``capacity`` bytes."""
@@ -95,8 +100,7 @@ class Rooms:
     def beside(self, index: int, residents: Collection[str]) -> tuple[Resident, int]:
         """Which operands of a layer are resident, and the bytes of all residents that are there meanwhile."""
         sources, target = self._uses[index]
-        lives = (self.lives[name] for name in residents)
-        taken = sum([life.nbytes for life in lives if life.first <= index <= life.last])
+        taken = sum([nbytes for name, nbytes in self._there[index] if name in residents])
         return Resident(tuple([name in residents for name in sources]), target in residents, follows=index > 0), taken
 
 
@@ -141,7 +145,7 @@ class _Planner:
         self.choices = [self._required(layers[index], index) for index in range(len(layers))]
 
     def _required(self, layer: Layer, index: int) -> Choice:
-        choice, pin = self._choice(index, self.residents), self._pins[index]
+        choice, pin = self._choice(index), self._pins[index]
         if choice is None:
             if self._chosen and pin is not None:
                 raise misfit(self._chosen, layer, pin, self._arch)
@@ -155,16 +159,14 @@ class _Planner:
         self._capacity = capacity
         lives = sorted(self._lives.items(), key=lambda item: item[1].last - item[1].first > self._image)
         for name, life in lives:
-            wanted = {**self.residents, name: life}
-            span = range(life.first, life.last + 1)
-            found = [self._choice(index, wanted) for index in span]
+            self.residents[name] = life
+            span = slice(life.first, life.last + 1)
+            before, found = self.choices[span], [self._choice(index) for index in range(life.first, life.last + 1)]
             chosen = [choice for choice in found if choice is not None]
-            if len(chosen) < len(found):
-                continue
-            before = sum(self.choices[index].cycles for index in span)
-            if sum(choice.cycles for choice in chosen) <= before:
-                self.residents = wanted
-                self.choices[life.first : life.last + 1] = chosen
+            if len(chosen) == len(found) and sum(c.cycles for c in chosen) <= sum(c.cycles for c in before):
+                self.choices[span] = chosen
+            else:
+                del self.residents[name]
 
     def _group(self, groups: tuple[Group, ...]) -> None:
         self.groups = groups
@@ -186,7 +188,7 @@ class _Planner:
         found: list[Tiling] = []
         ahead = 0  # bus cycles of later layers' loads that may run beside what is computed from here back
         for index in reversed(range(len(self.choices))):
-            choice, search, room = self.choices[index], self._searches[index], self._room(index, self.residents)
+            choice, search, room = self.choices[index], self._searches[index], self._room(index)
             if index in self._beside and self._pins[index] is None:
                 choice = search.best_beside(*room) or choice
             tiling = choice.tiling
@@ -200,8 +202,8 @@ class _Planner:
                 ahead = cycles_of(self._whole.all())
         return tuple(reversed(found))
 
-    def _choice(self, index: int, residents: Collection[str]) -> Choice | None:
-        search, room, pin = self._searches[index], self._room(index, residents), self._pins[index]
+    def _choice(self, index: int) -> Choice | None:
+        search, room, pin = self._searches[index], self._room(index), self._pins[index]
         if index in self._together and pin is not None and None not in vars(pin).values():
             return Choice(tiling_of(pin), 0.0)  # nothing is tiled so: what would be, were the layer alone
         if pin is None:
@@ -209,12 +211,12 @@ class _Planner:
         resident, budget, taken = room
         return search.pinned(pin, resident, budget.all() - taken)
 
-    def _room(self, index: int, residents: Collection[str]) -> tuple[Resident, Budget, int]:
+    def _room(self, index: int) -> tuple[Resident, Budget, int]:
         """Which operands of a layer are resident, and its room: a budget, and what residents take of it.
 
         Where nothing is resident, that is the whole scratchpad.
         """
-        resident, taken = self._rooms.beside(index, residents)
+        resident, taken = self._rooms.beside(index, self.residents)
         beside = self._beside.get(index, 0)
         resident = resident._replace(beside=beside) if beside else resident
         return resident, self._capacity if taken else self._whole, taken

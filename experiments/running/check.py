@@ -23,7 +23,7 @@ from onnx import ModelProto
 from byoc.compiler import CompiledNetwork
 from byoc.graph import Graph, Value
 from byoc.host.runtime import NetworkRun, Runtime
-from byoc.host.sessions import DefinedUnits, Numerics, Oracle, defined_units, oracle_text, vouches
+from byoc.host.sessions import DefinedUnits, Numerics, Oracle, defined_units, opener, oracle_text, vouches
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE
 from byoc.package.package import Package
 from byoc.partition import OTHER_ROUNDING
@@ -125,11 +125,12 @@ def check_values(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]
     boundary = {*regions[0].inputs, *regions[0].outputs} - {*graph.inputs} if exact and len(regions) == 1 else set()
     made = Oracle(model, graph, [*names, *sorted(boundary)], numerics=numerics).values(inputs)
     expected: dict[str, NDArray[Any]] = {}
+    opened = opener(model, graph, numerics=numerics)
     for region in regions:
         if boundary.issuperset(region.inputs) and all(np.array_equal(made[n], values[n]) for n in region.inputs):
             expected |= {name: made[name] for name in region.outputs}  # of what it was given: no need to run it alone
         else:
-            expected |= Oracle(model, graph, region.outputs, region.inputs, numerics).values(values)
+            expected |= opened(region.inputs, region.outputs).run(values)
     found = compare_tensors(_restored(graph, {name: values[name] for name in expected}), _restored(graph, expected))
     wanted = _restored(graph, {name: made[name] for name in names})
     elsewhere = {name for name in names if graph.values[name].open and outputs[name].shape != wanted[name].shape}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from byoc.emission.region import Region
 from byoc.graph import Graph
-from byoc.host.sessions import open_session
+from byoc.host.sessions import opener
 from byoc.operators.activation import Activation
 from byoc.operators.arithmetic import Add, Division, Multiplication, Subtraction
 from byoc.operators.convolution import Convolution
@@ -40,7 +40,7 @@ def run_partition(partition: Partition, model: onnx.ModelProto, feeds: Mapping[s
         if isinstance(part, Region):
             tensors |= run_region(partition.graph, part, tensors)
         else:
-            tensors |= open_session(model, partition.graph, part.inputs, part.outputs).run(tensors)
+            tensors |= opener(model, partition.graph)(part.inputs, part.outputs).run(tensors)
     return tensors
 
 

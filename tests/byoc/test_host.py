@@ -11,11 +11,11 @@ import onnx
 import pytest
 from onnx import helper
 
-from byoc.frontend.onnx.cutting import cut_model
+from byoc.frontend.onnx.cutting import Cutter
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.definitions import integer_clamps
 from byoc.graph import Graph
-from byoc.host.sessions import Engine, HostCost, Oracle, Session, estimate_cycles, open_session, oracle_text
+from byoc.host.sessions import Engine, HostCost, Oracle, Session, estimate_cycles, opener, oracle_text
 from byoc.importing import package_of
 from byoc.partition import HostPart, partition
 from byoc.session import OnnxRuntimeSession
@@ -36,7 +36,7 @@ def _edges() -> onnx.ModelProto:
 
 
 def _open(model: onnx.ModelProto, graph: Graph, part: HostPart, engine: Engine) -> Session:
-    return open_session(model, graph, part.inputs, part.outputs, engine)
+    return opener(model, graph, engine)(part.inputs, part.outputs)
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "reference"])
@@ -83,7 +83,7 @@ def test_price_of_a_host_part_by_hand() -> None:
 def test_a_cut_contains_what_lies_between_and_nothing_else() -> None:
     model = _edges()
     graph = import_graph(model)
-    cut = cut_model(model, graph, ["q"], ["r"])
+    cut = Cutter(model, graph).cut(["q"], ["r"])
     assert [node.op_type for node in cut.graph.node] == ["DequantizeLinear", "Relu", "QuantizeLinear"]
     assert [value.name for value in (*cut.graph.input, *cut.graph.output)] == ["q", "r"]
     onnx.checker.check_model(cut, full_check=True)
@@ -98,7 +98,7 @@ def test_a_cut_follows_what_the_bodies_of_control_flow_read() -> None:
     builder.nodes.append(helper.make_node("If", ["c"], ["y"], name="op", then_branch=body, else_branch=body))
     builder.output("y")
     model = builder.model()
-    cut = cut_model(model, import_graph(model), ["x", "c"], ["y"])
+    cut = Cutter(model, import_graph(model)).cut(["x", "c"], ["y"])
     assert [node.op_type for node in cut.graph.node] == ["Relu", "If"]
 
 

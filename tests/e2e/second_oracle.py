@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 
 from byoc.compiler import partition_package
-from byoc.frontend.onnx.cutting import cut_model
+from byoc.frontend.onnx.cutting import Cutter
 from byoc.frontend.onnx.rewriting.definitions import defined
 from byoc.graph import Node
 from byoc.host.sessions import Oracle
@@ -39,48 +39,34 @@ def steps_apart(package: Package, feeds: Feeds, arch: Arch) -> Counter[int]:
     names = sorted(inputs.union(results) - set(package.graph.inputs))
     known = {**feeds, **Oracle(package.model, package.graph, names).values(feeds)}
     found: Counter[int] = Counter()
-    cutter = Cutter(package)
+    units = Units(package)
     for node in nodes:
-        found.update(_steps(cutter, node, known))
+        found.update(_steps(units, node, known))
     return found
 
 
-class Cutter:
-    """Cuts units out of a package's model; finds their few nodes without looking at all others."""
+class Units:
+    """Cuts units out of a package's model."""
 
     def __init__(self, package: Package) -> None:
         self.graph = package.graph
-        self._model = package.model
         self._own = defined(package.model)
-        self._makers = {name: number for number, node in enumerate(package.model.graph.node) for name in node.output}
-        self._constants = {tensor.name: tensor for tensor in package.model.graph.initializer}
+        self._cutter = Cutter(package.model, package.graph)
 
     def cut(self, node: Node) -> tuple[ModelProto, list[str], list[str]]:
         """A unit as a model, its inputs, and its results, those of the model's operators where it is defined."""
         sources = [name for name in dict.fromkeys(node.inputs) if self.graph.values[name].constant is None]
         results = [self._own.get(name, name) for name in node.outputs]
-        few = ModelProto(ir_version=self._model.ir_version, opset_import=self._model.opset_import)
-        few.metadata_props.extend(self._model.metadata_props)
-        waiting, seen, numbers = list(results), set(sources), set[int]()
-        while waiting:
-            name = waiting.pop()
-            if name in self._constants and name not in seen:
-                few.graph.initializer.append(self._constants[name])
-            if name in self._makers and name not in seen:
-                numbers.add(self._makers[name])
-                waiting += self._model.graph.node[self._makers[name]].input
-            seen.add(name)
-        few.graph.node.extend(self._model.graph.node[number] for number in sorted(numbers))
-        return cut_model(few, self.graph, sources, results), sources, results
+        return self._cutter.cut(sources, results), sources, results
 
 
-def _steps(cutter: Cutter, node: Node, known: Feeds) -> Counter[int]:
+def _steps(units: Units, node: Node, known: Feeds) -> Counter[int]:
     """The counts of one unit."""
     from onnx.reference import ReferenceEvaluator
 
-    cut, sources, results = cutter.cut(node)
+    cut, sources, results = units.cut(node)
     if any(item.domain not in ("", "ai.onnx") for item in cut.graph.node):
-        return Counter({-1: sum(cutter.graph.values[name].elements for name in node.outputs)})
+        return Counter({-1: sum(units.graph.values[name].elements for name in node.outputs)})
     evaluated = ReferenceEvaluator(cut).run(results, {name: known[name] for name in sources})
     found: Counter[int] = Counter()
     for name, result in zip(node.outputs, evaluated, strict=True):

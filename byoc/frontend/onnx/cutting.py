@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Iterable, Sequence
+from functools import cache, cached_property
 
 import onnx
 from onnx import helper
@@ -14,28 +14,89 @@ from byoc.graph import Graph, Value
 from isa.errors import InputError
 
 
-def cut_model(model: onnx.ModelProto, graph: Graph, inputs: Iterable[str], outputs: Iterable[str]) -> onnx.ModelProto:
-    """The nodes of ``model`` between the tensors ``inputs`` and ``outputs``, as a model of its own.
+class Cutter:
+    """Cuts parts out of ``model`` by names of tensors of ``graph``, which gives their shapes and element types.
 
-    Both are tensors of ``graph``, which gives their shapes and element types; constants come along. The order of the
-    nodes is kept, so equal cuts make equal models. Float results that ONNX Runtime must not fuse are outputs as well.
+    It looks through the model once, however many parts are cut. Raises InputError where a package's graph has an input
+    otherwise than its model.
     """
-    sources, results = list(inputs), list(outputs)
-    units = {own: name for name, own in defined(model).items()}
-    _check_inputs(model, graph)
-    nodes = _nodes_between(model.graph, set(sources), set(results))
-    used = {name for node in nodes for name in (*node.input, *captured_names(node))} | set(results)
-    part = helper.make_graph(
-        nodes,
-        model.graph.name or "network",
-        [_information(model, graph.values[name], name) for name in sources],
-        [_information(model, graph.values[units.get(name, name)], name) for name in results]
-        + [_float(name) for name in unfusable(model, nodes)],
-        [tensor for tensor in model.graph.initializer if tensor.name in used and tensor.name not in sources],
-    )
-    cut = helper.make_model(part, opset_imports=model.opset_import, ir_version=model.ir_version)
-    cut.functions.extend(model.functions)
-    return cut
+
+    def __init__(self, model: onnx.ModelProto, graph: Graph) -> None:
+        _check_inputs(model, graph)
+        self._model = model
+        units = {own: graph.values[name] for name, own in defined(model).items() if name in graph.values}
+        self._values = {**graph.values, **units}
+        self._nodes, self._constants = list(model.graph.node), list(model.graph.initializer)
+        self._makers = {name: place for place, node in enumerate(self._nodes) for name in node.output if name}
+        self._places = {tensor.name: place for place, tensor in enumerate(self._constants)}
+
+    def cut(self, inputs: Iterable[str], outputs: Iterable[str]) -> onnx.ModelProto:
+        """The nodes between the tensors ``inputs`` and ``outputs``, as a model of its own; constants come along.
+
+        The order of the nodes is kept, so equal cuts make equal models. Float results that ONNX Runtime must not fuse
+        are outputs as well.
+        """
+        model, sources, results = self._model, list(inputs), list(outputs)
+        nodes, read = self._between(set(sources), results)
+        used = (self._places[name] for name in {*read, *results}.difference(sources) if name in self._places)
+        part = helper.make_graph(
+            nodes,
+            model.graph.name or "network",
+            [self._information(self._values[name], name) for name in sources],
+            [self._information(self._values[name], name) for name in results]
+            + [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in self._unfusable(nodes)],
+            [self._constants[place] for place in sorted(used)],
+        )
+        cut = helper.make_model(part, opset_imports=model.opset_import, ir_version=model.ir_version)
+        cut.functions.extend(model.functions)
+        return cut
+
+    def _between(self, sources: set[str], results: Iterable[str]) -> tuple[list[onnx.NodeProto], set[str]]:
+        """Nodes that ``results`` depend on, not looking behind ``sources``, and what they read."""
+        chosen, read = set[int](), set[str]()
+        waiting = [name for name in results if name not in sources]
+        while waiting:
+            place = self._makers.get(waiting.pop())
+            if place is not None and place not in chosen:
+                chosen.add(place)
+                names = {*self._nodes[place].input, *captured_names(self._nodes[place])}
+                waiting += names - sources - read
+                read |= names
+        return [self._nodes[place] for place in sorted(chosen)], read
+
+    def _unfusable(self, nodes: Iterable[onnx.NodeProto]) -> list[str]:
+        """Float results of operators that ONNX Runtime fuses into integer operators which then refuse to run.
+
+        They are average pooling with dilations and products with stacks of matrices quantised per channel. An operator
+        whose result is an output of the model is not fused.
+        """
+        dequantized = {node.output[0]: node for node in nodes if node.op_type == "DequantizeLinear"}
+        found = []
+        for node in nodes:
+            if node.op_type == "AveragePool":
+                broken = any(a.name == "dilations" and max(a.ints, default=1) > 1 for a in node.attribute)
+            elif node.op_type == "MatMul" and node.input[1] in dequantized:
+                weights, scale = (self._dims(name) for name in dequantized[node.input[1]].input[:2])
+                broken = len(weights) > 2 and bool(scale)
+            else:
+                continue
+            if broken and node.input[0] in dequantized:
+                found.append(node.output[0])
+        return found
+
+    def _dims(self, constant: str) -> Sequence[int]:
+        return self._constants[self._places[constant]].dims if constant in self._places else ()
+
+    def _information(self, value: Value, name: str) -> onnx.ValueInfoProto:
+        if value.dtype not in _element_types():
+            return self._inferred.get(value.name, onnx.ValueInfoProto(name=value.name))
+        shape = None if value.open else list(value.shape)
+        return helper.make_tensor_value_info(name, _element_types()[value.dtype], shape)
+
+    @cached_property
+    def _inferred(self) -> dict[str, onnx.ValueInfoProto]:
+        """What onnx knows of results: the types of sequences."""
+        return {found.name: found for found in onnx.shape_inference.infer_shapes(self._model).graph.value_info}
 
 
 def _check_inputs(model: onnx.ModelProto, graph: Graph) -> None:
@@ -48,56 +109,6 @@ def _check_inputs(model: onnx.ModelProto, graph: Graph) -> None:
                 f"the package's graph has input '{value.name}' of shape {list(known.shape)}, its model of {dims}; "
                 "compile the model again"
             )
-
-
-def _nodes_between(graph: onnx.GraphProto, sources: set[str], results: set[str]) -> list[onnx.NodeProto]:
-    """Nodes that ``results`` depend on, not looking behind ``sources``."""
-    needed = results - sources
-    chosen = []
-    for node in reversed(graph.node):
-        if needed.intersection(node.output):
-            chosen.append(node)
-            needed.update(name for name in (*node.input, *captured_names(node)) if name and name not in sources)
-    return chosen[::-1]
-
-
-def unfusable(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> list[str]:
-    """Float results of operators that ONNX Runtime fuses into integer operators which then refuse to run.
-
-    They are average pooling with dilations and products with stacks of matrices quantised per channel. An operator
-    whose result is an output of the model is not fused.
-    """
-    part = list(nodes)
-    asked = [node for node in part if node.op_type in ("AveragePool", "MatMul")]
-    if not asked:  # most parts of a network with many: the whole is not looked through for each
-        return []
-    sizes = {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}
-    dequantized = {node.output[0]: node for node in part if node.op_type == "DequantizeLinear"}
-    found = []
-    for node in asked:
-        if node.op_type == "AveragePool":
-            broken = any(a.name == "dilations" and max(a.ints, default=1) > 1 for a in node.attribute)
-        elif node.input[1] in dequantized:
-            weights, scale = dequantized[node.input[1]].input[:2]
-            broken = len(sizes.get(weights, [])) > 2 and bool(sizes.get(scale))
-        else:
-            continue
-        if broken and node.input[0] in dequantized:
-            found.append(node.output[0])
-    return found
-
-
-def _float(name: str) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
-
-
-def _information(model: onnx.ModelProto, value: Value, name: str) -> onnx.ValueInfoProto:
-    if value.dtype not in _element_types():  # a sequence: onnx knows its type
-        inferred = onnx.shape_inference.infer_shapes(model).graph.value_info
-        return next((found for found in inferred if found.name == value.name), onnx.ValueInfoProto(name=value.name))
-    if value.open:
-        return helper.make_tensor_value_info(name, _element_types()[value.dtype], None)
-    return helper.make_tensor_value_info(name, _element_types()[value.dtype], list(value.shape))
 
 
 @cache
