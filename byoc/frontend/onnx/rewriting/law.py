@@ -258,6 +258,9 @@ class View:
         for new in nodes:
             if new.op_type == "Identity" and not self.shown(new.output[0]):
                 self._rename(new.output[0], new.input[0])
+                for later in nodes:
+                    reads = [new.input[0] if name == new.output[0] else name for name in later.input]
+                    later.input[:] = reads
             else:
                 self._enter(new, slot)
                 kept.append(new)
