@@ -157,7 +157,8 @@ def _allowed(
 ) -> dict[str, float]:
     """By how much each tensor may differ because it moves by itself; nothing where other steps than ROUNDING differ.
 
-    It moves with the inputs, or where all of these are integers, with the constants.
+    It moves with the inputs, or where all of these are integers, with the constants. Shares are of a channel's own
+    range: what moves the numbers of a small one moves those of a large one elsewhere.
     """
     plain = apply([step for step in steps if step.__name__ not in ROUNDING], given)
     if _worst(_differences(given, plain, before, names, feed)):
@@ -167,7 +168,9 @@ def _allowed(
     for signs in (None, generator):
         model = _with_moved_constants(given, signs) if integers else given
         moved = {name: _moved(array, signs) for name, array in feed.items()}
-        for name, move in _compare(before, _values(model, names, moved), given, given).items():
+        after = _values(model, names, moved)
+        for name in (name for name in before if name in after):
+            move = difference(before[name], after[name], channel=1.0)
             allowed[name] = max(allowed.get(name, 0.0), min(AT_MOST, OWN_MOVES * move))
     return allowed
 
@@ -308,8 +311,8 @@ def _compare(before: Tensors, after: Tensors, given: ModelProto, made: ModelProt
     return {name: difference(before[name], after[other]) for name, other in pairs.items()}
 
 
-def difference(before: NDArray[Any], after: NDArray[Any]) -> float:
-    """The largest difference of two tensors: a share of the first one's range, or CHANNEL times that of a channel's.
+def difference(before: NDArray[Any], after: NDArray[Any], channel: float = CHANNEL) -> float:
+    """How far two tensors differ at most: a share of the range of the first, or ``channel`` times that of a channel's.
 
     Channels lie along axis 1. It is infinite for other shapes or types, and where one is infinite, or no number, and
     the other not the same. Of integers and flags it is AT_MOST at least: they have no rounding. A channel differs by no
@@ -340,7 +343,7 @@ def difference(before: NDArray[Any], after: NDArray[Any]) -> float:
             largest[rows] = np.fmax(largest[rows], np.fmax.reduce(gaps, 1))
     spread, size = float(most.max() - least.min()), float(max(abs(most.max()), abs(least.min())))
     own = np.where(most > least, most - least, np.abs(most))
-    spreads = np.maximum(np.minimum(own / CHANNEL, spread or size), size * LAST_BITS / TOLERANCE)
+    spreads = np.maximum(np.minimum(own / channel, spread or size), size * LAST_BITS / TOLERANCE)
     share = float((largest / np.where(spreads > 0, spreads, 1.0)).max())
     return share if before.dtype.kind == "f" else max(share, AT_MOST)
 
