@@ -117,15 +117,15 @@ def test_input_from_a_file_changes_the_input_and_not_the_cycles(capsys: Capture)
 
 def test_a_difference_is_named_and_the_exit_status_is_1(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     class Wrong(Oracle):
-        """An oracle that is off by one in one element of the first tensor of integers."""
+        """An oracle that is off by one in one element of the integers that the network ends with."""
 
         def values(self, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
             """The right values, but for one."""
             found = super().values(tensors)
-            name = next(name for name in self.names if found[name].dtype.kind != "f")
-            first = found[name].copy()
-            first[0, 2, 3, 1] ^= 1
-            return found | {name: first}
+            name = [name for name in self.names if found[name].dtype.kind != "f"][-1]
+            last = found[name].copy()
+            last[0, 2, 3, 1] ^= 1
+            return found | {name: last}
 
     monkeypatch.setattr(experiments.running.check, "Oracle", Wrong)
     found = dla(capsys, "run", save_tiny(Path()), "--json", "run.json")

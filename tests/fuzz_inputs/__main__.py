@@ -14,6 +14,7 @@ import gc
 import hashlib
 import importlib
 import io
+import itertools
 import json
 import os
 import pkgutil
@@ -379,14 +380,33 @@ def cases(seed: int, count: int, chosen: Sequence[str] = ()) -> Iterator[tuple[K
         yield kinds[number % len(kinds)], seed * 1_000_003 + number
 
 
+def _draw(kind: Kind, folder: Path, seed: int) -> None:
+    """Write the case of ``seed``, or of the first behind it that can be written.
+
+    In a child: a library that models are built with may end its process (LiteRT does, on shapes that it cannot add).
+    """
+    for again in itertools.count():
+        child = os.fork()
+        if child == 0:
+            status = 1
+            with contextlib.suppress(BaseException):
+                kind.mutate(folder, random.Random(seed + (again << 40)))
+                status = 0
+            os._exit(status)
+        _, status = os.waitpid(child, 0)
+        if os.WIFEXITED(status):
+            assert not os.WEXITSTATUS(status), f"{kind.name}, seed {seed}: the case cannot be drawn"
+            return
+
+
 def run_case(kind: Kind, seed: int, originals: Path) -> tuple[tuple[str, ...], Ending]:
     """One case in a folder of its own; the command and how it ended."""
-    rng = random.Random(seed)
+    rng = random.Random(~seed)
     with tempfile.TemporaryDirectory(prefix="dla-fuzz-") as name:
         folder = Path(name)
         shutil.copytree(originals, folder, dirs_exist_ok=True)
         (folder / "cache").chmod(0o700)
-        kind.mutate(folder, rng)
+        _draw(kind, folder, seed)
         command = rng.choice(kind.commands)
         if command in _DRAWN_WORDS:
             command = tuple(_DRAWN_WORDS[command](rng))
