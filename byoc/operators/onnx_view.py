@@ -147,6 +147,6 @@ class OnnxView:
         shape = self.shape(integer)
         axis = axis + len(shape) if axis < 0 else axis
         found = self.quantization(node.input(1), node.input(2), axis)
-        if found is None or found.per_tensor or (axis < len(shape) and found.scale.shape == (shape[axis],)):
+        if found is None or found.per_tensor or (0 <= axis < len(shape) and found.scale.shape == (shape[axis],)):
             return found
         return None

@@ -11,6 +11,7 @@ import onnx
 import pytest
 
 from byoc.frontend.onnx.importer import import_graph
+from byoc.operators.onnx_view import OnnxNode, OnnxView
 from byoc.operators.operator import Refusal, unknown_operator
 from byoc.operators.registry import built_in, installed, support_table
 from byoc.options import Grouped, Target
@@ -596,3 +597,12 @@ def test_integers_alone_scale_no_further_than_int32(operator: str) -> None:
     assert _reason(model, FIXED).endswith(
         "; with numerics fixed, no value leaves int32 while it is scaled: choose numerics onnxruntime"
     )
+
+
+@pytest.mark.parametrize(("axis", "there"), [(1, True), (-2, True), (3, False), (-9, False)])
+def test_an_axis_that_is_none_of_the_tensor(axis: int, there: bool) -> None:
+    """ONNX Runtime refuses such a file; reading it before must not fail otherwise."""
+    constants = {"scale": np.ones(3, np.float32), "zero": np.zeros(3, np.int8)}
+    view = OnnxView("view", (), constants, ("x",), ("y",), {"x": ((2, 3, 4), "int8")})
+    node = OnnxNode("node", "DequantizeLinear", ("x", "scale", "zero"), ("y",), {"axis": axis})
+    assert (view.quantization_of(node) is not None) == there

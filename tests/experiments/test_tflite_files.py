@@ -325,3 +325,14 @@ def test_scales_are_positive_and_finite(capsys: Capture, scale: float) -> None:
 
     line = refused(capsys, changed(tflite_model(), change))
     assert f" has the scale {scale:g}; scales are positive and finite; convert or copy it again" in line
+
+
+@pytest.mark.parametrize("point", [-129, 128, 134217728])
+def test_zero_points_are_values_of_the_type(capsys: Capture, point: int) -> None:
+    def change(model: Any) -> None:
+        int8 = litert.schema().TensorType.INT8
+        tensor = next(one for one in model.subgraphs[0].tensors if one.quantization is not None and one.type == int8)
+        tensor.quantization.scale, tensor.quantization.zeroPoint = [0.5], [point]
+
+    line = refused(capsys, changed(tflite_model(), change))
+    assert f" has the zero point {point}; int8 holds none such; convert or copy it again" in line

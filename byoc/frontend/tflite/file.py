@@ -237,7 +237,7 @@ class _Reader:
         variable = bool(tensor.IsVariable())
         sparse = tensor.Sparsity() is not None
         data = None if not constant or sparse else _array(raw, name, shape, dtype)
-        quantization = self._quantization(tensor, name, shape)
+        quantization = self._quantization(tensor, name, shape, dtype)
         return Tensor(name, shape, f"sparse {dtype}" if sparse else dtype, quantization, constant, data, variable)
 
     def _data(self, buffer: Any, name: str) -> NDArray[np.uint8]:
@@ -255,7 +255,7 @@ class _Reader:
         found: NDArray[np.uint8] = buffer.DataAsNumpy()
         return found
 
-    def _quantization(self, tensor: Any, name: str, shape: tuple[int, ...]) -> Quantization | None:
+    def _quantization(self, tensor: Any, name: str, shape: tuple[int, ...], dtype: str) -> Quantization | None:
         found = tensor.Quantization()
         if found is None or not found.ScaleLength():
             return None
@@ -273,8 +273,10 @@ class _Reader:
         wrong = scale[~(np.isfinite(scale) & (scale > 0))]
         if wrong.size:
             raise InputError(f"tensor '{name}' has the scale {float(wrong[0]):g}; scales are positive and finite")
-        if np.abs(points).max() >= 1 << 31:
-            raise InputError(f"tensor '{name}' has the zero point {int(points[np.abs(points).argmax()])}")
+        limits = np.iinfo(dtype if dtype in ("int8", "uint8", "int16") else np.int32)
+        beyond = points[(points < limits.min) | (points > limits.max)]
+        if beyond.size:
+            raise InputError(f"tensor '{name}' has the zero point {beyond[0]}; {limits.dtype} holds none such")
         zero_point = np.broadcast_to(points.astype(np.int32), scale.shape).copy()
         if count == 1:
             return Quantization(scale.reshape(()), zero_point.reshape(()))
