@@ -64,6 +64,15 @@ def value_bytes(value: Value) -> int:
     return value.elements * (4 if value.dtype == "int32" else 1)
 
 
+def require_few(operations: int) -> None:
+    """Raises InputError for more of them in a region than :data:`MOST_OPERATIONS`."""
+    if operations > MOST_OPERATIONS:
+        raise InputError(
+            f"a region of {operations:,} operations is too large, {MOST_OPERATIONS:,} are allowed: every image of a "
+            "batch and every group counts as one; give a smaller batch (--shape, or export the model with one)"
+        )
+
+
 def lower(
     operations: Iterable[Operator], values: Mapping[str, Value], inputs: tuple[str, ...], outputs: tuple[str, ...]
 ) -> Lowered:
@@ -73,11 +82,7 @@ def lower(
     InputError for more than :data:`MOST_OPERATIONS`.
     """
     listed = tuple(operations)
-    if len(listed) > MOST_OPERATIONS:
-        raise InputError(
-            f"a region of {len(listed):,} operations is too large, {MOST_OPERATIONS:,} are allowed: every image of a "
-            "batch and every group counts as one; give a smaller batch (--shape, or export the model with one)"
-        )
+    require_few(len(listed))
     constants = {name: data for operation in listed for name, data in operation.constant_operands.items()}
     sharing = _Sharing(_sizes(listed, values, (*inputs, *outputs), constants), inputs, outputs)
     kept: list[Operator] = []

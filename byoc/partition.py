@@ -8,6 +8,7 @@ from typing import Literal
 
 from byoc.emission.region import Region
 from byoc.graph import Graph, Node
+from byoc.lowering import require_few
 from byoc.operators.domain import FLAGS
 from byoc.operators.layer import Shortage
 from byoc.operators.onnx_view import BOUNDARIES
@@ -107,6 +108,8 @@ def _outcome(graph: Graph, node: Node, annotation: Annotation, target: Target, f
         outcome = family.check(graph, node) or family.lower(graph, node, target)  # annotations are not trusted
         if isinstance(outcome, Refusal):
             continue
+        if not _moves(graph, node, outcome):  # its region is not given to the CPU: counted before each is tiled
+            require_few(len(outcome))
         fitted = fit(outcome)
         if not isinstance(fitted, Shortage):
             return fitted
@@ -151,13 +154,13 @@ def _profitable_groups(graph: Graph, outcomes: dict[str, Outcome]) -> tuple[Grou
 
 
 def _only_moves(graph: Graph, group: Group, outcomes: dict[str, Outcome]) -> bool:
-    def moves(node: Node) -> bool:
-        found = outcomes[node.name]
-        if all(graph.values[name].dtype == FLAGS for name in (*node.inputs, *node.outputs)):
-            return True
-        return not isinstance(found, Refusal) and all(operation.traits.moves for operation in found)
+    return all(_moves(graph, node, outcomes[node.name]) for node in group.nodes)
 
-    return all(map(moves, group.nodes))
+
+def _moves(graph: Graph, node: Node, found: Outcome) -> bool:
+    if all(graph.values[name].dtype == FLAGS for name in (*node.inputs, *node.outputs)):
+        return True
+    return not isinstance(found, Refusal) and all(operation.traits.moves for operation in found)
 
 
 def _host_computes(graph: Graph, outcomes: dict[str, Outcome]) -> bool:

@@ -20,7 +20,8 @@ Feeds = Mapping[str, NDArray[Any]]
 
 
 class NotRunError(InputError):
-    """ONNX Runtime does not run a model: ``detail``; ``inconsistent`` where that is not what its operators declare.
+    """ONNX Runtime does not run a model: ``detail``; ``inconsistent`` where that is not what its operators declare,
+    ``starved`` where it got no memory.
 
     Whose model that is, and so what helps, knows who has the user's file (:func:`byoc.file_check.blamed`).
     """
@@ -29,6 +30,7 @@ class NotRunError(InputError):
         text = first_line(error)
         self.detail = text.rpartition(" : ")[2].strip()
         self.inconsistent = any(kind in text for kind in ("InferenceError", "This is an invalid model", "Type Error"))
+        self.starved = any(words in text for words in ("std::bad_alloc", "Failed to allocate memory"))
         super().__init__(
             f"ONNX Runtime cannot run a part of the model ({self.detail}); other inputs may help, or importing it again"
         )
@@ -42,7 +44,13 @@ def readable_errors() -> Iterator[None]:
     except Exception as error:  # its classes share no base of their own
         if not type(error).__module__.startswith("onnxruntime."):
             raise
-        raise NotRunError(error) from error
+        refused = NotRunError(error)
+        if refused.starved:
+            raise InputError(
+                f"ONNX Runtime has too little memory for the model ({refused.detail}); give a smaller one or smaller "
+                "inputs (--shape)"
+            ) from error
+        raise refused from error
 
 
 DISABLED = ("DoubleQDQPairsRemover",)

@@ -13,7 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -308,12 +308,17 @@ def _read_manifest(data: bytes) -> dict[str, Any]:
     return manifest
 
 
+@cache
+def _fidelity_form() -> TypeAdapter[Fidelity]:
+    return TypeAdapter(Fidelity)
+
+
 def _fidelity(manifest: Mapping[str, Any]) -> Fidelity | None:
     found = manifest.get("fidelity")
     if found is None:
         return None
     try:
-        return TypeAdapter(Fidelity).validate_python(found)
+        return _fidelity_form().validate_python(found)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))

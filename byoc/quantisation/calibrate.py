@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,15 @@ from byoc.operators.forms import Form, Limits
 from byoc.operators.reduction import EXTREMES_AND_SUM
 from byoc.operators.registry import installed
 from byoc.session import LARGE_BYTES, keep_no_memory, lean_session, readable_errors, value_bytes
+from isa import memory
 from isa.errors import InputError
 
 Feeds = Mapping[str, NDArray[np.generic]]
 Ranges = dict[str, tuple[np.float32, np.float32]]
 DEFAULT_FEEDS = 4
 """Samples that are drawn where none are given."""
+_DRAWN_BYTES = 8
+"""Of a number as it is drawn, before it gets the type of its input."""
 MUCH = 1 << 30
 """Bytes of large tensors together from which on their ranges are found in another order: see :func:`_observer`."""
 NEGLIGIBLE = np.float32(16)
@@ -32,7 +36,8 @@ NEGLIGIBLE = np.float32(16)
 def default_feeds(model: ModelProto, seed: int, count: int = DEFAULT_FEEDS) -> Iterator[dict[str, NDArray[np.generic]]]:
     """``count`` feeds of standard-normal numbers and of any integers of 8 bits, for every input.
 
-    Integers that choose rows of constant tables are drawn from those there are; other integers are zeros.
+    Integers that choose rows of constant tables are drawn from those there are; other integers are zeros. Raises
+    InputError before numbers are drawn that the limit on memory does not allow.
     """
     generator, rows = np.random.default_rng(seed), rows_to_choose(model)
     for _ in range(count):
@@ -40,6 +45,7 @@ def default_feeds(model: ModelProto, seed: int, count: int = DEFAULT_FEEDS) -> I
         for value in model.graph.input:
             shape = tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
             dtype = np.dtype(tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
+            memory.require(prod(shape) * (_DRAWN_BYTES + count * dtype.itemsize), f"numbers for input '{value.name}'")
             if np.issubdtype(dtype, np.floating):
                 feeds[value.name] = generator.standard_normal(shape).astype(dtype)
             elif value.name not in rows and dtype in (np.int8, np.uint8):

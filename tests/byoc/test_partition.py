@@ -12,12 +12,15 @@ from hypothesis import strategies as st
 
 from byoc.frontend.onnx.importer import import_graph
 from byoc.graph import Graph, Node
+from byoc.importing import package_of
+from byoc.lowering import MOST_OPERATIONS
 from byoc.operators.convolution import Convolution
 from byoc.operators.layer import Shortage
 from byoc.operators.operator import Operator
 from byoc.partition import HostPart, Partition, Region, merge, partition
+from isa.errors import InputError
 from tests.byoc.oracle_check import V2, check_against_onnxruntime, placed
-from tests.byoc.small_models import ModelBuilder
+from tests.byoc.small_models import ModelBuilder, convolution_unit
 
 Q = (0.05, 0)
 
@@ -235,3 +238,17 @@ def test_random_networks_equal_onnxruntime(seed: int) -> None:
         tensors.append(net.acc(f"n{index}", first, second) if accelerated else net.cpu(f"n{index}", first))
     parts = check_against_onnxruntime(net.finish(*tensors[-2:]), seed)
     assert isinstance(parts.graph, Graph)
+
+
+def test_a_node_of_too_many_operations_is_refused_before_each_is_tiled() -> None:
+    images, weights = MOST_OPERATIONS + 1, np.ones((1, 1, 1, 1), np.int8)
+    package = package_of(convolution_unit(weights, (images, 1, 1, 1)), "test")
+    tiled: list[tuple[Operator, ...]] = []
+
+    def fit(operations: tuple[Operator, ...]) -> tuple[Operator, ...]:
+        tiled.append(operations)
+        return operations
+
+    with pytest.raises(InputError, match=r"a region of 10,001 operations is too large, 10,000 are allowed"):
+        partition(package.graph, V2, fit, package.annotations)
+    assert max(map(len, tiled), default=0) < images

@@ -18,6 +18,7 @@ from byoc.operators.onnx_view import BOUNDARIES
 from byoc.quantisation import calibrate
 from byoc.quantisation.calibrate import default_feeds, observe_ranges, share_ranges
 from byoc.quantisation.quantize import quantise
+from byoc.session import NotRunError, readable_errors
 from isa.arch import Arch
 from isa.errors import InputError
 from tests.byoc.float_models import fused_operators, make_model, operators, random_arrays, run
@@ -193,6 +194,23 @@ def test_calibration_decides_the_scale() -> None:
     assert scale == pytest.approx(0.02)
     assert zero_point == -78
     np.testing.assert_allclose(run(quantised, feed)[0], [[1, 0, 1, 4.1]], atol=0.02)
+
+
+def test_numbers_are_counted_before_they_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = network()
+    monkeypatch.setenv("DLA_MAX_MEMORY", "1K")
+    with pytest.raises(InputError, match=r"numbers for input 'x': too large, it takes about .*a higher --max-memory"):
+        next(default_feeds(model, 0))
+
+
+def test_memory_that_onnxruntime_does_not_get_is_no_fault_of_the_model() -> None:
+    error = type("Fail", (Exception,), {"__module__": "onnxruntime.capi"})
+    with (
+        pytest.raises(InputError, match=r"too little memory for the model \(std::bad_alloc\); give a smaller") as found,
+        readable_errors(),
+    ):
+        raise error("Non-zero status code returned while running Conv node. Status Message: : std::bad_alloc")
+    assert not isinstance(found.value, NotRunError)
 
 
 def test_large_tensors_are_reduced_to_the_same_ranges(monkeypatch: pytest.MonkeyPatch) -> None:

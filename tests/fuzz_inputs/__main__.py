@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import typer.main
 
@@ -39,8 +40,8 @@ import dla_sim
 import experiments
 import isa
 from byoc.package.archive import MANIFEST, archive_bytes
-from experiments.cli.main import COMMANDS
-from experiments.cli.main import main as dla
+from experiments.cli import main
+from experiments.running import package_cache
 from isa.errors import InputError
 from tests.faults.fault import read_faults
 from tests.fuzz_inputs import calls, drawn, drawn_models, materials
@@ -327,8 +328,8 @@ def _action(command: tuple[str, ...], rng: random.Random) -> Callable[[], int]:
         return partial(_cached, list(command[1:]))
     words = list(command)
     if words[0] == "asm":
-        return lambda: dla(words) or dla(["simulate", "out.prog", *_IMAGE])
-    return lambda: dla(words)
+        return lambda: main.main(words) or main.main(["simulate", "out.prog", *_IMAGE])
+    return lambda: main.main(words)
 
 
 def _clearly(read: Callable[[], int]) -> int:
@@ -365,12 +366,12 @@ def _faults() -> int:
 def _cached(words: list[str]) -> int:
     os.environ.pop("DLA_NO_CACHE", None)
     os.environ["DLA_CACHE_DIR"] = "cache"
-    return dla(words)
+    return main.main(words)
 
 
 def _plugins() -> int:
     sys.path.insert(0, "plugin")
-    return dla(["isa"]) or dla(["support"])
+    return main.main(["isa"]) or main.main(["support"])
 
 
 def cases(seed: int, count: int, chosen: Sequence[str] = ()) -> Iterator[tuple[Kind, int]]:
@@ -383,8 +384,12 @@ def cases(seed: int, count: int, chosen: Sequence[str] = ()) -> Iterator[tuple[K
 def _draw(kind: Kind, folder: Path, seed: int) -> None:
     """Write the case of ``seed``, or of the first behind it that can be written.
 
-    In a child: a library that models are built with may end its process (LiteRT does, on shapes that it cannot add).
+    In a child where a library that models are built with may end its process (LiteRT does, on shapes that it cannot
+    add).
     """
+    if kind.mutate is not drawn_models.tflite_model:
+        kind.mutate(folder, random.Random(seed))
+        return
     for again in itertools.count():
         child = os.fork()
         if child == 0:
@@ -410,7 +415,24 @@ def run_case(kind: Kind, seed: int, originals: Path) -> tuple[tuple[str, ...], E
         command = rng.choice(kind.commands)
         if command in _DRAWN_WORDS:
             command = tuple(_DRAWN_WORDS[command](rng))
-        return command, execute(_action(command, rng), folder)
+        with _made_once():
+            return command, execute(_action(command, rng), folder)
+
+
+_get_command, _application = functools.cache(typer.main.get_command), functools.cache(main.application)
+_sources_digest = functools.cache(package_cache.sources_digest)
+
+
+@contextlib.contextmanager
+def _made_once() -> Iterator[None]:
+    """What every child would do anew is done once: build its command, read all the code, count all that is frozen."""
+    with (
+        patch.object(typer.main, "get_command", _get_command),
+        patch.object(main, "application", lambda words=(): _application(tuple(words[:1]))),
+        patch.object(package_cache, "sources_digest", _sources_digest),
+        patch.object(gc, "get_freeze_count", lambda: 1),
+    ):
+        yield
 
 
 def prepare(folder: Path) -> Path:
@@ -426,8 +448,8 @@ def prepare(folder: Path) -> Path:
     materials.write_all(folder)
     (folder / "cost.toml").write_bytes(materials.cost_table())
     (folder / "faults.toml").write_bytes(materials.fault_file())
-    typer.main.get_command = functools.cache(typer.main.get_command)  # every child would build all commands anew
-    _warm(folder)
+    with _made_once():
+        _warm(folder)
     gc.collect()
     gc.freeze()  # a child that collects does not copy what it never touches
     return folder
@@ -449,8 +471,8 @@ def _warm(originals: Path) -> None:
                         continue  # there is none yet
                     words = [usual.get(word, word).replace("drawn.toml", drawn_file) for word in command]
                     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                        if words[0] in COMMANDS and words[0] != "sweep":
-                            dla(words)
+                        if words[0] in main.COMMANDS and words[0] != "sweep":
+                            main.main(words)
         finally:
             os.chdir(before)
 
@@ -506,9 +528,9 @@ def _try_all(drawn: Iterator[tuple[Kind, int]], originals: Path, counts: Counts,
             break
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def fuzz(arguments: Sequence[str] | None = None) -> int:
     """Mutate inputs and print a table; exit status 1 where a case ended as none may."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz_inputs", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz_inputs", description=fuzz.__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop behind the case of this second")
@@ -535,4 +557,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(fuzz())

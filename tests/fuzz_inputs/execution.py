@@ -12,11 +12,11 @@ import contextlib
 import io
 import os
 import resource
+import select
 import signal
 import sys
 import tempfile
 import threading
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -141,21 +141,18 @@ def _note_refusals(file: Path) -> None:
 
 def _wait(child: int) -> tuple[int, int]:
     """The exit status, and the most memory in bytes."""
-    deadline, pause = time.monotonic() + SECONDS, 0.001
-    while True:
-        found, status, usage = os.wait4(child, os.WNOHANG)
-        if found:
-            code = os.waitstatus_to_exitcode(status)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child, signal.SIGKILL)  # what it started and left
-            return (code if code >= 0 else KILLED + code), usage.ru_maxrss * 1024
-        if time.monotonic() > deadline:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child, signal.SIGKILL)
-            os.wait4(child, 0)
-            return HANG, 0
-        time.sleep(pause)
-        pause = min(0.02, pause * 1.5)
+    ending = os.pidfd_open(child)
+    ends = select.poll()
+    ends.register(ending, select.POLLIN)
+    hangs = not ends.poll(SECONDS * 1000)
+    os.close(ending)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # it, where it hangs, and what it started and left
+    _, status, usage = os.wait4(child, 0)
+    if hangs:
+        return HANG, 0
+    code = os.waitstatus_to_exitcode(status)
+    return (code if code >= 0 else KILLED + code), usage.ru_maxrss * 1024
 
 
 def _wrong(status: int, message: str, peak: int) -> str:
