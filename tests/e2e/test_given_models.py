@@ -153,9 +153,10 @@ def test_a_pass_whose_model_does_not_run_is_named_or_left_out(name: str, monkeyp
         ([False, True], [True, True], 1.0),
         (["a", "b"], ["a", "b"], 0.0),
         (["a", "b"], ["a", "c"], np.inf),
+        (2.0, 3.0, 0.5),
     ],
 )
-def test_differences_are_shares_of_the_range(before: list[Any], after: list[Any], expected: float) -> None:
+def test_differences_are_shares_of_the_range(before: Any, after: Any, expected: float) -> None:
     assert fidelity.difference(np.asarray(before), np.asarray(after)) == expected
 
 
@@ -174,8 +175,38 @@ def test_a_channel_has_a_range_of_its_own() -> None:
 
 def test_what_differs_by_the_most_that_is_ever_allowed_is_wrong() -> None:
     """Indices that differ in one place of a thousand, in a tensor that moves by itself."""
-    assert fidelity._worst({"i": fidelity.AT_MOST}, {"i": fidelity.AT_MOST}) == ("i", fidelity.AT_MOST)
-    assert fidelity._worst({"i": fidelity.AT_MOST / 2}, {"i": fidelity.AT_MOST}) is None
+    for shares in (fidelity.AT_MOST, [0.0]), (0.0, [fidelity.AT_MOST]):
+        most = fidelity.Difference(shares[0], np.array(shares[1]))
+        half = fidelity.Difference(most.tensor / 2, most.channels / 2)
+        assert fidelity._worst({"i": most}, {"i": most}) == ("i", fidelity.AT_MOST)
+        assert fidelity._worst({"i": half}, {"i": most}) is None
+
+
+@pytest.mark.parametrize(("channel", "share"), [(0, 3e-5), (1, 2e-4)])
+def test_what_moves_by_itself_excuses_its_like_alone(
+    channel: int, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inputs that are nearly equal make the last channel small and noisy: that excuses neither tensor nor neighbour."""
+
+    def wrong(model: onnx.ModelProto) -> onnx.ModelProto:
+        result = form.copy_model(model)
+        for tensor in (each for each in result.graph.initializer if each.name == "scale"):
+            scale = numpy_helper.to_array(tensor).copy()
+            scale[0, channel] *= 1 + share
+            tensor.CopyFrom(numpy_helper.from_array(scale, "scale"))
+        return result
+
+    weights = np.array([[1, 0, 0], [0, 0, 1], [1, 0, 1], [1, -1, 0]], np.float32)[..., None, None]
+    scale = np.array([1, 1e-2, 1, 1], np.float32).reshape(1, 4, 1, 1)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Mul", ["c", "scale"], ["y"])]
+    model = make_model(nodes, [1, 3, 8, 8], {"w": weights, "scale": scale})
+    samples = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    samples[:, 1] = samples[:, 0] + 1e-2 * samples[:, 1]
+    _add_pass(monkeypatch, wrong)
+    monkeypatch.setattr(fidelity, "ROUNDING", fidelity.ROUNDING | {"wrong"})
+    found = importing.import_model(model, calibration=[{"x": samples}]).fidelity
+    assert found is not None
+    assert found.left_out == ("wrong",)
 
 
 def test_what_is_constant_but_for_rounding_leaves_nothing_out() -> None:
@@ -224,7 +255,8 @@ def test_a_fold_may_move_what_the_last_bits_of_the_input_move(
         helper.make_node("Add", ["n", "low"], ["m"]),
         helper.make_node("Sigmoid", ["m"], ["y"]),
     ]
-    monkeypatch.setattr(fidelity, "OWN_MOVES", moves)
+    for limit in ("OWN_MOVES", "CHANNEL_MOVES"):
+        monkeypatch.setattr(fidelity, limit, moves)
     found = importing.import_model(make_model(nodes, [1, 3, 8, 8], constants)).fidelity
     assert found is not None
     assert found.left_out == left_out
