@@ -92,7 +92,7 @@ class _Batch:
     def _parts(self, operation: Operator) -> tuple[Operator, ...]:
         """An operation an image, where it does the same to all."""
         operands = tuple(_variable(operation))
-        same = operation.cutting.images and not operation.constant_operands
+        same = operation.loops.images and not operation.constant_operands
         whole = all(operand.offset == 0 and operand.elements == self._sizes[operand.value] for operand in operands)
         if not same or not whole or any(operand.shape[0] % self._images for operand in operands):
             return (operation,)
@@ -205,7 +205,7 @@ def _followed(maker: Operator, operation: Operator, tables: Tables, arch: Arch) 
         )  # fmt: skip
     if len(tables) > 1 and not _has_channels(maker, len(tables), operation.output.elements):
         return None
-    if maker.slices() or maker.mnemonic is None or maker.output.element_bytes != 1:
+    if maker.mnemonic is None or maker.output.element_bytes != 1:
         return None
     instruction = variant(arch.isa).by_mnemonic[maker.mnemonic][0]
     if LOOK_UP not in instruction.fields:
@@ -219,8 +219,9 @@ def _has_channels(maker: Operator, channels: int, elements: int) -> bool:
 
     Those of a matrix of several rows are its columns, which a function of channels does not mean.
     """
-    nest = maker.nest()
-    dense = not maker.cutting.single and not maker.traits.flat and (not nest.matrix or nest.rows == 1)
+    loops = maker.loops
+    nest = loops.nest
+    dense = not loops.single and not maker.traits.flat and (not nest.matrix or nest.rows == 1)
     return dense and nest.channels == channels and maker.output.elements == elements
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from byoc.graph import Value
 from byoc.operators.movement import Copy
 from byoc.operators.operator import Operand, Operator
+from byoc.operators.products import apart
 from isa.errors import InputError
 
 Role = Literal["input", "output", "intermediate"]
@@ -87,7 +88,7 @@ def lower(
     sharing = _Sharing(_sizes(listed, values, (*inputs, *outputs), constants), inputs, outputs)
     kept: list[Operator] = []
     for operation in listed:
-        if operation.slices():
+        if operation.slices:
             kept += _share_or_copy(operation, sharing)
             kept += _copies_of_constants(operation)
         else:
@@ -112,7 +113,7 @@ def _sizes(
 
 def _share_or_copy(free: Operator, sharing: _Sharing) -> list[Operator]:
     copies: list[Operator] = []
-    variable = [pair for pair in free.slices() if pair[0].value not in free.constant_operands]
+    variable = [pair for pair in free.slices if pair[0].value not in free.constant_operands]
     for run in _neighbours(variable, sharing):
         whole = sum(source.nbytes for source, _ in run)
         if not sharing.share(*run[0], whole):
@@ -131,7 +132,7 @@ def _copies_of_constants(free: Operator) -> list[Operator]:
             name=free.name, kind="DMA", inputs=(source,), output=target, onnx_nodes=free.onnx_nodes,
             constant_operands={source.value: free.constant_operands[source.value]},
         )
-        for source, target in free.slices()
+        for source, target in free.slices
         if source.value in free.constant_operands
     ]  # fmt: skip
 
@@ -200,7 +201,7 @@ class _Sharing:
 
 def split(lowered: Lowered) -> Lowered:
     """``lowered`` with nothing fused, as the published system runs it; what passes between parts gets a buffer."""
-    operations = tuple(part for operation in lowered.operations for part in operation.split())
+    operations = tuple(part for operation in lowered.operations for part in apart(operation))
     places, buffers = dict(lowered.places), list(lowered.buffers)
     for operation in operations:
         if operation.output.value not in places:

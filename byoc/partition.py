@@ -13,7 +13,7 @@ from byoc.operators.domain import FLAGS
 from byoc.operators.layer import Shortage
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.operators.operator import Finding, Operator, Refusal, finding, open_shape, unknown_operator
-from byoc.operators.registry import Annotation, annotate, installed
+from byoc.operators.registry import Annotation, annotate, check, installed, lower
 from byoc.options import Target
 
 Outcome = tuple[Operator, ...] | Refusal
@@ -105,7 +105,7 @@ def _outcome(graph: Graph, node: Node, annotation: Annotation, target: Target, f
     if refused is not None:
         return refused
     for family in installed().by_operator.get(node.op_type, ()):
-        outcome = family.check(graph, node) or family.lower(graph, node, target)  # annotations are not trusted
+        outcome = check(family, graph, node) or lower(family, graph, node, target)  # annotations are not trusted
         if isinstance(outcome, Refusal):
             continue
         if not _moves(graph, node, outcome):  # its region is not given to the CPU: counted before each is tiled

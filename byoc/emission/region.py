@@ -20,6 +20,7 @@ from byoc.graph import Node, Value
 from byoc.lowering import Buffer, Lowered, lower, split, value_bytes
 from byoc.operators.layer import Layer, Shortage, find_shortage, make_layer, streamed, working_set
 from byoc.operators.operator import Geometry, Operator
+from byoc.operators.products import apart
 from byoc.options import NOTHING, Choices, Schedule
 from byoc.scheduling.default import ONE_SIZE, SearchPool, schedule_default
 from byoc.scheduling.memplan import peak_bytes
@@ -169,7 +170,7 @@ def _layers_within(
     """:func:`layers_of` a region in a scratchpad of ``budget`` bytes; nothing else of its size has an influence."""
 
     def fits(operation: Operator) -> bool:
-        return bool(operation.slices()) or budget.holds(_least_bytes(make_layer(operation, arch).geometry, arch))
+        return bool(operation.slices) or budget.holds(_least_bytes(make_layer(operation, arch).geometry, arch))
 
     fused = fuse(region.operations, region.outputs, arch, fits)
     lowered = lower(fused, values, region.inputs, region.outputs)
@@ -227,10 +228,10 @@ def _emitted(
 
 def shortage(operation: Operator, arch: Arch, schedule: Schedule) -> Shortage | None:
     """None where the operation can be tiled into the scratchpad, else the buffers of the smallest working set."""
-    if operation.slices():
+    if operation.slices:
         return None
     seed = schedule == "seed"
-    for part in operation.split() if seed else (operation,):
+    for part in apart(operation) if seed else (operation,):
         geometry = make_layer(part, arch).geometry
         smallest = smallest_seed_tiling(geometry) if seed else smallest_tiling(geometry, arch)
         found = find_shortage(geometry, smallest, arch)
@@ -311,7 +312,7 @@ def demand(operations: Iterable[Operator], stored: Iterable[str], moved: int, ar
     original = tuple(operations)
     # What can be fused is, however small the scratchpad: a schedule that fuses less computes more.
     fused = fuse(original, tuple(stored), arch, lambda one: True)
-    work = [Compute(make_layer(one, arch).geometry, arch).least() for one in fused if not one.slices()]
+    work = [Compute(make_layer(one, arch).geometry, arch).least() for one in fused if not one.slices]
     constants = _constants(original, fused, arch)
     return Demand(
         compute_cycles=sum(item.cycles for item in work),
@@ -329,7 +330,7 @@ def _constants(original: Iterable[Operator], fused: Iterable[Operator], arch: Ar
     kept = {id(operation) for operation in original}
     found: dict[Hashable, int] = {}
     for number, operation in enumerate(fused):
-        if operation.slices() or (id(operation) not in kept and operation.tables is None):
+        if operation.slices or (id(operation) not in kept and operation.tables is None):
             continue
         constants = operation.constants()
         if constants is not None:

@@ -14,13 +14,12 @@ from byoc.graph import Graph, Node
 from byoc.operators import domain, products
 from byoc.operators.forms import Form, IntegerProduct, Kinds, QLinear, Written, integer
 from byoc.operators.nest import Tile
-from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import (
     ChannelConstants,
     Constraint,
-    Cuts,
     Finding,
     Geometry,
+    Loops,
     Operand,
     Operator,
     Part,
@@ -160,7 +159,7 @@ class Convolution(Product, Window):
         Form(
             "Conv",
             operands=3,
-            weights=True,
+            weights="filters",
             attributes=(*ATTRIBUTES, "group"),
             activation=True,
             integer=(
@@ -197,9 +196,10 @@ class Convolution(Product, Window):
     on_groups: bool = False
 
     @classmethod
-    def attributes(cls, written: Written) -> dict[str, Any]:
+    def attributes(cls, written: Written) -> dict[str, Any] | str:
         """Window and number of groups."""
-        return {**written_window(written), "group": int(written.node.attributes.get("group", 1))}
+        window = written_window(written)
+        return window if isinstance(window, str) else {**window, "group": int(written.node.attributes.get("group", 1))}
 
     @classmethod
     def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
@@ -219,16 +219,6 @@ class Convolution(Product, Window):
         if groups == 1:
             return Sharding(axis, channels, axes)
         return Sharding(axis, channels, axes, attributes=lambda span: {"group": span[1] - span[0]})
-
-    @classmethod
-    def channel_axis(cls, node: OnnxNode, rank: int) -> int:
-        """Filters are the first dimension of the weights."""
-        return 0
-
-    @classmethod
-    def macs(cls, written: Written) -> int:
-        """OC·OH·OW·IC/group·KH·KW an image."""
-        return math.prod(written.result_shape) * math.prod(written.operand_shape(1)[1:])
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
@@ -361,9 +351,9 @@ class Convolution(Product, Window):
         return self.groups
 
     @property
-    def cutting(self) -> Cuts:
-        """Emulation computes one filter at a time."""
-        return Cuts(single=self.emulated)
+    def loops(self) -> Loops:
+        """Those of a window; emulation computes one filter at a time."""
+        return super().loops._replace(single=self.emulated)
 
     def settings(self, arch: Arch) -> Settings:
         """Requantisation, window, what padding reads, and what idle lanes do where the instruction leaves a choice."""

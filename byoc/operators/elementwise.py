@@ -14,9 +14,9 @@ from byoc.graph import Graph, Node, Value
 from byoc.operators import domain
 from byoc.operators.nest import Nest, Tile
 from byoc.operators.operator import (
-    Cuts,
     Finding,
     Geometry,
+    Loops,
     Operand,
     Operator,
     Registers,
@@ -38,9 +38,9 @@ class Elementwise(Operator):
     traits: ClassVar[Traits] = Traits(flat=True, mapping="one-to-one")
 
     @property
-    def cutting(self) -> Cuts:
+    def loops(self) -> Loops:
         """Elements are on their own."""
-        return Cuts(images=True)
+        return super().loops._replace(images=True)
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
@@ -233,12 +233,13 @@ class Pair(Elementwise):
         bits = [repeat.rows + 2 * repeat.channels for repeat in self.repeats or (Repeat(), Repeat())]
         return {"repeat_a": bits[0], "repeat_b": bits[1]}
 
-    def nest(self) -> Nest:
-        """Channels of as many rows as they have elements, each channel by itself."""
+    @property
+    def loops(self) -> Loops:
+        """Both alike, each but where it repeats: channels of as many rows as they have elements, each by itself."""
         if not self.repeats:
-            return super().nest()
+            return super().loops
         channels, length = self.output.shape
-        return Nest(channels, length, 1, channels, length, 1, groups=channels)
+        return Loops(Nest(channels, length, 1, channels, length, 1, groups=channels), repeats=self.repeats)
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
@@ -247,11 +248,6 @@ class Pair(Elementwise):
             return super().tile_registers(geometry, tile)
         output = tile.output
         return {"EX_OUTPUT_CHANNELS": output.channels.size, "EX_LENGTH": output.rows.size * output.columns.size}
-
-    @property
-    def cutting(self) -> Cuts:
-        """Both alike, each but where it repeats."""
-        return Cuts(repeats=self.repeats, images=not self.repeats)
 
 
 def pair_of(node: Node, a: Value, b: Value, result: Value) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from math import prod
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -104,11 +105,12 @@ class Form:
     inputs are tensors of data (None: all), the rest parameters; those at ``parameters`` are constant real numbers and
     operands as such, which the quantiser leaves alone. ``attributes`` are those that a canonical node must
     have. The first ``flags`` operands are flags, which have no quantisation, as the result has none where it
-    is ``bare``. ``activation``: a Relu or Clip between the operator and its QuantizeLinear is absorbed. ``plain``:
-    it works on bare integers as well. ``integer``: integer operators of the same meaning. ``traced``: it copies
-    elements, which ones is found by running it. ``weights``: constants at its second operand have a scale a channel,
-    and a constant third one is a bias in the scale of their products. ``transposed``: the attribute that says that its
-    second operand is the transpose of what the canonical node wants.
+    is ``bare``. ``alone``: the canonical type where there is one operand only. ``activation``: a Relu or Clip between
+    the operator and its QuantizeLinear is absorbed. ``plain``: it works on bare integers as well. ``integer``: integer
+    operators of the same meaning. ``traced``: it copies elements, which ones is found by running it. ``weights``: it
+    multiplies; constants at its second operand have a scale for each of the ``filters`` along their first axis, or of
+    the ``columns``, and a constant third one is a bias in the scale of the products. ``transposed``: the attribute that
+    says that its second operand is the transpose of what the canonical node wants.
 
     For the quantiser: ``quantise``, whether it is asked to quantise the operator at all; ``passive``: the operator
     is not worth quantising for itself, and stays in float among float operators; ``ranges``: its result has a range
@@ -124,6 +126,7 @@ class Form:
     attributes: tuple[str, ...] = ()
     flags: int = 0
     bare: bool = False
+    alone: str = ""
     activation: bool = False
     plain: bool = False
     integer: tuple[QLinear | IntegerProduct, ...] = ()
@@ -134,13 +137,24 @@ class Form:
     range_ratio: int = 0
     limits: tuple[float, float] | None = None
     traced: bool = False
-    weights: bool = False
+    weights: Literal["", "filters", "columns"] = ""
     transposed: str = ""
 
     @property
     def op_type(self) -> str:
         """Type of the canonical node."""
         return self.canonical or self.onnx
+
+    def channel_axis(self, node: OnnxNode, rank: int) -> int | None:
+        """The axis of a second operand of this rank along which its scales run; None where it has one scale only.
+
+        Columns of weights are rows where they are transposed; stacks of matrices have one scale.
+        """
+        if self.weights == "filters":
+            return 0
+        if self.weights == "columns":
+            return None if rank != 2 else 1 - int(bool(node.attributes.get(self.transposed, 0)))
+        return rank - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,6 +187,23 @@ class Written:
         return self.view.shape(self.operands[index])
 
     @property
+    def op_type(self) -> str:
+        """Type of the canonical node: what copies elements is movement, whatever else the form may mean."""
+        if isinstance(self.positions, Positions):
+            return self.form.onnx
+        return self.form.alone if self.form.alone and len(self.operands) == 1 else self.form.op_type
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates, padded taps included: of the elements of the result, each of as many as it reads."""
+        if not self.form.weights:
+            return 0
+        if self.form.weights == "filters":
+            return prod(self.result_shape) * prod(self.operand_shape(1)[1:])
+        left = self.operand_shape()
+        return prod(self.result_shape) * (left[0] if self.node.attributes.get("transA") else left[-1])
+
+    @property
     def result_shape(self) -> tuple[int, ...]:
         """Static shape of the result."""
         return self.view.shape(self.result)
@@ -193,22 +224,13 @@ class Reading:
     closes: ClassVar[Closes] = Closes()
 
     @classmethod
-    def canonical_type(cls, written: Written) -> str:
-        """Type of the canonical node."""
-        return written.form.op_type
-
-    @classmethod
-    def attributes(cls, written: Written) -> dict[str, Any]:
+    def attributes(cls, written: Written) -> dict[str, Any] | str:
         """Attributes of the canonical node: Python numbers, text and tuples only, nothing that depends on the opset.
 
-        As written in the model, unless the family says otherwise.
+        As written in the model, unless the family says otherwise. Text: why they cannot be read, as where shapes are of
+        another rank than they have.
         """
         return {key: found for key, found in written.node.attributes.items() if isinstance(found, _PLAIN)}
-
-    @classmethod
-    def channel_axis(cls, node: OnnxNode, rank: int) -> int | None:
-        """The axis of a second operand of this rank along which its scales run; None where it has one scale only."""
-        return rank - 1
 
     @classmethod
     def float_reason(cls, view: OnnxView, node: OnnxNode, integers: Sequence[str] = ()) -> str:
@@ -217,11 +239,6 @@ class Reading:
         With ``integers``, all its operands and its result are quantised, as these: why ONNX Runtime computes it in
         float nevertheless; empty where it does not, or no bit differs.
         """
-        return ""
-
-    @classmethod
-    def misshapen(cls, written: Written) -> str:
-        """Why its attributes cannot be read: shapes of another rank than they have; empty where they can."""
         return ""
 
     @classmethod
@@ -237,8 +254,3 @@ class Reading:
         all operands, None where that is not known.
         """
         return None
-
-    @classmethod
-    def macs(cls, written: Written) -> int:
-        """Multiply-accumulates of an ONNX node, padded taps included."""
-        return 0

@@ -25,6 +25,7 @@ from byoc.operators.operator import (
     Constraint,
     Finding,
     Geometry,
+    Loops,
     Operand,
     Operator,
     Registers,
@@ -155,29 +156,19 @@ class Interpolation(Operator):
     zero_points: tuple[int, int]
 
     @classmethod
-    def canonical_type(cls, written: Written) -> str:
-        """What copies elements is movement."""
-        return written.form.onnx if isinstance(written.positions, Positions) else INTERPOLATION
-
-    @classmethod
-    def attributes(cls, written: Written) -> dict[str, Any]:
+    def attributes(cls, written: Written) -> dict[str, Any] | str:
         """The coordinates, or the pieces of a movement."""
         if isinstance(written.positions, Positions):
             return Movement.attributes(written)
         found = coordinates(written)
-        assert not isinstance(found, str)
+        if isinstance(found, str):
+            return found
         return {name: tuple(line.tolist()) for name, line in zip(("rows", "columns"), found, strict=True)}
 
     @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
         """Float models have it as products instead, on any machine."""
         return Movement.stays_float(node, constants)
-
-    @classmethod
-    def misshapen(cls, written: Written) -> str:
-        """Why neither positions nor coordinates are known."""
-        found = "" if isinstance(written.positions, Positions) else coordinates(written)
-        return found if isinstance(found, str) else ""
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
@@ -215,12 +206,14 @@ class Interpolation(Operator):
                 )
         return tuple(found)
 
-    def nest(self) -> Nest:
+    @property
+    def loops(self) -> Loops:
         """Every channel by itself, all in a tile; rows read those around their coordinates."""
         (channels, rows, columns), (_, height, width) = self.output.shape, self.inputs[0].shape
         below = self.rows.astype(np.int64)
         reads = tuple(zip(below.tolist(), np.minimum(below + 2, height).tolist(), strict=True))
-        return Nest(channels, rows, columns, channels, height, width, groups=channels, whole=True, reads=reads)
+        nest = Nest(channels, rows, columns, channels, height, width, groups=channels, whole=True, reads=reads)
+        return Loops(nest)
 
     def settings(self, arch: Arch) -> Settings:
         """Zero points and scales: float32 bits, or multiplier and shift where numerics are fixed."""
@@ -241,13 +234,6 @@ class Interpolation(Operator):
             for name, span in zip(("CHANNELS", "HEIGHT", "WIDTH"), box, strict=True)
         }
         return {**sizes, "EX_FIRST_ROW": tile.output.rows.start, "EX_FIRST_INPUT_ROW": tile.input.rows.start}
-
-    def rows_read(self) -> NDArray[np.bool_]:
-        """Those around the coordinates."""
-        read = np.zeros(self.inputs[0].shape[1], np.bool_)
-        for first, behind in self.nest().reads:
-            read[first:behind] = True
-        return read
 
     def constants(self) -> ChannelConstants:
         """The coordinates of columns, then those of rows: one set for all channels."""

@@ -51,7 +51,7 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
     Raises InputError for an instruction that the machine's ISA lacks, and for a register or field that the operator
     sets and the instruction lacks.
     """
-    mnemonic, cutting = operation.mnemonic, operation.cutting
+    mnemonic, loops = operation.mnemonic, operation.loops
     isa = variant(arch.isa)
     if mnemonic is not None and mnemonic not in isa.mnemonics:
         raise InputError(
@@ -63,29 +63,25 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
     constants = operation.constants()
     weights = constants.weights if constants is not None else None
     records = constants is not None and constants.bias is not None
-    weight_bytes, nest, apart = (
-        0 if weights is None else weights[0].size,
-        operation.nest(),
-        cutting.second != "alike",
-    )
+    weight_bytes, apart = 0 if weights is None else weights[0].size, loops.second != "alike"
     if apart:
-        weight_bytes = operation.inputs[1].nbytes // nest.channels
+        weight_bytes = operation.inputs[1].nbytes // loops.nest.channels
     geometry = Geometry(
         operator=type(operation),
         instruction=isa.by_mnemonic[mnemonic][0] if mnemonic is not None else None,
-        nest=nest,
+        nest=loops.nest,
         inputs=1 if apart else len(operation.inputs),
         weight_bytes=weight_bytes,
         record_bytes=arch.channel_record_bytes if records else 0,
         input_bytes=operation.inputs[0].element_bytes if operation.inputs else 1,
         output_bytes=operation.output.element_bytes,
-        single=cutting.single,
+        single=loops.single,
         registers=tuple((name, value) for name, value in registers.items() if name not in operation.numbers),
         fields=tuple((name, value) for name, value in fields.items() if name not in operation.numbers),
-        second=cutting.second,
+        second=loops.second,
         tables="none" if operation.tables is None else "one" if len(operation.tables) == 1 else "each",
-        repeats=cutting.repeats,
-        dims=cutting.dims,
+        repeats=loops.repeats,
+        dims=loops.dims,
     )
     layer = Layer(operation, geometry, registers, fields)
     if geometry.instruction is not None:

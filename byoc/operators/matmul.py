@@ -20,9 +20,9 @@ from byoc.operators.onnx_view import OnnxNode, OnnxView
 from byoc.operators.operator import (
     ChannelConstants,
     Constraint,
-    Cuts,
     Finding,
     Geometry,
+    Loops,
     Operand,
     Operator,
     Registers,
@@ -229,7 +229,7 @@ class MatMul(Product):
         Form(
             "MatMul",
             operands=2,
-            weights=True,
+            weights="columns",
             activation=True,
             integer=(
                 QLinear("QLinearMatMul", ((0, 1, 2), (3, 4, 5)), (6, 7)),
@@ -240,7 +240,7 @@ class MatMul(Product):
             "Gemm",
             canonical="MatMul",
             operands=3,
-            weights=True,
+            weights="columns",
             transposed=TRANSPOSED,
             activation=True,
             integer=(QLinear("QGemm", ((0, 1, 2), (3, 4, 5)), (7, 8), bias=6),),
@@ -301,13 +301,6 @@ class MatMul(Product):
         return found
 
     @classmethod
-    def channel_axis(cls, node: OnnxNode, rank: int) -> int | None:
-        """Columns of the weights, rows where they are transposed; stacks of matrices have one scale."""
-        if rank != 2:
-            return None
-        return 0 if _transposes(node) else 1
-
-    @classmethod
     def float_reason(cls, view: OnnxView, node: OnnxNode, integers: Sequence[str] = ()) -> str:
         """A bias that is computed, or that has more rows than are worth a product each."""
         if integers:
@@ -324,13 +317,6 @@ class MatMul(Product):
         if not bias:
             return False
         return bias not in constants or weights not in constants or constants[bias].shape[:-1] not in ((), (1,))
-
-    @classmethod
-    def macs(cls, written: Written) -> int:
-        """M·K·N."""
-        left = written.operand_shape()
-        depth = left[0] if written.node.attributes.get("transA") else left[-1]
-        return math.prod(written.result_shape) * depth
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
@@ -440,10 +426,11 @@ class MatMul(Product):
                     parts,
                 )
 
-    def nest(self) -> Nest:
+    @property
+    def loops(self) -> Loops:
         """Rows of a matrix whose channels are its columns."""
         rows, depth = self.inputs[0].shape
-        return Nest(self.output.shape[1], rows, 1, depth, rows, 1, matrix=True)
+        return Loops(Nest(self.output.shape[1], rows, 1, depth, rows, 1, matrix=True))
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
@@ -531,7 +518,7 @@ def _filters(record: MatMulRecord) -> Iterator[tuple[Convolution, tuple[NDArray[
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class DynamicMatMul(Operator):
+class DynamicMatMul(products.Requantised):
     """Matrix product (M, K) × (K, N), or (N, K) where ``transposed``, of two activations with their ``zero_points``.
 
     ``requantise``, whose scales are all one, None: an int32 result.
@@ -541,17 +528,13 @@ class DynamicMatMul(Operator):
 
     transposed: bool
     zero_points: tuple[int, int]
-    requantise: Requantise | None
 
     @property
-    def cutting(self) -> Cuts:
-        """Output channels are rows of a transposed second operand, else its columns."""
-        return Cuts("rows" if self.transposed else "columns")
-
-    def nest(self) -> Nest:
-        """As a product with constant weights."""
+    def loops(self) -> Loops:
+        """As a product with constant weights; channels are rows of a transposed second operand, else its columns."""
         rows, depth = self.inputs[0].shape
-        return Nest(self.output.shape[1], rows, 1, depth, rows, 1, matrix=True)
+        nest = Nest(self.output.shape[1], rows, 1, depth, rows, 1, matrix=True)
+        return Loops(nest, "rows" if self.transposed else "columns")
 
     def settings(self, arch: Arch) -> Settings:
         """Zero points, and how it ends."""
@@ -575,7 +558,3 @@ class DynamicMatMul(Operator):
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
         """Rows, depth and columns."""
         return MatMul.tile_registers(geometry, tile)
-
-    def split(self) -> tuple[Operator, ...]:
-        """Accumulation, and requantising."""
-        return products.requantised_apart(self, self.requantise)

@@ -98,8 +98,8 @@ class MinMax(Pair):
 
     family: ClassVar[str] = "minmax"
     forms: ClassVar[tuple[Form, ...]] = (
-        Form("Min", operands=None, plain=True, ranges="all"),
-        Form("Max", operands=None, plain=True, ranges="all"),
+        Form("Min", operands=None, alone="Identity", plain=True, ranges="all"),
+        Form("Max", operands=None, alone="Identity", plain=True, ranges="all"),
         Form("And", operands=2, bare=True, plain=True, passive=True),
         Form("Or", operands=2, bare=True, plain=True, passive=True),
     )
@@ -109,11 +109,6 @@ class MinMax(Pair):
     repeating: ClassVar[str] = "OP_B_MIN"
 
     function: Function
-
-    @classmethod
-    def canonical_type(cls, written: Written) -> str:
-        """A comparison of one operand is the operand."""
-        return "Identity" if len(written.operands) == 1 else written.form.op_type
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, object]:

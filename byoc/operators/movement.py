@@ -19,13 +19,13 @@ from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, elementwise
 from byoc.operators.activation import rescaled, unscalable
 from byoc.operators.forms import Form, Kinds, Limits, Positions, Written, integer, numeric, several
-from byoc.operators.nest import NOTHING, Axis, Dim, Nest, Piece, Tile, Transfer, find_pieces, merged, spread_of
+from byoc.operators.nest import NOTHING, Dim, Nest, Piece, Tile, find_pieces, layout, merged, spread_of
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import (
     Constraint,
-    Cuts,
     Finding,
     Geometry,
+    Loops,
     Operand,
     Operator,
     Part,
@@ -181,23 +181,18 @@ class Movement(Operator):
         return node.attributes.get("mode") in ("linear", "cubic") or node.inputs[0] in constants or not chosen
 
     @classmethod
-    def misshapen(cls, written: Written) -> str:
-        """Why its positions are not known."""
-        return written.positions if isinstance(written.positions, str) else ""
-
-    @classmethod
-    def attributes(cls, written: Written) -> dict[str, Any]:
+    def attributes(cls, written: Written) -> dict[str, Any] | str:
         """The permutation of a Transpose; of others the pieces, where they are not all elements in their order.
 
         ``fill`` is the real number that stands where no element does, or the integer itself between bare integers.
         """
+        found = written.positions
+        if isinstance(found, str):
+            return found
         if "perm" in written.form.attributes:
             rank = len(written.operand_shape())
             return {"perm": tuple(written.node.attributes.get("perm", tuple(reversed(range(rank)))))}
-        found = written.positions
-        if not isinstance(found, Positions):
-            return {}
-        return movement_attributes(found, math.prod(written.operand_shape()))
+        return {} if found is None else movement_attributes(found, math.prod(written.operand_shape()))
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
@@ -288,17 +283,9 @@ class Alias(Operator):
     offsets: tuple[int, ...] = (0,)
 
     @property
-    def cutting(self) -> Cuts:
+    def loops(self) -> Loops:
         """Where there is one input, by images."""
-        return Cuts(images=len(self.inputs) == 1)
-
-    def slices(self) -> tuple[tuple[Operand, Operand], ...]:
-        """Each input, and where it is in the output."""
-        output = self.output
-        return tuple(
-            (source, Operand(output.value, source.shape, output.offset + offset, source.dtype))
-            for source, offset in zip(self.inputs, self.offsets, strict=True)
-        )
+        return super().loops._replace(images=len(self.inputs) == 1)
 
 
 def _alias(record: MovementRecord) -> Alias:
@@ -327,7 +314,7 @@ def placed(node: Node, source: str, result: str, pieces: Iterable[Piece]) -> tup
     for piece in pieces:
         hull = piece.highest - piece.lowest + 1
         operand = Operand(source, (1, hull), piece.lowest)
-        found.append(StridedCopy(**_fields(node, piece, result), inputs=(operand,), begin=piece.source - piece.lowest))
+        found.append(StridedCopy(**_fields(node, piece, result), inputs=(operand,)))
     return tuple(found)
 
 
@@ -358,7 +345,7 @@ def _cut(dims: tuple[Dim, ...]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Strided(Operator):
+class StridedCopy(Operator):
     """One piece in three parts: the dimensions ``channels`` and ``rows``, which tiles cut, and those ``inner`` ones.
 
     In tile buffers elements lie densely, in the order in which they lie in the tensor.
@@ -371,22 +358,18 @@ class Strided(Operator):
     rows: Dim
     inner: tuple[Dim, ...]
 
-    def nest(self) -> Nest:
+    @property
+    def loops(self) -> Loops:
         """Every element of ``channels`` and ``rows`` is a channel and a row, all others are columns."""
         channels, rows = self.channels.size, self.rows.size
         columns = math.prod(dim.size for dim in self.inner)
         width = math.prod(dim.size for dim in self.inner if dim.source) * spread_of(self.dims)
-        return Nest(channels, rows, columns, channels, rows, width, groups=channels)
+        return Loops(Nest(channels, rows, columns, channels, rows, width, groups=channels), dims=self.dims)
 
     @property
     def dims(self) -> tuple[Dim, ...]:
         """All dimensions."""
         return (self.channels, self.rows, *self.inner)
-
-    @property
-    def cutting(self) -> Cuts:
-        """By channels and rows of its dimensions."""
-        return Cuts(dims=self.dims)
 
     def settings(self, arch: Arch) -> Settings:
         """Every command has registers of its own."""
@@ -412,19 +395,6 @@ class Strided(Operator):
             "EX_COUNT_4": 1,
         }
 
-    def _offset(self, tile: Tile, side: int) -> int:
-        """Where the tile begins on a side (1 source, 2 target) of the piece."""
-        box = tile.output
-        return box.channels.start * self.channels[side] + box.rows.start * self.rows[side]
-
-    def transfers(
-        self, geometry: Geometry, tile: Tile, operand: int | None, plane: int = 0, *, whole: bool = False
-    ) -> tuple[Transfer, ...]:
-        """The tile's elements from where they lie densely, or ``whole`` as in the tensor, to the tensor."""
-        loops = geometry.tile_dims(tile.output.channels.size, tile.output.rows.size)
-        axes = _layout([(dim.size, dim.target) for dim in loops], 1)
-        return _transfers(self._offset(tile, 2), axes, 1, whole)
-
     def commands(self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole) -> tuple[Part, ...]:
         """Copies of at most four dimensions that count upwards."""
         loops = geometry.tile_dims(tile.output.channels.size, tile.output.rows.size)
@@ -449,30 +419,7 @@ class Strided(Operator):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class StridedCopy(Strided):
-    """A copy; the first element is ``begin`` bytes behind the lowest one that is read, where the operand begins."""
-
-    begin: int = 0
-
-    def transfers(
-        self, geometry: Geometry, tile: Tile, operand: int | None, plane: int = 0, *, whole: bool = False
-    ) -> tuple[Transfer, ...]:
-        """The elements that the tile reads, with what little lies between them; of a result as above."""
-        if operand is None:
-            return super().transfers(geometry, tile, operand, plane, whole=whole)
-        loops = geometry.tile_dims(tile.output.channels.size, tile.output.rows.size)
-        spread = spread_of(self.dims)
-        return _transfers(self._offset(tile, 1), _layout([(d.size, abs(d.source)) for d in loops], spread), spread)
-
-    def rows_read(self) -> NDArray[np.bool_]:
-        """Which elements of the operand it reads."""
-        read = np.zeros(self.inputs[0].elements, np.bool_)
-        read[Piece(self.begin, 0, self.dims).positions()[0]] = True
-        return read
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Fill(Strided):
+class Fill(StridedCopy):
     """One byte everywhere in a piece: no operand."""
 
     value: int
@@ -504,42 +451,14 @@ def _steps(dim: Dim) -> float:
     return -(-dim.size // parallel) / dim.size
 
 
-def _layout(dims: Sequence[tuple[int, int]], spread: int) -> tuple[Axis, ...]:
-    """Dimensions (count, stride in the tensor) as they lie in a tile buffer, innermost first: by growing strides.
-
-    Those of one step, and those that stay where they are, have no place there.
-    """
-    found = []
-    extent = spread
-    for count, stride in sorted((dim for dim in dims if dim[0] > 1 and dim[1]), key=lambda dim: dim[1]):
-        found.append(Axis(count, stride, extent))
-        extent *= count
-    return tuple(found)
-
-
 def _packed(counts: Sequence[int], strides: Sequence[int], spread: int) -> list[int]:
     """Bytes from element to element along each dimension in a tile buffer."""
     moving = sorted((n for n, stride in enumerate(strides) if stride and counts[n] > 1), key=lambda n: abs(strides[n]))
-    axes = _layout([(counts[number], abs(strides[number])) for number in moving], spread)
+    axes = layout([(counts[number], abs(strides[number])) for number in moving], spread)
     found = [0] * len(strides)
     for number, axis in zip(moving, axes, strict=True):
         found[number] = axis.buffer if strides[number] > 0 else -axis.buffer
     return found
-
-
-def _transfers(offset: int, axes: tuple[Axis, ...], spread: int, whole: bool = False) -> tuple[Transfer, ...]:
-    """Transfers of at most three strided dimensions; ``whole``: the scratchpad has the strides of the tensor, too."""
-    extent, rest = spread, list(axes)
-    while rest and rest[0].tensor == rest[0].buffer == extent:
-        extent *= rest.pop(0).size
-    rest = [axis._replace(buffer=axis.tensor) if whole else axis for axis in rest]
-    row, dims, outer = extent - spread + 1, tuple(rest[:3]), rest[3:]
-    found = []
-    for place in np.ndindex(*(axis.size for axis in outer)):
-        tensor = sum(step * axis.tensor for step, axis in zip(place, outer, strict=True))
-        buffer = sum(step * axis.buffer for step, axis in zip(place, outer, strict=True))
-        found.append(Transfer(offset + tensor, row, dims=dims, sram_offset=buffer))
-    return tuple(found)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

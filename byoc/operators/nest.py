@@ -113,6 +113,23 @@ class Nest:
         """Whether bands of rows are possible: every window touches data or lies above it, never wholly below."""
         return bool(self.reads) or (self.rows - 1) * self.stride - self.pad_top < self.input_rows
 
+    @property
+    def rows_read(self) -> NDArray[np.bool_] | None:
+        """Which input rows are read; None where all are.
+
+        Strides longer than the window skip rows, and the last window may end before the last row.
+        """
+        if not self.reads and self.kernel == self.stride == 1 and self.rows == self.input_rows and not self.pad_top:
+            return None
+        read = np.zeros(self.input_rows, np.bool_)
+        for first, behind in self.reads:
+            read[first:behind] = True
+        if not self.reads:
+            starts = np.arange(self.rows) * self.stride - self.pad_top
+            rows = starts[:, np.newaxis] + np.arange(self.kernel) * self.dilation
+            read[rows[(rows >= 0) & (rows < self.input_rows)]] = True
+        return None if read.all() else read
+
     def read_by(self, rows: Span) -> Span:
         """The input rows that a band of rows reads, by :attr:`reads`."""
         first, behind = zip(*self.reads[rows.start : rows.stop], strict=True)
@@ -374,3 +391,31 @@ def merged(dims: Iterable[Dim]) -> tuple[Dim, ...]:
         else:
             kept.append(dim)
     return tuple(reversed(kept))
+
+
+def layout(dims: Sequence[tuple[int, int]], spread: int) -> tuple[Axis, ...]:
+    """Dimensions (count, stride in the tensor) as they lie in a tile buffer, innermost first: by growing strides.
+
+    Those of one step, and those that stay where they are, have no place there.
+    """
+    found = []
+    extent = spread
+    for count, stride in sorted((dim for dim in dims if dim[0] > 1 and dim[1]), key=lambda dim: dim[1]):
+        found.append(Axis(count, stride, extent))
+        extent *= count
+    return tuple(found)
+
+
+def strided_transfers(offset: int, axes: tuple[Axis, ...], spread: int, whole: bool = False) -> tuple[Transfer, ...]:
+    """Transfers of at most three strided dimensions; ``whole``: the scratchpad has the strides of the tensor, too."""
+    extent, rest = spread, list(axes)
+    while rest and rest[0].tensor == rest[0].buffer == extent:
+        extent *= rest.pop(0).size
+    rest = [axis._replace(buffer=axis.tensor) if whole else axis for axis in rest]
+    row, dims, outer = extent - spread + 1, tuple(rest[:3]), rest[3:]
+    found = []
+    for place in np.ndindex(*(axis.size for axis in outer)):
+        tensor = sum(step * axis.tensor for step, axis in zip(place, outer, strict=True))
+        buffer = sum(step * axis.buffer for step, axis in zip(place, outer, strict=True))
+        found.append(Transfer(offset + tensor, row, dims=dims, sram_offset=buffer))
+    return tuple(found)

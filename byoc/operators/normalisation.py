@@ -20,6 +20,7 @@ from byoc.operators.operator import (
     Constraint,
     Finding,
     Geometry,
+    Loops,
     Operand,
     Operator,
     Registers,
@@ -129,9 +130,11 @@ class Normalisation(Rows):
     fixed: bool = False
 
     @classmethod
-    def attributes(cls, written: Written) -> dict[str, Any]:
+    def attributes(cls, written: Written) -> dict[str, Any] | str:
         """Where rows begin, or how many groups of channels there are; epsilon as float32."""
         source, shape = written.node.attributes, written.operand_shape()
+        if "groups" in written.form.attributes and len(shape) < 3:
+            return f"its input has shape {shape}, without channels and positions"
         epsilon = float(np.float32(source.get("epsilon", 1e-5)))
         if written.form.onnx == "InstanceNormalization":
             return {"groups": shape[1], "epsilon": epsilon}
@@ -144,12 +147,6 @@ class Normalisation(Rows):
         """Normalisations with computed gains, and those whose mean or deviation something else needs."""
         computed = any(name and name not in constants for name in node.inputs[1:])
         return computed or any(node.outputs[1:])
-
-    @classmethod
-    def misshapen(cls, written: Written) -> str:
-        """Channels need a second dimension."""
-        few = "groups" in written.form.attributes and len(written.operand_shape()) < 3
-        return f"its input has shape {written.operand_shape()}, without channels and positions" if few else ""
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
@@ -252,10 +249,11 @@ class GroupNormalisation(Normalisation):
 
     traits: ClassVar[Traits] = Normalisation.traits._replace(banded=False)
 
-    def nest(self) -> Nest:
+    @property
+    def loops(self) -> Loops:
         """A row is a plane."""
         rows, elements = self.inputs[0].shape
-        return Nest(rows, 1, elements, rows, 1, elements, groups=rows)
+        return Loops(Nest(rows, 1, elements, rows, 1, elements, groups=rows))
 
     @property
     def by_row(self) -> bool:

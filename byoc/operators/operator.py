@@ -20,7 +20,21 @@ from numpy.typing import NDArray
 from byoc.graph import Graph, Node
 from byoc.operators.definition import Definition
 from byoc.operators.forms import Kinds, Reading
-from byoc.operators.nest import Box, Dim, Nest, Span, Tile, Transfer, band_rows, matrix_transfer, plane_transfer
+from byoc.operators.nest import (
+    Box,
+    Dim,
+    Nest,
+    Piece,
+    Span,
+    Tile,
+    Transfer,
+    band_rows,
+    layout,
+    matrix_transfer,
+    plane_transfer,
+    spread_of,
+    strided_transfers,
+)
 from byoc.operators.sharding import Along, Sharding
 from byoc.options import Target
 from isa.arch import Arch
@@ -184,14 +198,16 @@ class Traits(NamedTuple):
     mnemonic: str = ""
 
 
-class Cuts(NamedTuple):
-    """How operands are cut: the ``second`` of two, and how each of them repeats; empty: none does.
+class Loops(NamedTuple):
+    """An operation as a loop nest, and how its operands are cut along it.
 
-    ``dims``, where all it does is to copy or to fill by strides: its dimensions, those of channels and rows first.
-    ``single``: a command computes one output channel of a tile, not all of them. ``images``: any equal slices of
-    operands and result along their first dimension belong together alone.
+    ``second`` of two operands, and how each of them ``repeats``; empty: none does. ``dims``, where all it does is to
+    copy or to fill by strides: its dimensions, those of channels and rows first. ``single``: a command computes one
+    output channel of a tile, not all of them. ``images``: any equal slices of operands and result along their first
+    dimension belong together alone.
     """
 
+    nest: Nest
     second: Second = "alike"
     repeats: tuple[Repeat, ...] = ()
     dims: tuple[Dim, ...] = ()
@@ -368,6 +384,23 @@ class Geometry:
         nest = self.nest
         return self._transfer(tile.output, nest.channels, nest.rows, nest.columns, self.output_bytes, plane)
 
+    def transfers(
+        self, tile: Tile, operand: int | None, plane: int = 0, *, whole: bool = False
+    ) -> tuple[Transfer, ...]:
+        """What brings the tile's part of an operand, by its number, into a tile buffer.
+
+        Or, None, what takes the tile's result out of one, or out of the ``whole`` tensor there, whose channels lie
+        ``plane`` bytes apart. The first transfer begins at the lowest byte. Of a source by strides come what the tile
+        reads, and what little lies between.
+        """
+        if not self.dims:
+            return (self.output_transfer(tile, plane) if operand is None else self.input_transfer(tile, operand),)
+        box, side = tile.output, 2 if operand is None else 1
+        offset = box.channels.start * self.dims[0][side] + box.rows.start * self.dims[1][side]
+        spread = 1 if operand is None else spread_of(self.dims)
+        loops = self.tile_dims(box.channels.size, box.rows.size)
+        return strided_transfers(offset, layout([(dim.size, abs(dim[side])) for dim in loops], spread), spread, whole)
+
     def _transfer(self, box: Box, channels: int, rows: int, columns: int, element: int, plane: int = 0) -> Transfer:
         if self.nest.matrix:
             return matrix_transfer(box, channels, element)
@@ -406,6 +439,18 @@ class Operator(Reading):
     """In which its results are looked up last: (1, 256), or one an output channel; None: they are not."""
     constant_operands: Mapping[str, NDArray[np.int8]] = field(default_factory=dict)
     """The operands that are constant, by the names of their values, in the accelerator's int8 domain."""
+    offsets: tuple[int, ...] = ()
+    """Of what only places its inputs, unchanged: the first element in the output of each."""
+
+    @property
+    def slices(self) -> tuple[tuple[Operand, Operand], ...]:
+        """Of what needs no instruction as long as buffers can be shared: each input with the slice of the output that
+        is its elements. Of all else nothing."""
+        output = self.output
+        return tuple(
+            (source, Operand(output.value, source.shape, output.offset + offset, source.dtype))
+            for source, offset in zip(self.inputs, self.offsets, strict=False)
+        )
 
     # From a canonical node to operations. ---------------------------------------------------------------------------
 
@@ -437,37 +482,15 @@ class Operator(Reading):
         """
         return "its channels are not independent" if along == "channels" else "its rows depend on all rows"
 
-    @classmethod
-    def op_types(cls) -> tuple[str, ...]:
-        """Types of its canonical nodes."""
-        return tuple(dict.fromkeys((*(form.op_type for form in cls.forms), *cls.inner_types)))
-
-    @classmethod
-    def rules(cls) -> tuple[str, ...]:
-        """Every rule that a node must meet, as the user reads it."""
-        return (*(item.text for item in cls.requirements), *(item.text for item in cls.constraints))
-
-    @classmethod
-    def check(cls, graph: Graph, node: Node) -> Refusal | None:
-        """The first requirement that ``node`` misses; None where it matches. Does not depend on the target."""
-        for requirement in cls.requirements:
-            found = requirement(graph, node)
-            if found is not None:
-                return Refusal(node.name, requirement.name, found, requirement.text)
-        return None
-
-    @classmethod
-    def lower(cls, graph: Graph, node: Node, target: Target) -> tuple[Operator, ...] | Refusal:
-        """Operations of a node that passed :meth:`check`, or the first constraint that it misses on ``target``."""
-        for mnemonic in cls.instructions:
-            if mnemonic not in target.instructions:
-                return Refusal(node.name, "instruction_available", missing_instruction(mnemonic, target.isa))
-        record = cls.parse(graph, node)
-        for constraint in cls.constraints:
-            found = constraint(record, target)
-            if found is not None:
-                return Refusal(node.name, constraint.name, found, constraint.text)
-        return cls.operations(record, target)
+    def rows_read(self) -> NDArray[np.bool_] | None:
+        """Which rows of every plane of its (only) input it reads; None where it reads every element of its inputs."""
+        loops = self.loops
+        dims = loops.dims
+        if not dims or not self.inputs:
+            return loops.nest.rows_read
+        read = np.zeros(self.inputs[0].elements, np.bool_)
+        read[Piece(-Piece(0, 0, dims).lowest, 0, dims).positions()[0]] = True
+        return None if read.all() else read
 
     # From an operation to commands. ---------------------------------------------------------------------------------
 
@@ -476,10 +499,11 @@ class Operator(Reading):
         """The instruction that computes it; None where there is nothing to compute."""
         return self.traits.mnemonic or (self.instructions[0] if self.instructions else None)
 
-    def nest(self) -> Nest:
-        """Its loop nest: by default one channel of as many rows as there are elements."""
+    @property
+    def loops(self) -> Loops:
+        """Its loop nest, and how it is cut: by default one channel of as many rows as there are elements."""
         elements = self.output.elements
-        return Nest(1, elements, 1, 1, elements, 1)
+        return Loops(Nest(1, elements, 1, 1, elements, 1))
 
     def settings(self, arch: Arch) -> Settings:
         """Registers and fields that are the same for all tiles."""
@@ -494,40 +518,12 @@ class Operator(Reading):
         """The commands that compute a tile; ``registers`` are those of layer and tile, planes included."""
         return (Part(registers, {}),)
 
-    def transfers(
-        self, geometry: Geometry, tile: Tile, operand: int | None, plane: int = 0, *, whole: bool = False
-    ) -> tuple[Transfer, ...]:
-        """What brings the tile's part of an operand, by its number, into a tile buffer.
-
-        Or, None, what takes the tile's result out of one, or out of the ``whole`` tensor there, whose channels lie
-        ``plane`` bytes apart. The first transfer begins at the lowest byte.
-        """
-        return (geometry.output_transfer(tile, plane) if operand is None else geometry.input_transfer(tile, operand),)
-
-    @property
-    def cutting(self) -> Cuts:
-        """How its operands are cut."""
-        return Cuts()
-
-    def rows_read(self) -> NDArray[np.bool_] | None:
-        """Which rows of every plane of its (only) input it reads; None where it reads every element of its inputs."""
-        return None
-
     def constants(self) -> ChannelConstants | None:
         """Channel records and weights, or None."""
         return None
 
-    def split(self) -> tuple[Operator, ...]:
-        """The operation as the published system runs it, nothing fused: parts that pass values on in full width."""
-        return (self,)
-
     def finer(self) -> tuple[Operator, ...]:
         """Operations that make the same results from smaller tiles, for want of memory; none where there is no way."""
-        return ()
-
-    def slices(self) -> tuple[tuple[Operand, Operand], ...]:
-        """Of what needs no instruction as long as buffers can be shared: each input with the slice of the output that
-        is its elements, unchanged. Of all else nothing."""
         return ()
 
 

@@ -13,7 +13,7 @@ from byoc.operators import domain
 from byoc.operators.elementwise import SINGLE
 from byoc.operators.forms import Form, Kinds, QLinear, Written, flag
 from byoc.operators.onnx_view import OnnxNode
-from byoc.operators.operator import Constraint, Cuts, Finding, Registers, Requirement, Settings, Traits, finding, rule
+from byoc.operators.operator import Constraint, Finding, Loops, Registers, Requirement, Settings, Traits, finding, rule
 from byoc.operators.sharding import Along, Sharding, element_by_element
 from byoc.operators.window import (
     ATTRIBUTES,
@@ -87,9 +87,9 @@ class Pool(Window):
     kernel: tuple[int, int]
 
     @classmethod
-    def attributes(cls, written: Written) -> dict[str, Any]:
+    def attributes(cls, written: Written) -> dict[str, Any] | str:
         """The window, if it is not the whole plane."""
-        return dict(written_window(written, cuts=True)) if written.form.attributes else {}
+        return written_window(written, cuts=True)
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
@@ -128,9 +128,9 @@ class Pool(Window):
         )
 
     @property
-    def cutting(self) -> Cuts:
-        """Channels are on their own."""
-        return Cuts(images=True)
+    def loops(self) -> Loops:
+        """Those of a window; channels are on their own."""
+        return super().loops._replace(images=True)
 
     @property
     def window(self) -> tuple[int, int]:
@@ -245,11 +245,11 @@ class AveragePool(Pool):
     high: int = 127
 
     @classmethod
-    def attributes(cls, written: Written) -> dict[str, Any]:
+    def attributes(cls, written: Written) -> dict[str, Any] | str:
         """The window, how padding is counted, and whether rounding up has made windows that end behind it."""
-        if not written.form.attributes:
-            return {}
         source, window = written.node.attributes, written_window(written, cuts=True)
+        if not window or isinstance(window, str):
+            return window
         beyond = sum(window["pads"]) > sum(source.get("pads", ()))
         return {
             **window,

@@ -22,6 +22,7 @@ from byoc.operators.operator import (
     ChannelConstants,
     Finding,
     Geometry,
+    Loops,
     Operand,
     Operator,
     Registers,
@@ -81,20 +82,21 @@ def requantisation(
 class Requantisation(Operator):
     """int32 planes (C, H, W) or matrix (M, N) to int8 of the same shape, one scale a channel or column.
 
-    No ONNX operator: what :meth:`Operator.split` takes off a product.
+    No ONNX operator: what :func:`apart` takes off a product.
     """
 
     traits: ClassVar[Traits] = Traits(in_place=True, whole_planes=True, along_elements=True, mnemonic="OP_REQUANT")
 
     requantise: Requantise
 
-    def nest(self) -> Nest:
+    @property
+    def loops(self) -> Loops:
         """Every channel, or column of a matrix, by itself."""
         shape = self.output.shape
         if len(shape) == 2:
-            return Nest(shape[1], shape[0], 1, shape[1], shape[0], 1, groups=shape[1], matrix=True)
+            return Loops(Nest(shape[1], shape[0], 1, shape[1], shape[0], 1, groups=shape[1], matrix=True))
         channels, rows, columns = shape
-        return Nest(channels, rows, columns, channels, rows, columns, groups=channels)
+        return Loops(Nest(channels, rows, columns, channels, rows, columns, groups=channels))
 
     def settings(self, arch: Arch) -> Settings:
         """Zero point and clamp."""
@@ -134,18 +136,23 @@ def _unfused(source: str, second: str, target: str) -> str:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Product(Operator):
+class Requantised(Operator):
+    """What makes int32 accumulators and ends with their ``requantise``; None: they are the result."""
+
+    requantise: Requantise | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Product(Requantised):
     """Products of one input with constant int8 ``weights``, int32 ``bias`` (channels,), requantised or int32.
 
-    The input's zero point is folded into the bias: ``bias - zx * sum(weights)``. ``requantise`` None means an int32
-    result.
+    The input's zero point is folded into the bias: ``bias - zx * sum(weights)``.
     """
 
     arity: ClassVar[tuple[int, int]] = (2, 3)
 
     weights: NDArray[np.int8]
     bias: NDArray[np.int32]
-    requantise: Requantise | None
 
     @classmethod
     def float_reason(cls, view: OnnxView, node: OnnxNode, integers: Sequence[str] = ()) -> str:
@@ -171,7 +178,7 @@ class Product(Operator):
         return any(name not in constants for name in node.inputs[1:] if name)
 
     @classmethod
-    def attributes(cls, written: Written) -> dict[str, Any]:
+    def attributes(cls, written: Written) -> dict[str, Any] | str:
         """None of its own."""
         return {}
 
@@ -201,10 +208,6 @@ class Product(Operator):
         """Scales of the channel records. An int32 result needs none; 1 is as good as any."""
         return ChannelScales.of(np.ones(1, np.float32)) if self.requantise is None else self.requantise.scales
 
-    def split(self) -> tuple[Operator, ...]:
-        """Accumulation into an int32 value of its own, and its requantising."""
-        return requantised_apart(self, self.requantise)
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WideAdd(Operator):
@@ -213,12 +216,12 @@ class WideAdd(Operator):
     traits: ClassVar[Traits] = Traits(flat=True, mnemonic="OP_E32_ADD")
 
 
-def requantised_apart(product: Any, requantise: Requantise | None) -> tuple[Operator, ...]:
-    """A product that makes int32, and the requantising of that, which it else does itself."""
-    if requantise is None:
-        return (product,)
-    middle = accumulator(product.output, "accumulator")
-    return replace(product, output=middle, requantise=None), _requantisation(product, middle, requantise)
+def apart(operation: Operator) -> tuple[Operator, ...]:
+    """An operation as the published system runs it: a product makes int32, and the requantising of that is another."""
+    if not isinstance(operation, Requantised) or operation.requantise is None:
+        return (operation,)
+    middle = accumulator(operation.output, "accumulator")
+    return replace(operation, output=middle, requantise=None), _requantisation(operation, middle, operation.requantise)
 
 
 def accumulator(output: Operand, label: str) -> Operand:

@@ -71,11 +71,13 @@ class Reduction(Rows):
     zero_points: tuple[int, int]
 
     @classmethod
-    def attributes(cls, written: Written) -> dict[str, Any]:
+    def attributes(cls, written: Written) -> dict[str, Any] | str:
         """The axes that are reduced, all by default."""
         node, rank = written.node, len(written.operand_shape())
         axes: Any = node.attributes.get("axes", ())
         if node.input(1):
+            if node.input(1) not in written.view.constants:
+                return f"its axes '{node.input(1)}' are computed"
             axes = written.view.constants[node.input(1)].reshape(-1).tolist()
         none = () if node.attributes.get("noop_with_empty_axes") else range(rank)
         return {"axes": tuple(sorted(int(axis) % max(rank, 1) for axis in axes)) or tuple(none)}
@@ -84,12 +86,6 @@ class Reduction(Rows):
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
         """Reductions along computed axes."""
         return bool(node.input(1)) and node.input(1) not in constants
-
-    @classmethod
-    def misshapen(cls, written: Written) -> str:
-        """Computed axes."""
-        name = written.node.input(1)
-        return f"its axes '{name}' are computed" if name and name not in written.view.constants else ""
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:

@@ -25,7 +25,8 @@ from byoc import operators
 from byoc.graph import Graph, Node
 from byoc.operators.forms import Closes, Form, IntegerProduct, QLinear
 from byoc.operators.onnx_view import BOUNDARIES
-from byoc.operators.operator import Operator, Refusal, finding, open_shape, unknown_operator
+from byoc.operators.operator import Operator, Refusal, finding, missing_instruction, open_shape, unknown_operator
+from byoc.options import Target
 from isa.errors import InputError
 from isa.plugins import loaded
 
@@ -45,7 +46,7 @@ class Registry:
         """The families of every canonical type."""
         found: dict[str, tuple[type[Operator], ...]] = {}
         for family in self.families:
-            for op_type in family.op_types():
+            for op_type in op_types(family):
                 found[op_type] = (*found.get(op_type, ()), family)
         return found
 
@@ -83,7 +84,7 @@ class Registry:
                 f"{owner}: operator family {family.family} is taken by {self.owners[family.family]}; "
                 "choose another name or uninstall one of the two"
             )
-        for op_type in family.op_types():
+        for op_type in op_types(family):
             other = next((item for item in self.by_operator.get(op_type, ()) if not family.instructions), None)
             if other is not None:
                 raise InputError(
@@ -91,6 +92,38 @@ class Registry:
                     f"of {self.owners[other.family]}; name the instructions that it needs"
                 )
         return Registry((family, *self.families), {**self.owners, family.family: owner})
+
+
+def op_types(family: type[Operator]) -> tuple[str, ...]:
+    """Types of a family's canonical nodes."""
+    return tuple(dict.fromkeys((*(form.op_type for form in family.forms), *family.inner_types)))
+
+
+def rules(family: type[Operator]) -> tuple[str, ...]:
+    """Every rule that a family's nodes must meet, as the user reads it."""
+    return (*(item.text for item in family.requirements), *(item.text for item in family.constraints))
+
+
+def check(family: type[Operator], graph: Graph, node: Node) -> Refusal | None:
+    """The first requirement that ``node`` misses; None where it matches. Does not depend on the target."""
+    for requirement in family.requirements:
+        found = requirement(graph, node)
+        if found is not None:
+            return Refusal(node.name, requirement.name, found, requirement.text)
+    return None
+
+
+def lower(family: type[Operator], graph: Graph, node: Node, target: Target) -> tuple[Operator, ...] | Refusal:
+    """Operations of a node that passed :func:`check`, or the first constraint that it misses on ``target``."""
+    for mnemonic in family.instructions:
+        if mnemonic not in target.instructions:
+            return Refusal(node.name, "instruction_available", missing_instruction(mnemonic, target.isa))
+    record = family.parse(graph, node)
+    for constraint in family.constraints:
+        found = constraint(record, target)
+        if found is not None:
+            return Refusal(node.name, constraint.name, found, constraint.text)
+    return family.operations(record, target)
 
 
 @cache
@@ -154,7 +187,7 @@ def find_family(graph: Graph, node: Node) -> type[Operator] | Refusal:
         return open_tensor
     outcome: type[Operator] | Refusal = unknown_operator(node)
     for family in installed().by_operator.get(kind, ()) if node.integer else ():
-        outcome = family.check(graph, node) or family
+        outcome = check(family, graph, node) or family
         if not isinstance(outcome, Refusal):
             break
     return outcome
@@ -190,7 +223,7 @@ def support_table(registry: Registry | None = None) -> tuple[SupportRow, ...]:
         known = (*floats, *integers)
         instructions = family.instructions
         closed = tuple(sorted(family.closes.operators))
-        rows.append(SupportRow(family.family, known, plain, family.rules(), instructions, owner, closed))
+        rows.append(SupportRow(family.family, known, plain, rules(family), instructions, owner, closed))
     return tuple(rows)
 
 

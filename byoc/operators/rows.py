@@ -23,6 +23,7 @@ from byoc.operators.operator import (
     Constraint,
     Finding,
     Geometry,
+    Loops,
     Operand,
     Operator,
     Registers,
@@ -60,7 +61,7 @@ def adjacent_axes(graph: Graph, node: Node) -> Finding | None:
 def fits_fields(record: Rows | tuple[Rows, ...], target: Target) -> Finding | None:
     """Every count fits its register."""
     first = record[0] if isinstance(record, tuple) else record
-    nest = first.nest()
+    nest = first.loops.nest
     sizes = {"rows": nest.rows, "elements": nest.input_columns, "channels": nest.channels}
     sizes["elements"] = max(sizes["elements"], nest.input_channels)
     found = (domain.oversized(label, size, target.channel_limit) for label, size in sizes.items())
@@ -86,10 +87,11 @@ class Rows(Operator):
 
     traits: ClassVar[Traits] = Traits(banded=True)
 
-    def nest(self) -> Nest:
+    @property
+    def loops(self) -> Loops:
         """One channel; a row of the matrix is a row."""
         rows, elements = self.inputs[0].shape
-        return Nest(1, rows, self.output.shape[1], 1, rows, elements)
+        return Loops(Nest(1, rows, self.output.shape[1], 1, rows, elements))
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
@@ -108,10 +110,11 @@ class Columns(Operator):
 
     traits: ClassVar[Traits] = Traits(banded=True, planes=True)
 
-    def nest(self) -> Nest:
+    @property
+    def loops(self) -> Loops:
         """Planes of one column, all in a tile."""
         elements, rows = self.inputs[0].shape
-        return Nest(self.output.shape[0], rows, 1, elements, rows, 1, whole=True)
+        return Loops(Nest(self.output.shape[0], rows, 1, elements, rows, 1, whole=True))
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
@@ -263,7 +266,7 @@ class Softmax(Rows):
         table = (
             numerics.softmax_table_fixed(scale, self.beta) if self.fixed else numerics.softmax_table(scale, self.count)
         )
-        return ChannelConstants(weights=shared_constants(table, self.nest().channels))
+        return ChannelConstants(weights=shared_constants(table, self.loops.nest.channels))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -21,6 +21,7 @@ from byoc.operators.operator import (
     ChannelConstants,
     Finding,
     Geometry,
+    Loops,
     Operand,
     Operator,
     Registers,
@@ -190,10 +191,11 @@ class ChannelTable(Operator):
             for channel, table in enumerate(self.table)
         )
 
-    def nest(self) -> Nest:
+    @property
+    def loops(self) -> Loops:
         """Every channel by itself, all of its elements in one row."""
         channels, elements = self.output.shape
-        return Nest(channels, 1, elements, channels, 1, elements, groups=channels)
+        return Loops(Nest(channels, 1, elements, channels, 1, elements, groups=channels))
 
     def settings(self, arch: Arch) -> Settings:
         """One row of channels."""

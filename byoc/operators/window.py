@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from byoc.graph import Graph, Node
 from byoc.operators.domain import oversized, too_large
 from byoc.operators.forms import Kinds, Written, integer, several
@@ -17,6 +14,7 @@ from byoc.operators.operator import (
     MANY,
     Finding,
     Geometry,
+    Loops,
     Operand,
     Operator,
     Registers,
@@ -79,11 +77,13 @@ class Window(Operator):
         """Groups of channels, each of which reads only its own."""
         raise NotImplementedError
 
-    def nest(self) -> Nest:
+    @property
+    def loops(self) -> Loops:
         """Output channels, rows and columns, with the halo of the window."""
         (oc, oh, ow), (ic, ih, iw) = self.output.shape, self.inputs[0].shape
         stride, dilation = self.strides[0], self.dilations[0]
-        return Nest(oc, oh, ow, ic, ih, iw, self.window[0], stride, dilation, self.pads[0], self.channel_groups)
+        window = self.window[0], stride, dilation, self.pads[0]
+        return Loops(Nest(oc, oh, ow, ic, ih, iw, *window, self.channel_groups))
 
     def window_registers(self) -> Registers:
         """The registers of the window."""
@@ -134,15 +134,6 @@ class Window(Operator):
         """What else changes with rows and columns exchanged."""
         return {}
 
-    def rows_read(self) -> NDArray[np.bool_] | None:
-        """Strides longer than the window skip rows, and the last window may end before the last row."""
-        nest = self.nest()
-        starts = np.arange(nest.rows) * nest.stride - nest.pad_top
-        rows = starts[:, None] + np.arange(nest.kernel) * nest.dilation
-        read = np.zeros(nest.input_rows, np.bool_)
-        read[rows[(rows >= 0) & (rows < nest.input_rows)]] = True
-        return read
-
     @classmethod
     def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
         """Rows of an image, with the halo of the window; constants are read whole."""
@@ -169,23 +160,6 @@ class Window(Operator):
             return None
         return f"the window of '{node.name}' does not fit input {source} and output {result}"
 
-    @classmethod
-    def misshapen(cls, written: Written) -> str:
-        """Window, input and result must be of one rank, with strides of 1 or more."""
-        source, result = written.operand_shape(), written.result_shape
-        declared = {
-            name: written.node.attributes[name]
-            for name in ("kernel_shape", "strides", "dilations", "pads")
-            if name in written.node.attributes
-        }
-        kernel = declared.get("kernel_shape") or (written.operand_shape(1)[2:] if len(written.operands) > 1 else ())
-        rank = len(source) - 2
-        lengths = {len(values) // (2 if name == "pads" else 1) for name, values in declared.items()}
-        positive = all(value > 0 for name, values in declared.items() if name != "pads" for value in values)
-        if rank < 1 or len(result) != len(source) or len(kernel) not in (0, rank) or lengths - {rank} or not positive:
-            return f"its window {declared} does not fit input {source} and output {result}"
-        return ""
-
 
 def upright(operand: Operand) -> Operand:
     """Planes as planes of one column: the same bytes."""
@@ -204,9 +178,23 @@ def _windows_fit(attributes: Mapping[str, Any], source: tuple[int, ...], result:
     return True
 
 
-def written_window(written: Written, *, cuts: bool = False) -> dict[str, tuple[int, ...]]:
-    """The window of an ONNX operator, that of its weights where it does not name one; ``cuts`` as below."""
-    attributes = written.node.attributes
+def written_window(written: Written, *, cuts: bool = False) -> dict[str, tuple[int, ...]] | str:
+    """The window of an ONNX operator, that of its weights where it does not name one; ``cuts`` as below.
+
+    Empty for a form that has none. Text: why it cannot be read, where window, input and result are not of one rank, or
+    a stride is not 1 or more.
+    """
+    attributes, source, result = written.node.attributes, written.operand_shape(), written.result_shape
+    names = ("kernel_shape", "strides", "dilations", "pads")
+    named = {name: attributes[name] for name in names if name in attributes}
+    kernel = named.get("kernel_shape") or (written.operand_shape(1)[2:] if len(written.operands) > 1 else ())
+    rank = len(source) - 2
+    lengths = {len(values) // (2 if name == "pads" else 1) for name, values in named.items()}
+    positive = all(value > 0 for name, values in named.items() if name != "pads" for value in values)
+    if rank < 1 or len(result) != len(source) or len(kernel) not in (0, rank) or lengths - {rank} or not positive:
+        return f"its window {named} does not fit input {source} and output {result}"
+    if not written.form.attributes:
+        return {}
     declared = attributes.get("kernel_shape")
     kernel = tuple(declared) if declared else written.operand_shape(1)[2:]
     return window_attributes(attributes, kernel, written.operand_shape()[2:], written.result_shape[2:], cuts=cuts)

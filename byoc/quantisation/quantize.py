@@ -131,7 +131,7 @@ class _Plan:
         if form.limits is not None and result in self.ranges:
             self.ranges[result] = np.float32(form.limits[0]), np.float32(form.limits[1])
         if form.weights:
-            self._product(node, family)
+            self._product(node, form)
         elif form.clamps:
             self._clamp(node)
         else:
@@ -147,12 +147,12 @@ class _Plan:
     def _mark(self, *names: str) -> None:
         self.roots.update((name, name) for name in names if name in self.ranges and name not in self.roots)
 
-    def _product(self, node: NodeProto, family: type[Operator]) -> None:
+    def _product(self, node: NodeProto, form: Form) -> None:
         """Constant operands around zero, weights with a scale a channel where they can have several."""
         view = read_node(node, node.name)
         for position, name in enumerate(node.input[:2]):
             if name in self.constants:
-                axis = family.channel_axis(view, self.constants[name].ndim) if position else None
+                axis = form.channel_axis(view, self.constants[name].ndim) if position else None
                 self.scalings[node.name, position] = Scaling(axis)
         self._mark(*node.input[:2])
         if view.input(2) in self.constants:

@@ -139,8 +139,7 @@ def fusion_graph(layers: Sequence[Layer], lowered: Lowered) -> FusionGraph:
 
 def _reads_all(layer: Layer) -> bool:
     """Whether a layer reads every row: its window skips none, and ends with the last."""
-    rows = layer.operation.rows_read()
-    return rows is None or bool(rows.all())
+    return layer.operation.rows_read() is None
 
 
 def _linked(

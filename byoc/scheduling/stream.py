@@ -489,7 +489,7 @@ class _LayerStream:
 
     def _load_input(self, index: int, tile: Tile, source: Source, loads: list[Step]) -> Pointer:
         place, buffers, geometry = self._inputs[index], self._input_buffers[index], self._layer.geometry
-        transfers = self._layer.operation.transfers(geometry, tile, index)
+        transfers = geometry.transfers(tile, index)
         if buffers is None:
             return self._memory.residents[place.buffer].moved(place.offset + transfers[0].offset)
         pointer, empty = buffers.get(geometry.input_box(tile, index))
@@ -503,9 +503,7 @@ class _LayerStream:
     ) -> tuple[Pointer, tuple[Step, ...]]:
         place, memory = self._output, self._memory
         resident = place.buffer in memory.residents
-        transfers = self._layer.operation.transfers(
-            self._layer.geometry, tile, None, self._output_plane(tile), whole=resident
-        )
+        transfers = self._layer.geometry.transfers(tile, None, self._output_plane(tile), whole=resident)
         if resident:
             pointer = memory.residents[place.buffer].moved(place.offset + transfers[0].offset)
         else:

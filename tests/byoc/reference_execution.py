@@ -211,7 +211,8 @@ def _minmax(operation: MinMax, a: Array, b: Array) -> Array:
 
 
 def _strided_copy(operation: StridedCopy, x: Array) -> Array:
-    piece = Piece(operation.begin, 0, (operation.channels, operation.rows, *operation.inner))
+    dims = (operation.channels, operation.rows, *operation.inner)
+    piece = Piece(-Piece(0, 0, dims).lowest, 0, dims)
     sources, targets = piece.positions()
     assert sorted(targets.tolist()) == list(range(operation.output.elements)), "only what has no gaps is read here"
     result = np.zeros(operation.output.elements, np.int8)

@@ -13,7 +13,7 @@ import pytest
 from byoc.frontend.onnx.importer import import_graph
 from byoc.operators.onnx_view import OnnxNode, OnnxView
 from byoc.operators.operator import Refusal, unknown_operator
-from byoc.operators.registry import built_in, installed, support_table
+from byoc.operators.registry import built_in, check, installed, lower, support_table
 from byoc.options import Grouped, Target
 from byoc.partition import partition
 from tests.byoc.oracle_check import V1, V2, placed
@@ -506,7 +506,7 @@ def _refusal(model: onnx.ModelProto) -> Refusal:
     node = next(node for node in graph.nodes if node.name == "op")
     outcome: object = unknown_operator(node)
     for family in installed().by_operator.get(node.op_type, ()):
-        outcome = family.check(graph, node) or family.lower(graph, node, V2)
+        outcome = check(family, graph, node) or lower(family, graph, node, V2)
     assert isinstance(outcome, Refusal)
     return outcome
 

@@ -12,7 +12,7 @@ import pytest
 from byoc.graph import Graph
 from byoc.importing import import_model
 from byoc.operators.operator import Refusal
-from byoc.operators.registry import installed
+from byoc.operators.registry import check, installed
 from byoc.operators.table import TABLE
 from byoc.operators.verify import verify_graph
 from byoc.package.package import Package, load_package, save_package
@@ -228,7 +228,7 @@ def test_packages_keep_their_tables_and_a_wrong_one_is_refused(tmp_path: object)
     computed = replace(again.graph.values["y:table"], constant=None)
     graph = replace(again.graph, values={**again.graph.values, "y:table": computed})
     (family,) = installed().by_operator[TABLE]
-    refusal = family.check(graph, graph.nodes[0])
+    refusal = check(family, graph, graph.nodes[0])
     assert isinstance(refusal, Refusal)
     assert str(refusal) == "table 'y:table' is computed; the data is computed at run time, the table is constant"
 

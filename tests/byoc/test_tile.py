@@ -170,7 +170,7 @@ def test_what_the_search_finds_fits_the_budget(name: str) -> None:
 def test_the_working_set_is_what_the_steps_reserve(name: str, tables: int) -> None:
     """Byte for byte, whatever is cut, with as many buffers as there may be, and tables beside them."""
     arch = Arch(pe=PeArray(ic=2, oc=4, ow=1), isa="v4")
-    channels = LAYERS[name].nest().channels
+    channels = LAYERS[name].loops.nest.channels
     looked_up = np.zeros((1 if tables < 2 else channels, 256), np.int8) if tables else None
     operation = replace(LAYERS[name], tables=looked_up)
     region, values = cases.region((operation,), tuple(one.value for one in operation.inputs), (operation.output.value,))

@@ -72,10 +72,11 @@ class _Builder:
         found = self._table(closure) if closure is not None else recognise(self._view, node)
         written = _written(self._view, found) if isinstance(found, Unit) else None
         if isinstance(found, Unit):
-            found = self._claim(found, written)
-        if isinstance(found, Unit):
-            self._add_unit(found, written)
-            return
+            claimed = self._claim(found, written)
+            if not isinstance(claimed, Unrecognised):
+                self._add_unit(found, written, claimed)
+                return
+            found = claimed
         for own in (node,) if closure is None else closure.nodes:
             if own.name not in self._names and not self._made.intersection(own.outputs):  # by a table inside of it
                 self._add_host(own, found.remark)
@@ -101,20 +102,19 @@ class _Builder:
         operands = closure.source, constant
         return Unit(name, TABLE, operands, closure.result, quantizations, closure.nodes, plain=plain)
 
-    def _claim(self, unit: Unit, written: Written | None) -> Unit | Unrecognised:
-        """``unit``, unless one of its tensors is known with another quantisation, or its attributes cannot be read."""
+    def _claim(self, unit: Unit, written: Written | None) -> dict[str, Any] | Unrecognised:
+        """The attributes of ``unit`` by its family, unless they cannot be read, or one of its tensors is known with
+        another quantisation."""
         for name, quantization in unit.quantizations.items():
             if not self._quantizations.setdefault(name, quantization).same_as(quantization):
                 return Unrecognised(f"it uses '{name}' with another quantisation than the rest of the model")
-        misshapen = unit.family.misshapen(written) if unit.family is not None and written is not None else ""
-        return Unrecognised(misshapen) if misshapen else unit
+        found = unit.family.attributes(written) if unit.family is not None and written is not None else {}
+        return Unrecognised(found) if isinstance(found, str) else found
 
-    def _add_unit(self, unit: Unit, written: Written | None) -> None:
-        view = self._view
-        op_type, operands = unit.op_type, list(unit.operands)
-        if unit.family is not None and written is not None:
-            op_type = unit.family.canonical_type(written)
-        attributes = _canonical_attributes(view, unit, written)
+    def _add_unit(self, unit: Unit, written: Written | None, own: dict[str, Any]) -> None:
+        operands = list(unit.operands)
+        op_type = unit.op_type if unit.family is None or written is None else written.op_type
+        attributes = _canonical_attributes(self._view, unit, own)
         if unit.form is not None and unit.node.attributes.get(unit.form.transposed):
             operands[1] = self._transposed(operands[1])
         operands += [self._real(name) for name in unit.parameters]
@@ -129,7 +129,7 @@ class _Builder:
                 outputs=(unit.result,),
                 attributes=attributes,
                 onnx_nodes=tuple(node.name for node in unit.covers),
-                macs=count_macs(view, unit.node),
+                macs=count_macs(self._view, unit.node),
                 integer=True,
             )
         )
@@ -209,10 +209,10 @@ def _referenced(values: Mapping[str, Value], nodes: Iterable[Node], view: OnnxVi
     return {name: values[name] for name in names}
 
 
-def _canonical_attributes(view: OnnxView, unit: Unit, written: Written | None) -> dict[str, Any]:
+def _canonical_attributes(view: OnnxView, unit: Unit, own: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes of the canonical node of ``unit``: Python numbers, text and tuples only.
 
-    Those of its family, and: ``activation``, absent, ``"Relu"`` or ``("Clip", low, high)`` in real numbers; ``plain``
+    Its family's ``own``, and: ``activation``, absent, ``"Relu"`` or ``("Clip", low, high)`` in real numbers; ``plain``
     for operators on bare integers; ``zero_points`` of both operands of an integer product.
     """
     attributes: dict[str, Any] = {}
@@ -221,8 +221,7 @@ def _canonical_attributes(view: OnnxView, unit: Unit, written: Written | None) -
     if unit.activation is not None:
         bounds = clip_bounds(view, unit.activation)
         attributes["activation"] = "Relu" if unit.activation.op_type == "Relu" else ("Clip", *(bounds or ()))
-    if unit.family is not None and written is not None:
-        attributes |= unit.family.attributes(written)
+    attributes |= own
     if unit.zero_points is not None:
         attributes["zero_points"] = unit.zero_points
     return attributes
@@ -244,18 +243,18 @@ def count_macs(view: OnnxView, node: OnnxNode) -> int:
     """MACs of one node, padded taps included: those that its operator family counts, whether it runs there or not."""
     registry, op_type = installed(), _FUSED.get(node.op_type, node.op_type)
     if op_type in registry.integer_forms:
-        family, form, integer = registry.integer_forms[op_type]
+        _, form, integer = registry.integer_forms[op_type]
         positions = [triple[0] for triple in integer.operands] if isinstance(integer, QLinear) else [0, 1]
         operands = tuple(node.input(position) for position in positions)
     elif op_type in registry.forms:
-        (family, form), operands = registry.forms[op_type], node.inputs[:2]
+        (_, form), operands = registry.forms[op_type], node.inputs[:2]
     elif op_type in _OTHERS:
         return _OTHERS[op_type](view, node)
     else:
         return _macs_within(view, node)
     if not all(view.shape(name) for name in operands[:2] if name):
         return 0  # an operand without dimensions: no product that anybody can run
-    return family.macs(Written(view, node, form, operands, node.outputs[0]))
+    return Written(view, node, form, operands, node.outputs[0]).macs
 
 
 def _transposed_convolution(view: OnnxView, node: OnnxNode) -> int:

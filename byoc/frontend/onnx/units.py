@@ -98,7 +98,7 @@ def _qlinear(
         name = node.input(tensor)
         weights = number == 1 and not integer.repeats
         rank = len(view.shape(name))
-        axis = family.channel_axis(node, rank) if weights and rank else None
+        axis = form.channel_axis(node, rank) if weights and rank else None
         outcome = _add(view, quantizations, name, node.input(scale), node.input(zero_point), axis)
         if outcome is not None:
             return outcome

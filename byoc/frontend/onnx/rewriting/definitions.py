@@ -20,7 +20,7 @@ from byoc.frontend.onnx.rewriting.edit import copy_model, names_of, opset_of, se
 from byoc.graph import Graph, Node
 from byoc.operators import domain
 from byoc.operators.definition import Definition
-from byoc.operators.registry import installed
+from byoc.operators.registry import check, installed
 from isa.errors import InputError
 
 # Clamps. ------------------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def define(model: onnx.ModelProto, graph: Graph) -> onnx.ModelProto:
     found: dict[str, Definition] = {}
     for node in graph.nodes:
         family = next(iter(installed().by_operator.get(node.op_type, ())), None) if node.integer else None
-        runs = family is not None and family.check(graph, node) is None
+        runs = family is not None and check(family, graph, node) is None
         definition = family.definition(graph, node) if family is not None and runs else None
         if definition is not None:
             found[node.outputs[0]] = definition
