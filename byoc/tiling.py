@@ -274,12 +274,13 @@ class TileSearch:
 
     def cut(self, tiling: Tiling) -> tuple[tuple[Tile, ...], tuple[int, ...]]:
         """The tiles of a tiling in order of execution, with the cycles that each computes."""
-        found = self._cuts.get(tiling)
+        key = tiling._replace(slots=Slots())
+        found = self._cuts.get(key)
         if found is None:
             if len(self._cuts) == REMEMBERED_TILINGS:
                 self._cuts.clear()
             made = tiles(self._geometry, tiling)
-            found = self._cuts[tiling] = made, tuple([self.cost.compute.tile(*sizes(tile)) for tile in made])
+            found = self._cuts[key] = made, tuple([self.cost.compute.tile(*sizes(tile)) for tile in made])
         return found
 
     def best_beside(self, resident: Resident, budget: Budget, taken: int) -> Choice | None:

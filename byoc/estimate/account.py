@@ -106,6 +106,11 @@ class LayerCost:
         """:func:`byoc.operators.layer.working_set` of a tiling."""
         return self._buffers_of(tiling).taken(tiling.slots, resident, constants=self._moved_by(resident)[1])
 
+    def used(self, tiling: Tiling, resident: Resident) -> Tiling:
+        """The tiling with the slots that have buffers: what is streamed of two that are equal then is the same."""
+        buffers, constants = self._buffers_of(tiling), self._moved_by(resident)[1]
+        return tiling._replace(slots=buffers.used(tiling.slots, resident, constants=constants))
+
     def _buffers_of(self, tiling: Tiling) -> Buffers:
         """The tile buffers of a tiling: most do not fit, and of those nothing else is asked."""
         key = tiling.channels, tiling.rows, tiling.depth

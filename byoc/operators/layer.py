@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from byoc.operators.nest import Nest, Span, Tile, make_tile, split
-from byoc.operators.operator import Geometry, Operator
+from byoc.operators.operator import ChannelConstants, Geometry, Operator
 from byoc.options import Order
 from isa.arch import Arch
 from isa.errors import InputError
@@ -32,6 +33,11 @@ class Layer:
     def name(self) -> str:
         """The layer's name in reports."""
         return self.operation.name
+
+    @cached_property
+    def constants(self) -> ChannelConstants | None:
+        """What the operation says of its channel records and weights: asked of every tiling that is tried."""
+        return self.operation.constants()
 
     @property
     def nest(self) -> Nest:
@@ -231,6 +237,13 @@ class Buffers(NamedTuple):
         if not resident.output:
             total += (1 + resident.beside) * min(slots.output, self.output_tiles) * self.output
         return total
+
+    def used(self, slots: Slots, resident: Resident, *, constants: bool) -> Slots:
+        """The slots less those beyond the tiles that there are: two that are equal then make the same buffers."""
+        inputs = [count for count, near in zip(self.input_tiles, resident.inputs, strict=False) if not near]
+        kept = max(self.table_tiles if self.tables else 1, self.constant_tiles if constants else 1)
+        outputs = 1 if resident.output or not self.output else self.output_tiles
+        return Slots(min(slots.input, max(inputs, default=1)), min(slots.constants, kept), min(slots.output, outputs))
 
 
 def buffers_of(geometry: Geometry, tiling: Tiling, alignment: int) -> Buffers:

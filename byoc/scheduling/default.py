@@ -77,6 +77,14 @@ def schedule_default(
     return found
 
 
+class _Rating(NamedTuple):
+    """What is known of a plan that was tried: estimated cycles, tiles, and whether nothing was held back."""
+
+    cycles: int
+    tiles: int
+    free: bool
+
+
 class _Candidate(NamedTuple):
     """A plan as a schedule, as it was rehearsed, with the cycles in which EX computes, and the number of its tiles.
 
@@ -95,6 +103,11 @@ class _Candidate(NamedTuple):
     def cycles(self) -> int:
         """Estimated cycles."""
         return self.rehearsed.cycles
+
+    @property
+    def rating(self) -> _Rating:
+        """What it is compared by."""
+        return _Rating(self.cycles, self.tiles, self.free)
 
     @property
     def finished(self) -> Scheduled:
@@ -135,6 +148,7 @@ class _Trials:
         self.best, self.free, self._strict = best, free, free
         self._context, self._fresh, self._choices = context, fresh, choices
         self._tried, self._tiles = {best.plan}, best.tiles
+        self._known: dict[LayerPlan, _Rating | None] = {self._streamed(best.plan): best.rating}
         self._arch = best.scheduled.memory.arch
         self._images = len(context.layers) // len({layer.name for layer in context.layers})
 
@@ -193,12 +207,24 @@ class _Trials:
         if plan in self._tried:
             return
         self._tried.add(plan)
-        other = _candidate(self._context, plan, self._fresh())
-        self.free = self.free and self._strict and other is not None and other.free
-        if other is not None and (other.free or not self._strict):
-            self._tiles += other.tiles
-            if other.cycles < better * self.best.cycles:
-                self.best = other
+        other, streamed = None, self._streamed(plan)
+        if streamed not in self._known:
+            other = _candidate(self._context, plan, self._fresh())
+            self._known[streamed] = None if other is None else other.rating
+        rating = self._known[streamed]
+        self.free = self.free and self._strict and rating is not None and rating.free
+        if rating is not None and (rating.free or not self._strict):
+            self._tiles += rating.tiles
+            if rating.cycles < better * self.best.cycles:
+                self.best = other or _candidate(self._context, plan, self._fresh()) or self.best
+
+    def _streamed(self, plan: LayerPlan) -> LayerPlan:
+        """What of a plan the stream goes by: plans that are equal so are the same, but for slots that nothing uses."""
+        used = []
+        for index, (search, tiling) in enumerate(zip(self._context.searches, plan.tilings, strict=True)):
+            resident, _ = self._context.rooms.beside(index, plan.residents)
+            used.append(search.cost.used(tiling, resident))
+        return replace(plan, tilings=tuple(used))
 
 
 def _no_place(arch: Arch, choices: Choices) -> InputError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
@@ -40,6 +41,8 @@ _Part = tuple[Span, Span | None]
 class ConstantPool:
     """Packed constants of one program, in order of use, from byte ``address`` of system memory on.
 
+    Values are looked at when the image is made: of most schedules that are tried there is none.
+
     Without ``data`` everything has its place and nothing a value: the image is all zeros and takes no memory.
     """
 
@@ -48,7 +51,7 @@ class ConstantPool:
         self.nbytes = 0
         self._arch = arch
         self._data = data
-        self._pieces: list[tuple[int, bytes | NDArray[np.uint8]]] = []
+        self._pieces: list[tuple[int, Callable[[], NDArray[np.generic]]]] = []
         self._tensors: dict[str, int] = {}
         self._shared: dict[Hashable, dict[_Part, int]] = {}
 
@@ -57,16 +60,15 @@ class ConstantPool:
 
         Its second argument is the span of input channels, None for all.
         """
-        constants = layer.operation.constants()
+        constants = layer.constants
         shared = None if constants is None else constants.shared
         packed: dict[_Part, int] = {} if shared is None else self._shared.setdefault(shared, {})
-        constants = constants if self._data else None
-        records = b"" if constants is None else _records(constants, self._arch)
+        records = cache(partial(_records, constants, self._arch))
 
         def pack(channels: Span, depth: Span | None = None) -> int:
             part = channels, depth
             if part not in packed:
-                packed[part] = self._append(layer, part, records, constants)
+                packed[part] = self._append(layer, part, records)
             return packed[part]
 
         return pack
@@ -80,8 +82,7 @@ class ConstantPool:
             if channels not in packed:
                 start = self._begin(geometry.table_bytes(channels.size))
                 if tables is not None and self._data:
-                    chosen = np.ascontiguousarray(tables[channels.start : channels.stop])
-                    self._pieces.append((start, chosen.reshape(-1).view(np.uint8)))
+                    self._pieces.append((start, partial(tables.__getitem__, slice(*channels))))
                 packed[channels] = self.address + start
             return packed[channels]
 
@@ -92,7 +93,7 @@ class ConstantPool:
         if name not in self._tensors:
             start = self._begin(data.size)
             if self._data:
-                self._pieces.append((start, np.ascontiguousarray(data).reshape(-1).view(np.uint8)))
+                self._pieces.append((start, lambda: data))
             self._tensors[name] = self.address + start
         return self._tensors[name]
 
@@ -102,18 +103,15 @@ class ConstantPool:
         self.nbytes = start + nbytes
         return start
 
-    def _append(self, layer: Layer, which: _Part, records: bytes, constants: ChannelConstants | None) -> int:
-        geometry, (channels, depth) = layer.geometry, which
+    def _append(self, layer: Layer, which: _Part, records: Callable[[], NDArray[np.uint8]]) -> int:
+        geometry, constants, (channels, depth) = layer.geometry, layer.constants, which
         start = self._begin(geometry.constant_bytes(channels.size, depth.size if depth else 0))
-        if constants is not None:
+        if constants is not None and self._data:
             width = geometry.record_bytes
-            self._pieces.append((start, records[channels.start * width : channels.stop * width]))
-        if constants is not None and constants.weights is not None:
-            offset = start + geometry.weights_offset(channels.size)
-            part = constants.weights[channels.start : channels.stop]
-            part = part[:, depth.start : depth.stop] if depth else part
-            part = part.T if constants.by_row else part
-            self._pieces.append((offset, np.ascontiguousarray(part).reshape(-1).view(np.uint8)))
+            self._pieces.append((start, lambda: records()[channels.start * width : channels.stop * width]))
+            if constants.weights is not None:
+                offset = start + geometry.weights_offset(channels.size)
+                self._pieces.append((offset, partial(_weights, constants, which)))
         return self.address + start
 
     def image(self) -> NDArray[np.uint8]:
@@ -121,19 +119,28 @@ class ConstantPool:
         if not self._data:
             return np.broadcast_to(np.uint8(0), (self.nbytes,))
         data = np.zeros(self.nbytes, dtype=np.uint8)
-        for start, piece in self._pieces:
-            content = np.frombuffer(piece, np.uint8) if isinstance(piece, bytes) else piece
+        for start, make in self._pieces:
+            content = np.ascontiguousarray(make()).reshape(-1).view(np.uint8)
             data[start : start + content.size] = content
         return data
 
 
-def _records(constants: ChannelConstants, arch: Arch) -> bytes:
+def _weights(constants: ChannelConstants, which: _Part) -> NDArray[np.int8]:
+    """The weights of some channels, in the order in which their instruction reads them."""
+    assert constants.weights is not None
+    channels, depth = which
+    part = constants.weights[channels.start : channels.stop]
+    part = part[:, depth.start : depth.stop] if depth else part
+    return part.T if constants.by_row else part
+
+
+def _records(constants: ChannelConstants | None, arch: Arch) -> NDArray[np.uint8]:
     """The channel records: one scale a channel, also where one serves all; nothing where there are none."""
-    if constants.bias is None or constants.scale is None:
-        return b""
+    if constants is None or constants.bias is None or constants.scale is None:
+        return np.zeros(0, np.uint8)
     bias, scale = constants.bias.astype(np.int32), constants.scale
     rounded, exact = (np.ascontiguousarray(np.broadcast_to(one, bias.shape)) for one in (scale.rounded, scale.exact))
-    return pack_records(bias, ChannelScales(rounded, exact, scale.once), arch)
+    return np.frombuffer(pack_records(bias, ChannelScales(rounded, exact, scale.once), arch), np.uint8)
 
 
 class Pointer(NamedTuple):
