@@ -11,12 +11,9 @@ import pytest
 from isa.variants import VARIANTS
 from tests.experiments.command_line import dla, save_tiny, tiny_model
 
+pytestmark = pytest.mark.usefixtures("fresh_folder")
+
 Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def _in_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def refused(capsys: Capture, *arguments: str | Path) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from experiments.sweep.session import run_sweep
 from experiments.sweep.spec import parse_spec
 from experiments.systems.requested import system
 from experiments.systems.result import system_page
-from tests.experiments.browser import Browser, browser
+from tests.experiments.browser import Browser
 from tests.experiments.page_layout import CONTROLS, cut_off, opened, overlaps, poor_contrasts, resized
 from tests.experiments.test_report_units import BRIEF, SHOWN
 
@@ -61,12 +60,6 @@ SYSTEM = {
     ],
     "run": {"policy": "edf", "preempt": "tile", "until": "5ms"},
 }
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("chromium")) as found:
-        yield found
 
 
 @cache

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from experiments.compare.presentation import comparison_page
 from experiments.report.run_page import run_page
-from tests.experiments.browser import Browser, browser
+from tests.experiments.browser import Browser
 from tests.experiments.reporting import SCRIPT, compared, tiny_run, with_layers, with_scripts
 
 pytestmark = pytest.mark.slow
@@ -25,12 +24,6 @@ CHARTS = (
     "unit-causes",
 )
 HOSTILE = ["</script><script>alert(1)</script>", "<b>bold</b>", "quote\" & 'x' $y$", "层", "a" * 200]
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("chromium")) as found:
-        yield found
 
 
 def opened(chromium: Browser, folder: Path, text: str) -> Browser:

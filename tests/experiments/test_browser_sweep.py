@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from experiments.sweep.presentation import sweep_page
-from tests.experiments.browser import Browser, browser
+from tests.experiments.browser import Browser
 from tests.experiments.command_line import dla
 from tests.experiments.reporting import SCRIPT, folder, grid, with_scripts
 
 pytestmark = pytest.mark.slow
 
 CHARTS = ("pareto", "heatmap", "parallel")
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("chromium")) as found:
-        yield found
 
 
 @pytest.fixture

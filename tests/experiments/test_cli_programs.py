@@ -13,12 +13,9 @@ from experiments.running.network import load_network, network_feeds
 from isa import program_file
 from tests.experiments.command_line import dla, save_tiny
 
+pytestmark = pytest.mark.usefixtures("fresh_folder")
+
 Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def _in_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def test_program_round_trips_through_text(capsys: Capture) -> None:

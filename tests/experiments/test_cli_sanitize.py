@@ -11,14 +11,11 @@ from isa import program_file
 from tests.experiments.command_line import dla
 from tests.isa.sanitizer_programs import CHAIN, program
 
+pytestmark = pytest.mark.usefixtures("fresh_folder")
+
 MAXIMUM = ("OP_ACT_RELU pop.LD", "OP_C_MAX pop.LD")
 """An operation that needs no scales."""
 Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def _in_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def test_a_package_is_checked_for_the_machine_it_runs_on(capsys: Capture) -> None:

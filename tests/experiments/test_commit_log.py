@@ -23,12 +23,9 @@ from isa.program import Program
 from tests.experiments.command_line import dla
 from tests.experiments.debug_runs import digits_regions, overflowing_program
 
+pytestmark = pytest.mark.usefixtures("fresh_folder")
+
 Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def _in_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def _log(hardware: Preset, region: SimulatedRegion, program: Program | None = None) -> list[str]:

@@ -11,12 +11,9 @@ from experiments.debug.session import Stop, find_stop, hex_lines
 from tests.experiments.command_line import dla, save_tiny
 from tests.experiments.debug_runs import digits_regions
 
+pytestmark = pytest.mark.usefixtures("fresh_folder")
+
 Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def _in_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def _digits(capsys: Capture) -> None:

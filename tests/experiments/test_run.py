@@ -18,17 +18,14 @@ from experiments.report.schema import RunReport
 from isa.instruction import KINDS
 from tests.experiments.command_line import dla, save_tiny
 
+pytestmark = pytest.mark.usefixtures("fresh_folder")
+
 Capture = pytest.CaptureFixture[str]
 
 STABLE_KEYS = {
     *("schema", "version", "command", "model", "hashes", "arch", "timing", "schedule", "seed", "totals", "kinds"),
     *("ex_cycles", "layers", "units", "placement", "host", "check", "accuracy"),
 }
-
-
-@pytest.fixture(autouse=True)
-def _in_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def test_digits_run_exactly_in_one_region_and_agree_on_every_image(capsys: Capture) -> None:

@@ -22,13 +22,10 @@ from tests.fuzz_inputs.materials import tflite_model
 from tests.fuzz_inputs.mutation import mutate_bytes, mutate_words
 from tests.tflite.builder import Quantisation, Tensor, TfliteBuilder
 
+pytestmark = pytest.mark.usefixtures("fresh_folder")
+
 Capture = pytest.CaptureFixture[str]
 FILE = Path("net.tflite")
-
-
-@pytest.fixture(autouse=True)
-def _in_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def refused(capsys: Capture, content: bytes, *arguments: str) -> str:

@@ -26,12 +26,9 @@ from isa.errors import InputError
 from tests.experiments.command_line import dla, save_tiny, tiny_model
 from tests.experiments.test_bad_input import refused
 
+pytestmark = pytest.mark.usefixtures("fresh_folder")
+
 Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def _in_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def _unknown_type(model: onnx.ModelProto) -> None:

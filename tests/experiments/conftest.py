@@ -1,0 +1,27 @@
+"""Fixtures of tests of commands and of pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.experiments.browser import Browser
+
+
+@pytest.fixture
+def fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test runs in a folder that has nothing in it."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser of the module's own; its tests are skipped where there is no Chromium."""
+    from tests.experiments.browser import browser
+
+    with browser(tmp_path_factory.mktemp("chromium")) as found:
+        yield found
