@@ -11,6 +11,7 @@ import errno
 import os
 import re
 import secrets
+import shutil
 import stat
 import time
 from collections.abc import Iterable, Iterator
@@ -274,6 +275,54 @@ def _new_file(folder: Path) -> Iterator[tuple[Path, int]]:
                 with contextlib.suppress(OSError):
                     temporary.unlink(missing_ok=True)
                 raise
+
+
+@contextlib.contextmanager
+def folder_beside(place: Path) -> Iterator[Path]:
+    """A passing folder beside ``place``, gone in the end: for a folder that is not whole yet.
+
+    Raises InputError where nothing can be written there, within the block too.
+    """
+    passing = place.parent / f".{secrets.token_hex(8)}.part"
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            passing.mkdir()
+            yield passing
+        finally:
+            try:
+                shutil.rmtree(passing, ignore_errors=True)
+            except KeyboardInterrupt:  # just now: it goes on when nothing is left
+                shutil.rmtree(passing, ignore_errors=True)
+                raise
+    except OSError as error:
+        raise InputError(f"{place}: cannot be written ({error.strerror}); choose another place") from error
+
+
+def replace_folder(made: Path, place: Path) -> None:
+    """Give the folder ``made`` the name ``place``; a folder that had it before is beside where ``made`` was, or there.
+
+    In one step where the system can exchange two names, so that there is always one of both.
+    """
+    if place.exists():
+        if _exchanged(made, place):
+            return
+        os.replace(place, made.with_name("older"))
+    os.replace(made, place)
+
+
+_HERE, _EXCHANGE = -100, 2
+"""``AT_FDCWD`` and ``RENAME_EXCHANGE`` of Linux."""
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    import ctypes
+
+    try:
+        rename = ctypes.CDLL(None).renameat2
+    except (AttributeError, OSError, TypeError):  # another system
+        return False
+    return rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0
 
 
 def _settle(folder: Path) -> None:

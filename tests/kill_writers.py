@@ -58,6 +58,7 @@ class Writer:
 
     ``corpus`` says that the folder ``corpus`` is one of golden outputs, whose index has steps in between. ``grows``:
     the file that has a line or a row for each part of the work that is done; the next run goes on from there.
+    ``whole``: the folder whose files are those of before or those that were wanted, never some of each.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Writer:
     run: Callable[[Path], object]
     corpus: bool = False
     grows: str = ""
+    whole: str = ""
 
 
 def _dla(*words: str) -> Callable[[Path], object]:
@@ -115,6 +117,12 @@ def _cache(folder: Path) -> None:
     _caching(folder)
     for entry in (folder / "cache").glob("*.package"):
         entry.unlink()
+
+
+def _exported(folder: Path) -> None:
+    """The same, and an export of another case."""
+    _model(folder)
+    _dla("golden", "export", "L1/relu", "-o", "DIR/exported")(folder)
 
 
 def _corpus(folder: Path, *, changed: bool = False) -> None:
@@ -172,6 +180,9 @@ WRITERS = (
     Writer("comparison", _model,
            _dla("golden", "diff", "DIR/given.json", "DIR/given.json", "--html", "DIR/page.html")),
     Writer("assembly", _model, _dla("asm", "DIR/given.s", "-o", "DIR/tiny.prog")),
+    Writer("export", _exported, _dla("golden", "export", "L1/add", "-o", "DIR/exported"), whole="exported"),
+    Writer("first export", _model, _dla("golden", "export", "L1/relu", "-o", "DIR/exported"), whole="exported"),
+    Writer("case for hardware", _model, _dla("rtl", "case", "L1/add", "-o", "DIR/tiny.case")),
     Writer("pictures", _model, _dla("report", "DIR/given.json", "--png", "DIR/pages")),
     Writer(
         "sweep", _model, _dla("sweep", "DIR/spec.toml", "--workers", "1", "-o", "DIR/results.sqlite"),
@@ -181,6 +192,12 @@ WRITERS = (
         "exported sweep", _model,
         _dla("sweep", "DIR/spec.toml", "--workers", "1", "-o", "DIR/results.sqlite", "--export", "DIR/results.csv"),
         grows="results",
+    ),
+    Writer(
+        "explore", _model,
+        _dla("explore", "DIR/spec.toml", "--trials", "3", "--workers", "1", "-o", "DIR/results.sqlite",
+             "--json", "DIR/run.json"),
+        grows="results.sqlite",
     ),
     Writer(
         "tune", _model,
@@ -193,7 +210,7 @@ ON_DASK = Writer(
     "sweep on Dask", _model,
     _dla("sweep", "DIR/spec.toml", "--scheduler", "CLUSTER", "-o", "DIR/results.sqlite"), grows="results.sqlite",
 )  # fmt: skip
-BUSY = frozenset(("sweep", "exported sweep"))
+BUSY = frozenset(("sweep", "exported sweep", "explore"))
 """Those that make processes, which takes seconds: every fifth time."""
 
 
@@ -202,7 +219,7 @@ def contents(folder: Path) -> dict[str, bytes | str]:
     return {
         str(path.relative_to(folder)): os.readlink(path) if path.is_symlink() else path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_symlink() or (path.is_file() and not is_leftover(path))
+        if (path.is_symlink() or path.is_file()) and not any(map(is_leftover, (path, *path.parents)))
     }
 
 
@@ -331,6 +348,12 @@ def violations(writer: Writer, folder: Path, known: Rehearsal, tidy: bool = Fals
         and not (writer.grows and place.startswith(writer.grows))
     ]
     said = [f"{place} is neither as before nor as wanted" for place in sorted(wrong)]
+    if writer.whole:
+        made, *known_ones = (
+            {place: content for place, content in one.items() if place.startswith(f"{writer.whole}/")}
+            for one in (found, known.before, known.after)
+        )
+        said += [] if made in known_ones else [f"{writer.whole} is neither whole as before nor as wanted"]
     said += [f"{place} was left by an interrupt" for place in left]
     if writer.grows:
         return said + _unfinished(writer, folder, known)
@@ -392,7 +415,7 @@ def attack(count: int, seed: int, on_dask: int = 0, only: str = "", seconds: flo
                 break
             writer = tried[number % len(tried)]
             if writer.name in BUSY and generator.random() < 0.8:
-                writer = tried[generator.randrange(len(tried) - len(BUSY)) if len(tried) > len(BUSY) else 0]
+                writer = generator.choice([one for one in tried if one.name not in BUSY] or tried)
             fight.once(writer)
         if on_dask:
             with cluster() as workers:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from dla_sim.presets import Preset
@@ -16,6 +12,7 @@ from dla_sim.rtl.scratchpad import NAME as SCRATCHPAD
 from dla_sim.rtl.simulator.executable import build_executable, find_tools
 from experiments.rtl.hardware import Modules, own_text
 from isa.errors import InputError
+from isa.files import folder_beside, replace_folder
 from isa.progress import Progress, silent
 
 MACHINE, MEMORY, SIMULATION, README = "dla_machine.v", "dla_scratchpad.v", "simulation", "README.md"
@@ -54,7 +51,7 @@ def write_build(
     foreign = _foreign(folder)
     if foreign is not None:
         raise InputError(f"{folder}: holds {foreign}, which no build put there; choose another folder")
-    with _beside(folder):
+    with folder_beside(folder):
         pass
     if simulated:
         find_tools()
@@ -63,8 +60,8 @@ def write_build(
     progress("compiling the simulation")
     executable = build_executable(text) if simulated else None
     machine, memory = parted(text)
-    with _beside(folder) as place:
-        new, old = place / "new", place / "old"
+    with folder_beside(folder) as passing:
+        new = passing / "new"
         new.mkdir()
         (new / MACHINE).write_text(machine)
         (new / MEMORY).write_text(memory)
@@ -72,20 +69,7 @@ def write_build(
         (new / "machine.json").write_text(_machine_json(hardware))
         if executable is not None:
             shutil.copy2(executable.path, new / SIMULATION)
-        if folder.exists():
-            os.replace(folder, old)
-        os.replace(new, folder)
-
-
-@contextmanager
-def _beside(folder: Path) -> Iterator[Path]:
-    """A passing folder beside ``folder``; raises InputError where nothing can be written there."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as place:
-            yield Path(place)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another place") from error
+        replace_folder(new, folder)
 
 
 def _foreign(folder: Path) -> str | None:

@@ -7,9 +7,7 @@ loads, a manifest, and a test bench from the template ``testbench.sv``; docs/rtl
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -34,6 +32,7 @@ from experiments.golden.store import choose, open_corpus
 from isa.access import Access, row_starts
 from isa.assembler import command_text
 from isa.errors import InputError
+from isa.files import folder_beside, replace_folder
 from isa.instruction import Command, Machine, Unit
 from isa.program import Program, Provenance
 
@@ -258,21 +257,12 @@ def write_export(export: Export, folder: Path) -> None:
     foreign = _foreign(folder)
     if foreign is not None:
         raise InputError(f"{folder}: holds {foreign}, which no export put there; choose another folder")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(
-            dir=folder.parent, prefix=f".{folder.name}.", ignore_cleanup_errors=True
-        ) as at:
-            new, old = Path(at) / "new", Path(at) / "old"
-            for name, content in export_files(export).items():
-                place = new / name
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(content)
-            if folder.exists():
-                os.replace(folder, old)
-            os.replace(new, folder)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another place") from error
+    with folder_beside(folder) as passing:
+        for name, content in export_files(export).items():
+            place = passing / "new" / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        replace_folder(passing / "new", folder)
 
 
 def _foreign(folder: Path) -> str | None:

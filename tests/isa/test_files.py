@@ -9,8 +9,17 @@ from typing import Any
 
 import pytest
 
+from isa import files
 from isa.errors import InputError
-from isa.files import check_distinct, check_writable, is_stream, whole_file, write_atomically
+from isa.files import (
+    check_distinct,
+    check_writable,
+    folder_beside,
+    is_stream,
+    replace_folder,
+    whole_file,
+    write_atomically,
+)
 
 
 @pytest.mark.parametrize("place", ["/", "", ".", "folder"])
@@ -191,3 +200,36 @@ def test_an_interrupt_as_a_file_is_taken_away_leaves_nothing(tmp_path: Path, mon
             check_writable(tmp_path / "page.html")
     assert heard
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_as_a_folder_is_taken_away_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remove = os.unlink
+
+    def interrupted(*given: Any, **named: Any) -> None:
+        monkeypatch.setattr(os, "unlink", remove)
+        raise KeyboardInterrupt
+
+    def make() -> None:
+        with folder_beside(tmp_path / "made") as passing:
+            (passing / "one").write_text("one")
+            monkeypatch.setattr(os, "unlink", interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        make()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_a_folder_has_another_in_its_place_and_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchanges: bool
+) -> None:
+    if not exchanges:
+        monkeypatch.setattr(files, "_exchanged", lambda one, other: False)
+    place = tmp_path / "a" / "made"
+    for content in ("one", "two"):
+        with folder_beside(place) as passing:
+            (passing / "new").mkdir()
+            (passing / "new" / content).write_text(content)
+            replace_folder(passing / "new", place)
+        assert [path.name for path in place.iterdir()] == [content]
+        assert list(place.parent.iterdir()) == [place]
