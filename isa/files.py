@@ -7,6 +7,7 @@ name (:func:`protecting`), and no file of another kind: what a file is, is known
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import re
@@ -316,13 +317,11 @@ _HERE, _EXCHANGE = -100, 2
 
 
 def _exchanged(one: Path, other: Path) -> bool:
-    import ctypes
-
     try:
         rename = ctypes.CDLL(None).renameat2
     except (AttributeError, OSError, TypeError):  # another system
         return False
-    return rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0
+    return bool(rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0)
 
 
 def _settle(folder: Path) -> None:

@@ -168,6 +168,11 @@ def test_what_cannot_be_fixed_is_refused(rank: int, fixed: Mapping[str, float], 
     assert str(caught.value) == message
 
 
+def test_a_number_beyond_float32_is_not_fixed() -> None:
+    with pytest.raises(InputError, match=r"--fix x=1e\+39: the input is float32, which does not hold that"):
+        fix_inputs(rated(), {"x": 1e39}, {"x": (1, 3, 8, 8)})
+
+
 def test_calibration_may_hold_inputs_without_dimensions(tmp_path: Path) -> None:
     rates = np.array([16000, 16000])
     np.savez(tmp_path / "samples.npz", x=weights(2, 1, 3, 8, 8), rate=rates)

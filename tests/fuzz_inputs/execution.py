@@ -31,6 +31,8 @@ from isa import memory
 from isa.errors import InputError
 
 SECONDS = 20
+"""Of the processor, which others may have; a child that does nothing hangs when it did so :data:`PATIENCE` times."""
+PATIENCE = 5
 LIMIT = 1 << 30
 """What ``--max-memory`` is in the children."""
 ALLOWANCE = 3 << 30
@@ -144,7 +146,9 @@ def _wait(child: int) -> tuple[int, int]:
     ending = os.pidfd_open(child)
     ends = select.poll()
     ends.register(ending, select.POLLIN)
-    hangs = not ends.poll(SECONDS * 1000)
+    hangs, waits = True, 0
+    while hangs and waits < PATIENCE and _seconds(child) < SECONDS:
+        hangs, waits = not ends.poll(SECONDS * 1000), waits + 1
     os.close(ending)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)  # it, where it hangs, and what it started and left
@@ -153,6 +157,12 @@ def _wait(child: int) -> tuple[int, int]:
         return HANG, 0
     code = os.waitstatus_to_exitcode(status)
     return (code if code >= 0 else KILLED + code), usage.ru_maxrss * 1024
+
+
+def _seconds(child: int) -> float:
+    """What a child that has not been waited for has had of the processor."""
+    times = Path(f"/proc/{child}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[11:15]
+    return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
 
 
 def _wrong(status: int, message: str, peak: int) -> str:

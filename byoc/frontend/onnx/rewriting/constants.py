@@ -218,7 +218,8 @@ def fix_inputs(
         dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
         with np.errstate(all="ignore"):
             array = np.full(shape, number).astype(dtype)
-        if not (array == number).all():
+            held = (array == number).all() and np.isfinite(array).all()
+        if not held:
             raise InputError(f"--fix {name}={number:g}: the input is {np.dtype(dtype).name}, which does not hold that")
         result.graph.initializer.append(numpy_helper.from_array(array, name))
     kept = [value for value in result.graph.input if value.name not in fixed]
