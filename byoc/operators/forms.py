@@ -97,6 +97,9 @@ class Closes:
         return Closes(*(getattr(self, each.name) | getattr(other, each.name) for each in fields(Closes)))
 
 
+Carried = Literal["", "integers", "reals"]
+
+
 @dataclass(frozen=True)
 class Form:
     """One float ONNX operator that the family computes between DequantizeLinear and QuantizeLinear.
@@ -110,7 +113,8 @@ class Form:
     operators of the same meaning. ``traced``: it copies elements, which ones is found by running it. ``weights``: it
     multiplies; constants at its second operand have a scale for each of the ``filters`` along their first axis, or of
     the ``columns``, and a constant third one is a bias in the scale of the products. ``transposed``: the attribute that
-    says that its second operand is the transpose of what the canonical node wants.
+    says that its second operand is the transpose of what the canonical node wants. ``carried``: what ONNX Runtime
+    moves between DequantizeLinear and QuantizeLinear; of ``reals`` come the same numbers as of integers.
 
     For the quantiser: ``quantise``, whether it is asked to quantise the operator at all; ``passive``: the operator
     is not worth quantising for itself, and stays in float among float operators; ``ranges``: its result has a range
@@ -139,6 +143,7 @@ class Form:
     traced: bool = False
     weights: Literal["", "filters", "columns"] = ""
     transposed: str = ""
+    carried: Carried = ""
 
     @property
     def op_type(self) -> str:

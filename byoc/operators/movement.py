@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, elementwise
 from byoc.operators.activation import rescaled, unscalable
-from byoc.operators.forms import Form, Kinds, Limits, Positions, Written, integer, numeric, several
+from byoc.operators.forms import Carried, Form, Kinds, Limits, Positions, Written, integer, numeric, several
 from byoc.operators.nest import NOTHING, Dim, Nest, Piece, Tile, find_pieces, layout, merged, spread_of
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import (
@@ -51,19 +51,26 @@ _FAR = 1 << 48
 # Canonical nodes. ---------------------------------------------------------------------------------------------------
 
 _KEEPERS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-_MOVERS = (
-    *("Slice", "Pad", "CenterCropPad", "DepthToSpace", "SpaceToDepth", "Tile", "Expand"),
-    *("ReverseSequence", "Trilu", "Gather", "GatherElements", "GatherND"),
-)
+_MOVERS: Mapping[str, Carried] = {
+    **dict.fromkeys(("Slice", "DepthToSpace"), "integers"),
+    **dict.fromkeys(("Pad", "SpaceToDepth", "Tile", "Expand"), "reals"),
+    **dict.fromkeys(("CenterCropPad", "ReverseSequence", "Trilu", "Gather", "GatherElements", "GatherND"), ""),
+}
 _TAKER = "Slice"
 RESIZE = "Resize"
 """What another family reads from models, and is movement where it copies elements."""
 FORMS = (
-    *(Form(name, plain=True, passive=True, ranges="first") for name in _KEEPERS),
-    *(Form(name, plain=True, quantise=False) for name in ("Identity", "Dropout")),
-    Form("Transpose", plain=True, passive=True, ranges="first", attributes=("perm",)),
-    *(Form(name, plain=True, passive=True, ranges="first", traced=True) for name in _MOVERS),
+    *(Form(name, plain=True, passive=True, ranges="first", carried="integers") for name in _KEEPERS),
+    Form("Identity", plain=True, quantise=False, carried="integers"),
+    Form("Dropout", plain=True, quantise=False),
+    Form("Transpose", plain=True, passive=True, ranges="first", attributes=("perm",), carried="integers"),
+    *(Form(name, plain=True, passive=True, ranges="first", traced=True, carried=how) for name, how in _MOVERS.items()),
 )
+
+
+def carriers(how: Carried) -> frozenset[str]:
+    """The operators that move elements as ONNX Runtime carries them."""
+    return frozenset(form.onnx for form in FORMS if form.carried == how)
 
 
 def node_pieces(graph: Graph, node: Node) -> tuple[Piece, ...]:

@@ -45,7 +45,11 @@ FUNCTIONS = frozenset({
     "Log", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign",
     "Sqrt", "Swish", "Tanh", "ThresholdedRelu",
 })  # fmt: skip
-ARITHMETIC = frozenset({"Add", "Div", "Max", "Min", "Mul", "Pow", "Sub"})
+POLYNOMIAL = frozenset({"Add", "Mul", "Sub"})
+"""What makes of integers the same numbers as of real ones."""
+AFFINE = POLYNOMIAL | {"BatchNormalization", "Div"}
+"""What is a scale and a shift of one operand where the others are constant."""
+ARITHMETIC = POLYNOMIAL | {"Div", "Max", "Min", "Pow"}
 CLOSED = FUNCTIONS | ARITHMETIC | {
     "And", "BatchNormalization", "Cast", "Equal", "FastGelu", "Greater", "GreaterOrEqual", "Identity", "Less",
     "LessOrEqual", "Not", "Or", "PRelu", "QuickGelu", "Where", "Xor",

@@ -12,11 +12,14 @@ so that differences can be counted.
 
 from __future__ import annotations
 
-import numpy as np
-import onnx
-from onnx import helper, numpy_helper
+from collections.abc import Callable, Collection
+from functools import partial
 
-from byoc.frontend.onnx.rewriting.edit import copy_model, names_of, opset_of, set_nodes, unused
+import numpy as np
+from onnx import ModelProto, NodeProto, helper
+
+from byoc.frontend.onnx.rewriting.edit import copy_model, copy_node, opset_of
+from byoc.frontend.onnx.rewriting.law import View, walked
 from byoc.graph import Graph, Node
 from byoc.operators import domain
 from byoc.operators.definition import Definition
@@ -28,7 +31,11 @@ from isa.errors import InputError
 CLIP_OPSET = 12  # the first opset whose Clip takes 8-bit integers
 
 
-def integer_clamps(model: onnx.ModelProto, graph: Graph) -> tuple[onnx.ModelProto, int]:
+def _making(names: Collection[str]) -> Callable[[NodeProto], bool]:
+    return lambda node: any(name in names for name in node.output[:1])
+
+
+def integer_clamps(model: ModelProto, graph: Graph) -> tuple[ModelProto, int]:
     """A model in which every activation that ONNX Runtime would compute in float is an integer Clip, and their number.
 
     ``graph`` is the canonical graph of ``model``. Tensors keep their names and meaning; ``model`` is not changed.
@@ -41,13 +48,12 @@ def integer_clamps(model: onnx.ModelProto, graph: Graph) -> tuple[onnx.ModelProt
     opset = opset_of(model)
     if opset < CLIP_OPSET:
         raise InputError(f"the model has opset {opset}; convert it to opset {CLIP_OPSET} or later")
-    rewritten = onnx.ModelProto()
-    rewritten.CopyFrom(model)
-    producers = {name: node for node in rewritten.graph.node for name in node.output}
-    taken = names_of(rewritten.graph)
-    for node in kept:
-        _rewrite(rewritten.graph, producers, graph, node, taken)
-    return rewritten, len(kept)
+    clamped = {node.outputs[0]: node for node in kept}
+
+    def write(view: View, quantize: NodeProto) -> list[NodeProto]:
+        return _clamped(view, quantize, graph, clamped[quantize.output[0]])
+
+    return walked(model, lambda view: partial(write, view), _making(clamped)), len(kept)
 
 
 def _stays_float(graph: Graph, node: Node) -> bool:
@@ -61,30 +67,19 @@ def _stays_float(graph: Graph, node: Node) -> bool:
     return bounds is not None and bool(ends[0] < bounds[0] or ends[1] > bounds[1])
 
 
-def _rewrite(
-    graph: onnx.GraphProto, producers: dict[str, onnx.NodeProto], canonical: Graph, node: Node, taken: set[str]
-) -> None:
+def _clamped(view: View, quantize: NodeProto, graph: Graph, node: Node) -> list[NodeProto]:
     """Let the QuantizeLinear of one group read the operator itself, and clip its integers."""
-    name = node.outputs[0]
-    quantize = producers[name]
-    activation = producers[quantize.input[0]]
-    result = canonical.values[name]
+    activation, name = view.maker(quantize.input[0]), node.outputs[0]
+    assert activation is not None
+    result = graph.values[name]
     output = domain.affine(result)
-    limits = np.asarray(domain.clamp(node, output)) + output.offset
-    low, high, unclamped = (unused(f"{name}:{part}", taken) for part in ("low", "high", "unclamped"))
-    bounds = [low, high]
-    for bound, limit in zip(bounds, limits, strict=True):
-        graph.initializer.append(numpy_helper.from_array(np.asarray(limit, result.dtype), bound))
-    quantize.input[0] = activation.input[0]
-    quantize.output[0] = unclamped
-    clip = helper.make_node("Clip", [quantize.output[0], *bounds], [name], name=f"{node.name}:clamp")
-    graph.node.insert(_position(graph, quantize.output[0]) + 1, clip)
-    del graph.node[_position(graph, activation.output[0])]
-
-
-def _position(graph: onnx.GraphProto, output: str) -> int:
-    """Index of the node that makes ``output``."""
-    return next(index for index, node in enumerate(graph.node) if output in node.output)
+    low, high = (
+        view.constant(f"{name}:{part}", np.asarray(limit + output.offset, result.dtype))
+        for part, limit in zip(("low", "high"), domain.clamp(node, output), strict=True)
+    )
+    made = copy_node(quantize)
+    made.input[0], made.output[0] = activation.input[0], view.name(f"{name}:unclamped")
+    return [made, helper.make_node("Clip", [made.output[0], low, high], [name], f"{node.name}:clamp")]
 
 
 # Definitions. -------------------------------------------------------------------------------------------------------
@@ -93,7 +88,7 @@ _KEY = "onnxruntime:"
 """What a key of a model's metadata begins with: a unit's result, of which the value is ONNX Runtime's own."""
 
 
-def define(model: onnx.ModelProto, graph: Graph) -> onnx.ModelProto:
+def define(model: ModelProto, graph: Graph) -> ModelProto:
     """A model in which units with definitions are computed by them; tensors keep their names and types.
 
     ``graph`` is the canonical graph of ``model``, which is not changed.
@@ -107,29 +102,29 @@ def define(model: onnx.ModelProto, graph: Graph) -> onnx.ModelProto:
             found[node.outputs[0]] = definition
     if not found and not defined(model):
         return model
-    result = copy_model(model)
+    own: dict[str, str] = {}
+
+    def write(view: View, node: NodeProto) -> list[NodeProto]:
+        name, made = node.output[0], copy_node(node)
+        own[name] = made.output[0] = view.name(f"{name}:onnxruntime")
+        view.show(own[name])
+        return [made, *_steps(view, name, found[name])]
+
+    result = walked(model, lambda view: partial(write, view), _making(found))
+    result = copy_model(model) if result is model else result
     kept = [entry for entry in result.metadata_props if not entry.key.startswith(_KEY)]
     del result.metadata_props[:]
     result.metadata_props.extend(kept)
-    nodes, taken = list[onnx.NodeProto](), names_of(result.graph)
-    for proto in result.graph.node:
-        nodes.append(proto)
-        if proto.output and proto.output[0] in found:
-            name = proto.output[0]
-            proto.output[0] = unused(f"{name}:onnxruntime", taken)
-            result.metadata_props.add(key=f"{_KEY}{name}", value=proto.output[0])
-            nodes += _steps(result.graph, name, found[name], taken)
-    set_nodes(result.graph, nodes)
+    for name, value in own.items():
+        result.metadata_props.add(key=f"{_KEY}{name}", value=value)
     return result
 
 
-def _steps(graph: onnx.GraphProto, result: str, definition: Definition, taken: set[str]) -> list[onnx.NodeProto]:
-    """The nodes of a definition; their constants are added to ``graph``."""
-    keys = (*definition.constants, *(step.output for step in definition.steps))
-    own = {key: unused(f"{result}:{key}", taken) for key in keys}
+def _steps(view: View, result: str, definition: Definition) -> list[NodeProto]:
+    """The nodes of a definition; their constants are added to the graph."""
+    own = {key: view.constant(f"{result}:{key}", array) for key, array in definition.constants.items()}
+    own |= {step.output: view.name(f"{result}:{step.output}") for step in definition.steps}
     own[definition.steps[-1].output] = result
-    for key, array in definition.constants.items():
-        graph.initializer.append(numpy_helper.from_array(array, own[key]))
     made = []
     for step in definition.steps:
         attributes = dict(step.attributes)
@@ -140,7 +135,7 @@ def _steps(graph: onnx.GraphProto, result: str, definition: Definition, taken: s
     return made
 
 
-def defined(model: onnx.ModelProto) -> dict[str, str]:
+def defined(model: ModelProto) -> dict[str, str]:
     """Results of units that definitions compute, and the names of those that ONNX Runtime makes its own way."""
     own = (entry for entry in model.metadata_props if entry.key.startswith(_KEY))
     return {entry.key.removeprefix(_KEY): entry.value for entry in own}

@@ -21,13 +21,12 @@ from byoc.frontend.onnx.rewriting.law import View, Writer, walked, written
 from byoc.frontend.onnx.rewriting.movement import CHAINED
 from byoc.frontend.onnx.rewriting.prepare import drop_dead_code
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
+from byoc.operators.table import POLYNOMIAL
 from byoc.session import OnnxRuntimeSession
 from isa.numerics import steps
 
 DYNAMIC = "DynamicQuantizeLinear"
 _PRODUCTS = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
-_ARITHMETIC = frozenset({"Add", "Sub", "Mul"})
-"""What may follow an integer product, and be moved, before its scales are multiplied."""
 Arrays = Mapping[str, NDArray[Any]]
 
 
@@ -70,7 +69,8 @@ class _Rewriter:
         self.graph, self.arrays, self.ranges = graph, graph.constants, ranges
         self.real: set[str] = set()  # tensors that were int32 and are real now
         for node in (each for nodes in graph.slots for each in nodes):
-            follows = node.op_type in CHAINED | _ARITHMETIC and self.real.intersection(node.input)
+            # Between an integer product and its scales it may be moved and computed with.
+            follows = node.op_type in CHAINED | POLYNOMIAL and self.real.intersection(node.input)
             if follows or self._is_product(node):
                 self.real.update(node.output)
 
@@ -151,7 +151,7 @@ class _Rewriter:
         """What reads integers that are real now: operands that still are integers are cast."""
         if node.op_type == "Cast":
             return [helper.make_node("Identity", list(node.input), list(node.output), node.name)]
-        if node.op_type not in _ARITHMETIC:
+        if node.op_type not in POLYNOMIAL:
             return None
         w, made = Writer(self.graph, node), copy_node(node)
         for index, name in enumerate(node.input):

@@ -5,31 +5,28 @@ no default attributes that trouble others; every node with a name.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper, version_converter
+from onnx import ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper, version_converter
 
 from byoc.frontend.onnx.rewriting.edit import (
     ConstantArrays,
-    add_tensor,
     all_graphs,
     all_nodes,
     array_of,
     attributes,
     copy_model,
-    keep_nodes,
     names_of,
     opset_of,
-    rename_uses,
-    shapes_of,
     standard,
     unused,
     use_counts,
     without_large_constants,
 )
-from byoc.frontend.onnx.rewriting.law import looking_at
+from byoc.frontend.onnx.rewriting.law import View, looking_at, written
 from byoc.session import NEWEST_IR_VERSION
 from isa.errors import InputError
 
@@ -200,73 +197,46 @@ def _drop_casts(model: ModelProto) -> None:
             del node.attribute[:]
 
 
-@looking_at("Identity", "Dropout", "Sum")
-def remove_identities(model: ModelProto) -> ModelProto:
-    """A copy without Identity, Dropout in inference form and Sum: of one operand it is none, of more it is Add nodes.
+@written("Identity", "Dropout", "Sum")
+def remove_identities(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+    """No Identity, Dropout in inference form and Sum: of one operand it is none, of more it is Add nodes, in the order
+    in which ONNX Runtime adds them.
 
     A node whose result is a graph output stays (it gives the output its name); the mask of a Dropout that drops nothing
     is constant.
     """
-    result = copy_model(model)
-    graph = result.graph
-    _add_in_turn(graph)
-    shapes, uses, taken = shapes_of(graph), use_counts(graph), names_of(graph)
-    for node in filter(standard, list(graph.node)):
-        masked = node.op_type == "Dropout" and len(node.output) > 1 and bool(uses[node.output[1]])
-        if not _passes_through(node, graph) or (masked and node.input[0] not in shapes):
-            continue
-        if masked:
-            whole = add_tensor(
-                graph, unused(f"{node.output[1]}_whole", taken), np.ones(shapes[node.input[0]], np.bool_)
-            )
-            graph.node.insert(0, helper.make_node("Identity", [whole], [node.output[1]]))
-        _make_identity(node)
-    outputs = {output.name for output in graph.output}
-    identities = [node for node in graph.node if node.op_type == "Identity" and standard(node)]
-    gone = {node.output[0]: node.input[0] for node in identities if node.output[0] not in outputs}
-    rename_uses(graph, gone)
-    keep_nodes(graph, lambda node: node.output[0] not in gone)
-    return result
+    if node.op_type == "Sum" and len(node.input) > 1:
+        return _added_in_turn(graph, node)
+    if node.op_type == "Dropout" and _training(graph, node):
+        return None
+    (source, *_), (result, *masks) = node.input, node.output
+    nodes = [helper.make_node("Identity", [source], [result], node.name)]
+    if masks and (graph.shown(masks[0]) or graph.readers(masks[0])):
+        if source not in graph.shapes:
+            return None
+        whole = graph.constant(f"{masks[0]}_whole", np.ones(graph.shapes[source], np.bool_))
+        nodes.insert(0, helper.make_node("Identity", [whole], masks))
+    return nodes
 
 
-def _add_in_turn(graph: GraphProto) -> None:
-    """Let Add nodes make what Sum nodes of several operands make, in the order in which ONNX Runtime adds them."""
-    taken, nodes = names_of(graph), list(graph.node)
-    del graph.node[:]
-    for node in nodes:
-        if not standard(node) or node.op_type != "Sum" or len(node.input) < 2:
-            graph.node.append(node)
-            continue
-        first, *others = node.input
-        for number, other in enumerate(others, start=2):
-            last = number == len(node.input)
-            name, result = node.name, node.output[0]
-            if not last:
-                name, result = (unused(f"{text}_{number}", taken) for text in (name, result))
-            graph.node.append(helper.make_node("Add", [first, other], [result], name))
-            first = result
+def _added_in_turn(graph: View, node: NodeProto) -> list[NodeProto]:
+    first, *others = node.input
+    nodes = list[NodeProto]()
+    for number, other in enumerate(others, start=2):
+        name, result = node.name, node.output[0]
+        if number < len(node.input):
+            name, result = (graph.name(f"{text}_{number}") for text in (name, result))
+        nodes.append(helper.make_node("Add", [first, other], [result], name))
+        first = result
+    return nodes
 
 
-def _passes_through(node: NodeProto, graph: GraphProto) -> bool:
-    """Whether a Sum or a Dropout hands on what it gets."""
-    return (node.op_type == "Sum" and len(node.input) == 1) or (
-        node.op_type == "Dropout" and not _training(node, graph)
-    )
-
-
-def _training(node: NodeProto, graph: GraphProto) -> bool:
+def _training(graph: View, node: NodeProto) -> bool:
     """Whether a Dropout may drop: its third operand is there and not the constant false, its second not 0."""
     if len(node.input) < 3 or not node.input[2]:
         return bool(attributes(node).get("is_test", 1) == 0)
-    known = ConstantArrays(graph, lambda tensor: not tensor.dims)
-    return all(name not in known or bool(known[name]) for name in (node.input[2], node.input[1]))
-
-
-def _make_identity(node: NodeProto) -> None:
-    node.op_type = "Identity"
-    del node.attribute[:]
-    del node.input[1:]
-    del node.output[1:]
+    known = [graph.constants.get(node.input[position]) for position in (2, 1)]
+    return all(number is None or number.ndim or bool(number) for number in known)
 
 
 @looking_at("AveragePool")

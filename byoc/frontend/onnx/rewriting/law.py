@@ -221,6 +221,10 @@ class View:
         """Whether ``name`` is an output, or a body reads it: then there must be such a tensor."""
         return name in self._shown
 
+    def show(self, name: str) -> None:
+        """Keep ``name``, though nobody reads it."""
+        self._shown.add(name)
+
     def alone(self, name: str, reader: NodeProto) -> bool:
         """Whether nobody but ``reader`` needs ``name``."""
         return not self.shown(name) and all(node is reader for node in self.readers(name))

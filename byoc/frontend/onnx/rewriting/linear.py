@@ -18,9 +18,9 @@ from onnx import NodeProto, helper
 from byoc.frontend.onnx.rewriting.edit import attributes, copy_node, standard
 from byoc.frontend.onnx.rewriting.law import Law, View, rewriting
 from byoc.operators.registry import installed
+from byoc.operators.table import AFFINE
 
 Array = NDArray[np.float64]
-AFFINE = frozenset({"BatchNormalization", "Mul", "Add", "Sub", "Div"})
 
 
 @dataclass(frozen=True)
