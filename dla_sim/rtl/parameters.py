@@ -6,9 +6,9 @@ constants it is the hardware of one machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from amaranth.hdl import Const, Signal, Value
 
@@ -83,77 +83,69 @@ def limits_of(arch: Arch, timing: Timing, *, pipelined: bool = True) -> Limits:
     )  # fmt: skip
 
 
-def strap_widths(limits: Limits) -> dict[str, int]:
-    """Bits of every value of the configuration, by name, in the order of the top level's ports.
+@dataclass(frozen=True)
+class Strap:
+    """A value of the configuration: its ``bits``, 0 for those of the limit of its name, and what it is of a machine."""
 
-    ``*_shift`` are logarithms to base 2. ``burst_gap`` is derived (docs/machine.md, section 2).
-    """
-    return {
-        "ic": limits.ic.bit_length(),
-        "oc": limits.oc.bit_length(),
-        "ow": limits.ow.bit_length(),
-        "lanes": limits.lanes.bit_length(),
-        "bank_shift": 6,
-        "banks": 11,
-        "bus_shift": 4,
-        "burst_shift": 5,
-        "dram_latency": 21,
-        "burst_gap": 21,
-        "flash": 1,
-        "flash_shift": 4,
-        "flash_burst_shift": 5,
-        "flash_latency": 21,
-        "flash_gap": 21,
-        "queue_depth": limits.queue_depth.bit_length(),
-        "fetch_bytes": limits.fetch_bytes.bit_length(),
-        "fetch_buffers": limits.fetch_buffers.bit_length(),
-        "dma_setup": 21,
-        "dma_drain": 21,
-        "ex_fill": 21,
-        "ex_drain": 21,
-        "sync_cycles": 21,
-        "sram_read_bytes": 21,
-        "sram_write_bytes": 21,
-        "bank_ports": 11,
-    }
+    bits: int
+    value: Callable[[Arch, Timing], int]
+
+
+def _timed(bits: int, name: str) -> Strap:
+    """A key of Timing, as it is."""
+    return Strap(bits, lambda arch, timing: int(getattr(timing, name)))
+
+
+def _of_memory(bits: int, value: Callable[[MemoryTiming], int], *, flash: bool = False) -> Strap:
+    """What follows from the timing of a memory; a machine without flash has one that nobody reads."""
+    return Strap(bits, lambda arch, timing: value(timing.flash or MemoryTiming(1, 1, 0, 1) if flash else timing.main))
+
+
+_BITS = 21
+"""Of latencies and bytes a cycle."""
+STRAPS: Mapping[str, Strap] = {
+    "ic": Strap(0, lambda arch, timing: arch.pe.ic),
+    "oc": Strap(0, lambda arch, timing: arch.pe.oc),
+    "ow": Strap(0, lambda arch, timing: arch.pe.ow),
+    "lanes": Strap(0, lambda arch, timing: arch.lanes),
+    "bank_shift": Strap(6, lambda arch, timing: _log2(_bank_bytes(arch))),
+    "banks": Strap(11, lambda arch, timing: arch.sram_banks),
+    "bus_shift": _of_memory(4, lambda memory: _log2(memory.width)),
+    "burst_shift": _of_memory(5, lambda memory: _log2(memory.burst_bytes)),
+    "dram_latency": _timed(_BITS, "dram_latency"),
+    "burst_gap": _of_memory(_BITS, lambda memory: memory.burst_gap),
+    "flash": Strap(1, lambda arch, timing: int(timing.flash is not None)),
+    "flash_shift": _of_memory(4, lambda memory: _log2(memory.width), flash=True),
+    "flash_burst_shift": _of_memory(5, lambda memory: _log2(memory.burst_bytes), flash=True),
+    "flash_latency": _of_memory(_BITS, lambda memory: memory.latency, flash=True),
+    "flash_gap": _of_memory(_BITS, lambda memory: memory.burst_gap, flash=True),
+    **{name: _timed(0, name) for name in ("queue_depth", "fetch_bytes", "fetch_buffers")},
+    **{name: _timed(_BITS, name) for name in ("dma_setup", "dma_drain", "ex_fill", "ex_drain", "sync_cycles")},
+    **{name: _timed(_BITS, name) for name in ("sram_read_bytes", "sram_write_bytes")},
+    "bank_ports": _timed(11, "bank_ports"),
+}
+"""All values of the configuration, in the order of the top level's ports.
+
+``*_shift`` are logarithms to base 2. ``burst_gap`` is derived (docs/machine.md, section 2).
+"""
 
 
 def strap_values(arch: Arch, timing: Timing) -> dict[str, int]:
-    """The configuration that makes hardware the machine of ``arch`` and ``timing``, by name as in :func:`strap_widths`.
+    """The configuration that makes hardware the machine of ``arch`` and ``timing``, by name as in :data:`STRAPS`.
 
     Raises InputError where a bank's bytes are no power of two: hardware selects a bank by bits of the address.
     """
+    return {name: strap.value(arch, timing) for name, strap in STRAPS.items()}
+
+
+def _bank_bytes(arch: Arch) -> int:
     bank_bytes = arch.sram_bytes // arch.sram_banks
     if bank_bytes & (bank_bytes - 1):
         raise InputError(
             f"sram_bytes / sram_banks is {bank_bytes}; hardware selects a bank by bits of the address, so choose a "
             "power of two"
         )
-    flash = timing.flash or MemoryTiming(1, 1, 0, 1)
-    return {
-        "ic": arch.pe.ic,
-        "oc": arch.pe.oc,
-        "ow": arch.pe.ow,
-        "lanes": arch.lanes,
-        "bank_shift": _log2(bank_bytes),
-        "banks": arch.sram_banks,
-        "bus_shift": _log2(timing.bus_bytes),
-        "burst_shift": _log2(timing.burst_bytes),
-        "dram_latency": timing.dram_latency,
-        "burst_gap": timing.main.burst_gap,
-        "flash": int(timing.flash is not None),
-        "flash_shift": _log2(flash.width),
-        "flash_burst_shift": _log2(flash.burst_bytes),
-        "flash_latency": flash.latency,
-        "flash_gap": flash.burst_gap,
-        **{
-            name: int(getattr(timing, name))
-            for name in (
-                "queue_depth", "fetch_bytes", "fetch_buffers", "dma_setup", "dma_drain", "ex_fill", "ex_drain",
-                "sync_cycles", "sram_read_bytes", "sram_write_bytes", "bank_ports",
-            )
-        },
-    }  # fmt: skip
+    return bank_bytes
 
 
 def _log2(power: int) -> int:
@@ -161,38 +153,11 @@ def _log2(power: int) -> int:
 
 
 class Configuration:
-    """The values of :func:`strap_widths` as Amaranth values, one attribute each: constants, or signals left open."""
-
-    ic: Value
-    oc: Value
-    ow: Value
-    lanes: Value
-    bank_shift: Value
-    banks: Value
-    bus_shift: Value
-    burst_shift: Value
-    dram_latency: Value
-    burst_gap: Value
-    flash: Value
-    flash_shift: Value
-    flash_burst_shift: Value
-    flash_latency: Value
-    flash_gap: Value
-    queue_depth: Value
-    fetch_bytes: Value
-    fetch_buffers: Value
-    dma_setup: Value
-    dma_drain: Value
-    ex_fill: Value
-    ex_drain: Value
-    sync_cycles: Value
-    sram_read_bytes: Value
-    sram_write_bytes: Value
-    bank_ports: Value
+    """The values of :data:`STRAPS` as Amaranth values, one attribute each: constants, or signals left open."""
 
     def __init__(self, limits: Limits, values: Mapping[str, int] | None = None, prefix: str = "configuration_") -> None:
         """Tied to ``values`` (:func:`strap_values`); signals called ``prefix`` and name where there are none."""
-        widths = strap_widths(limits)
+        widths = {name: strap.bits or getattr(limits, name).bit_length() for name, strap in STRAPS.items()}
         self.straps: dict[str, Value] = {
             name: Signal(width, name=f"{prefix}{name}", reset_less=True)
             if values is None
@@ -200,6 +165,11 @@ class Configuration:
             for name, width in widths.items()
         }
         vars(self).update(self.straps)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Value:
+            """A strap by its name."""
 
     @property
     def open(self) -> dict[str, Value]:
