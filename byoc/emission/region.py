@@ -102,7 +102,7 @@ def compile_region(
     shared = pool or SearchPool[Compiled]()
     if schedule == "seed":
         lowered, layers = layers_of(region, values, arch, schedule)
-        scheduled = schedule_seed(layers, _fresh(lowered, arch, data=data)())
+        scheduled = schedule_seed(layers, empty_memory(lowered, arch, data=data)())
     else:
         found = []
         for number, order in enumerate(_orders(region, values)):
@@ -110,7 +110,7 @@ def compile_region(
             context = shared.context(subject, arch, partial(_layers_within, order, values, arch))
             if not choices.apply_to([layer.name for layer in context.layers]):
                 continue
-            fresh = _fresh(context.lowered, arch, data=data)
+            fresh = empty_memory(context.lowered, arch, data=data)
             found.append(schedule_default(context, fresh, shared, subject if pool is not None else None, choices))
         if not found:
             raise InputError(f"{choices.source}: made for other layers; tune this network again")
@@ -136,8 +136,8 @@ def _price(scheduled: Scheduled) -> float:
     return priced(scheduled.cycles, sum(slots_of(step) for step in scheduled.steps if step.unit is not Unit.EX))
 
 
-def _fresh(lowered: Lowered, arch: Arch, *, data: bool) -> Callable[[], Memory]:
-    """A function that makes an empty memory."""
+def empty_memory(lowered: Lowered, arch: Arch, *, data: bool) -> Callable[[], Memory]:
+    """A function that makes an empty memory; without ``data`` constants have no contents."""
     dram, end = _layout(lowered.buffers)
     stored = frozenset(buffer.name for buffer in lowered.buffers if buffer.role == "output")
     return lambda: Memory(arch, lowered, dram, ConstantPool(end, arch, data=data), stored=stored)

@@ -12,8 +12,7 @@ from itertools import accumulate
 from math import lcm
 from typing import NamedTuple
 
-from byoc.emission.region import Compiled, Region, compile_region, layers_chosen
-from byoc.estimate.constants import BURST_BYTES
+from byoc.emission.region import Compiled, Region, compile_region, empty_memory, layers_chosen
 from byoc.graph import Value
 from byoc.lowering import Lowered
 from byoc.operators.layer import Layer, Resident, Tiling, aligned
@@ -24,7 +23,7 @@ from byoc.scheduling.default import SearchPool
 from byoc.scheduling.groups import FusionGraph, fusion_graph, lawful, may_ride, ridden_buffers
 from byoc.scheduling.pipelining import pipelined
 from byoc.scheduling.residency import Rooms, chosen_groups, tiling_of
-from byoc.scheduling.stream import ConstantPool, Memory, TileSteps, lifetimes, slots_of
+from byoc.scheduling.stream import Memory, TileSteps, lifetimes, slots_of
 from byoc.tiling import TileSearch
 from isa.arch import Arch
 from isa.errors import InputError
@@ -82,12 +81,8 @@ class GroupAccount(NamedTuple):
 
 
 def bare_memory(arch: Arch, lowered: Lowered, residents: Iterable[str]) -> Memory:
-    """A memory for steps that nobody executes: buffers one behind another, constants without contents."""
-    ends = accumulate((aligned(buffer.nbytes, BURST_BYTES) for buffer in lowered.buffers), initial=0)
-    places = {buffer.name: place for buffer, place in zip(lowered.buffers, ends, strict=False)}
-    end = sum(aligned(buffer.nbytes, BURST_BYTES) for buffer in lowered.buffers)
-    stored = frozenset(buffer.name for buffer in lowered.buffers if buffer.role == "output")
-    memory = Memory(arch, lowered, places, ConstantPool(end, arch, data=False), stored=stored)
+    """A memory for steps that nobody executes, with these buffers resident."""
+    memory = empty_memory(lowered, arch, data=False)()
     for name in residents:
         memory.residents[name] = memory.reserve(name, 0)
     return memory

@@ -1,8 +1,7 @@
 """The shared bus: one slot a cycle, round robin among the ports in their data phase (docs/machine.md, section 6).
 
 :class:`Arbiter` is the rule; both engines and the account of the bus (`dla_sim.inspection`) go by it. To the engine
-without events a bus is a :class:`Bus`: the machine's :class:`SharedBus`, or :class:`OwnBuses` without contention; or
-the :class:`Port` of one machine among several.
+without events a bus is the machine's :class:`SharedBus`, or the :class:`Port` of one machine among several.
 """
 
 from __future__ import annotations
@@ -92,33 +91,6 @@ class Port(Protocol):
 
     def announce(self, port: int, time: int, slots: int, result: int, tail: int) -> None:
         """A data phase of ``slots`` > 0 begins at ``time``; ``tail`` cycles after its end go to ``known[result]``."""
-
-
-class Bus(Port, Protocol):
-    """What grants slots to data phases that are announced."""
-
-    def proceed(self) -> bool:
-        """Advance until a data phase has ended; False if there is none."""
-
-
-class OwnBuses:
-    """Every port has a bus of its own: no machine of the document, but what remains without contention.
-
-    All times are then sums and maxima of others, so that no cost that falls makes any of them later.
-    """
-
-    __slots__ = ("known",)
-
-    def __init__(self, known: list[int]) -> None:
-        self.known = known
-
-    def announce(self, port: int, time: int, slots: int, result: int, tail: int) -> None:
-        """A data phase of ``slots`` begins at ``time`` and ends as many cycles later."""
-        self.known[result] = time + slots + tail
-
-    def proceed(self) -> bool:
-        """Nothing goes on by itself."""
-        return False
 
 
 class SharedBus(Arbiter):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, ST_PORT, Bus, OwnBuses, Port, SharedBus
+from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, ST_PORT, Port, SharedBus
 from dla_sim.engine.workload import AT_ONCE, EX, LD, ST, TOKEN_QUEUES, UNIT_NAMES, Workload
 from isa.errors import InputError
 
@@ -274,16 +274,12 @@ def compute_times(workload: Workload) -> CommandTimes:
     ``OP_END``.
     """
     times = Times(workload)
-    return _run(workload, times, SharedBus(times.known))
-
-
-def times_without_sharing(workload: Workload) -> CommandTimes:
-    """The same if fetch, LD and ST had a bus each (docs/machine.md, section 8). No total is below this one's.
-
-    Raises DeadlockError as :func:`compute_times` does.
-    """
-    times = Times(workload)
-    return _run(workload, times, OwnBuses(times.known))
+    bus = SharedBus(times.known)
+    sequences = Sequences(workload, times, bus)
+    sequences.settle()
+    while bus.proceed():
+        sequences.settle()
+    return times_found(workload, times)
 
 
 class Sequences:
@@ -312,14 +308,6 @@ class Sequences:
                 if known[place] < NEVER:
                     waiting[sequence] = next(sequence)
                     moving = True
-
-
-def _run(workload: Workload, times: Times, bus: Bus) -> CommandTimes:
-    sequences = Sequences(workload, times, bus)
-    sequences.settle()
-    while bus.proceed():
-        sequences.settle()
-    return times_found(workload, times)
 
 
 def times_found(workload: Workload, times: Times) -> CommandTimes:

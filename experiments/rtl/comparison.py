@@ -17,8 +17,6 @@ from experiments.golden.check import require_variant, runnable, timing_of
 from experiments.golden.observe import tensors
 from experiments.golden.store import Corpus
 from experiments.rtl.export import Source
-from experiments.running.inference import Inference
-from experiments.running.simulate import regions_given
 from isa.access import SPACE_NAMES
 from isa.arch import Arch
 
@@ -47,14 +45,6 @@ def source_case(source: Source) -> Case:
     program, timing = source.program, source.timing
     inputs = tensors(program, source.inputs)
     return Case(source.name, program, inputs, timing, expect(program, inputs, timing))
-
-
-def network_cases(done: Inference) -> Iterator[Case]:
-    """The regions of an inference, each on what it was given."""
-    timing = done.hardware.timing
-    for index, inputs in regions_given(done).items():
-        program = done.compiled.programs[index]
-        yield Case(f"{done.network.name}/{index}", program, inputs, timing, expect(program, inputs, timing))
 
 
 def outcome_lines(outcome: Outcome, waves: str | None = None) -> Iterator[str]:

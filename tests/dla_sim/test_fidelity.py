@@ -11,7 +11,7 @@ import pytest
 
 from dla_sim.device import Device
 from dla_sim.engine.simulation import simulate
-from dla_sim.engine.times import compute_times, times_without_sharing
+from dla_sim.engine.times import CommandTimes, Sequences, Times, compute_times, times_found
 from dla_sim.engine.workload import Workload
 from dla_sim.timing import Timing
 from tests.dla_sim.anomalies import ANOMALIES, Anomaly
@@ -24,6 +24,27 @@ MACHINE = Path(__file__).parents[2] / "docs" / "machine.md"
 
 CYCLE_COSTS = ("dram_latency", "flash_latency", "dma_setup", "dma_drain", "ex_fill", "ex_drain", "sync_cycles")
 MORE_IS_BETTER = ("outstanding_bursts", "flash_outstanding_bursts", "queue_depth", "fetch_buffers", "bank_ports")
+
+
+class OwnBuses:
+    """Every port has a bus of its own: no machine of the document, but what remains without contention.
+
+    All times are then sums and maxima of others, so that no cost that falls makes any of them later.
+    """
+
+    def __init__(self, known: list[int]) -> None:
+        self.known = known
+
+    def announce(self, port: int, time: int, slots: int, result: int, tail: int) -> None:
+        """A data phase of ``slots`` begins at ``time`` and ends as many cycles later."""
+        self.known[result] = time + slots + tail
+
+
+def times_without_sharing(workload: Workload) -> CommandTimes:
+    """When commands end if fetch, LD and ST have a bus each (docs/machine.md, section 8)."""
+    times = Times(workload)
+    Sequences(workload, times, OwnBuses(times.known)).settle()
+    return times_found(workload, times)
 
 
 def better_machines(timing: Mapping[str, int]) -> Iterator[tuple[str, Timing]]:

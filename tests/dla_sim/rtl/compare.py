@@ -16,13 +16,14 @@ from pathlib import Path
 
 from dla_sim.presets import load_hardware
 from dla_sim.rtl.ex.engines import ENGINES
-from dla_sim.rtl.simulator.case import Case
+from dla_sim.rtl.simulator.case import Case, expect
 from dla_sim.rtl.simulator.running import Outcome, difference_text, run_cases
 from experiments.golden.store import choose, open_corpus
-from experiments.rtl.comparison import corpus_cases, network_cases
+from experiments.rtl.comparison import corpus_cases
 from experiments.rtl.hardware import SMALL, THREE_AXES, own_executable, run_each, within
-from experiments.running.inference import infer
+from experiments.running.inference import Inference, infer
 from experiments.running.network import load_network, network_feeds
+from experiments.running.simulate import regions_given
 from isa.instruction import Unit
 from tests.dla_sim.rtl.random_programs import random_cases
 
@@ -85,6 +86,14 @@ def _network(name: str, arguments: argparse.Namespace) -> Iterator[Outcome]:
     executable = own_executable(hardware.arch, hardware.timing)
     cases = list(_chosen(network_cases(done), arguments))
     yield from run_cases(executable, [(case, {}) for case in cases])
+
+
+def network_cases(done: Inference) -> Iterator[Case]:
+    """The regions of an inference, each on what it was given."""
+    timing = done.hardware.timing
+    for index, inputs in regions_given(done).items():
+        program = done.compiled.programs[index]
+        yield Case(f"{done.network.name}/{index}", program, inputs, timing, expect(program, inputs, timing))
 
 
 def _chosen(cases: Iterable[Case], arguments: argparse.Namespace) -> Iterator[Case]:

@@ -30,10 +30,11 @@ from dla_sim.rtl.simulator.machine_text import machine_text
 from dla_sim.rtl.simulator.running import Outcome, difference_text, run_cases
 from experiments.golden.check import runnable, timing_of
 from experiments.golden.store import choose, open_corpus
-from experiments.rtl.comparison import corpus_cases, network_cases
+from experiments.rtl.comparison import corpus_cases
 from experiments.rtl.hardware import BUILDS, SMALL, THREE_AXES, batches, build_of, pipelined, within
 from experiments.running.inference import infer
 from experiments.running.network import load_network, network_feeds
+from tests.dla_sim.rtl.compare import network_cases
 from tests.dla_sim.rtl.random_programs import has_long_pipeline, random_cases
 
 CORPUS = Path(__file__).parents[3] / "tests/golden"

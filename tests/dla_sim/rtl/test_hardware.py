@@ -17,10 +17,11 @@ from dla_sim.rtl.parameters import Limits, strap_values
 from dla_sim.rtl.simulator.case import Case
 from dla_sim.rtl.simulator.running import difference_text, run_cases
 from experiments.golden.store import choose, open_corpus
-from experiments.rtl.comparison import corpus_cases, network_cases
+from experiments.rtl.comparison import corpus_cases
 from experiments.rtl.hardware import SMALL, build_of, open_executable, run_each, within
 from experiments.running.inference import infer
 from experiments.running.network import load_network, network_feeds
+from tests.dla_sim.rtl.compare import network_cases
 from tests.dla_sim.rtl.random_programs import random_cases
 
 MOST_CYCLES, RANDOM = 20_000, 300

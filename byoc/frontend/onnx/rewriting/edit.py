@@ -185,20 +185,6 @@ def use_counts_of(node: NodeProto) -> Counter[str]:
     return counts
 
 
-def rename_uses(graph: GraphProto, renames: Mapping[str, str]) -> None:
-    """Make every node read ``renames[name]`` instead of ``name``, in place; chains of renames are followed."""
-
-    def final(name: str) -> str:
-        while name in renames:
-            name = renames[name]
-        return name
-
-    for node in all_nodes(graph):
-        for index, name in enumerate(node.input):
-            if name in renames:
-                node.input[index] = final(name)
-
-
 def set_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
     """Put ``nodes``, of which some may be the graph's, in place of all of its nodes."""
     kept = list(nodes)
