@@ -19,6 +19,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     array_of,
     attributes,
     copy_model,
+    copy_node,
     names_of,
     opset_of,
     standard,
@@ -209,8 +210,10 @@ def remove_identities(graph: View, node: NodeProto) -> Sequence[NodeProto] | Non
         return _added_in_turn(graph, node)
     if node.op_type == "Dropout" and _training(graph, node):
         return None
-    (source, *_), (result, *masks) = node.input, node.output
-    nodes = [helper.make_node("Identity", [source], [result], node.name)]
+    (source, *_), (_, *masks), made = node.input, node.output, copy_node(node)
+    made.op_type, made.input[:], made.output[:] = "Identity", node.input[:1], node.output[:1]
+    del made.attribute[:]
+    nodes = [made]
     if masks and (graph.shown(masks[0]) or graph.readers(masks[0])):
         if source not in graph.shapes:
             return None
