@@ -18,7 +18,7 @@ import onnx
 from numpy.typing import NDArray
 
 from byoc.frontend.onnx.cutting import Cutter
-from byoc.frontend.onnx.rewriting.definitions import defined
+from byoc.frontend.onnx.rewriting.edit import defined
 from byoc.frontend.tflite.file import TfliteModel
 from byoc.graph import Graph
 from byoc.litert import Resolver

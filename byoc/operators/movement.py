@@ -68,11 +68,6 @@ FORMS = (
 )
 
 
-def carriers(how: Carried) -> frozenset[str]:
-    """The operators that move elements as ONNX Runtime carries them."""
-    return frozenset(form.onnx for form in FORMS if form.carried == how)
-
-
 def node_pieces(graph: Graph, node: Node) -> tuple[Piece, ...]:
     """The pieces of a canonical node: its ``pieces``, those of its ``perm``, or all elements in their order."""
     if "pieces" in node.attributes:

@@ -21,7 +21,7 @@ from onnx import ModelProto
 
 from byoc.compiler import partition_package
 from byoc.frontend.onnx.cutting import Cutter
-from byoc.frontend.onnx.rewriting.definitions import defined
+from byoc.frontend.onnx.rewriting.edit import defined
 from byoc.graph import Node
 from byoc.host.sessions import Oracle
 from byoc.package.package import Package

@@ -9,7 +9,7 @@ import onnx
 from onnx import helper
 
 from byoc.frontend.onnx.reading import captured_names
-from byoc.frontend.onnx.rewriting.definitions import defined
+from byoc.frontend.onnx.rewriting.edit import defined
 from byoc.graph import Graph, Value
 from isa.errors import InputError
 

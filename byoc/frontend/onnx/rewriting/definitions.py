@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 from onnx import ModelProto, NodeProto, helper
 
-from byoc.frontend.onnx.rewriting.edit import copy_model, copy_node, opset_of
+from byoc.frontend.onnx.rewriting.edit import OWN_KEY, copy_model, copy_node, defined, opset_of
 from byoc.frontend.onnx.rewriting.law import View, walked
 from byoc.graph import Graph, Node
 from byoc.operators import domain
@@ -84,9 +84,6 @@ def _clamped(view: View, quantize: NodeProto, graph: Graph, node: Node) -> list[
 
 # Definitions. -------------------------------------------------------------------------------------------------------
 
-_KEY = "onnxruntime:"
-"""What a key of a model's metadata begins with: a unit's result, of which the value is ONNX Runtime's own."""
-
 
 def define(model: ModelProto, graph: Graph) -> ModelProto:
     """A model in which units with definitions are computed by them; tensors keep their names and types.
@@ -112,11 +109,11 @@ def define(model: ModelProto, graph: Graph) -> ModelProto:
 
     result = walked(model, lambda view: partial(write, view), _making(found))
     result = copy_model(model) if result is model else result
-    kept = [entry for entry in result.metadata_props if not entry.key.startswith(_KEY)]
+    kept = [entry for entry in result.metadata_props if not entry.key.startswith(OWN_KEY)]
     del result.metadata_props[:]
     result.metadata_props.extend(kept)
     for name, value in own.items():
-        result.metadata_props.add(key=f"{_KEY}{name}", value=value)
+        result.metadata_props.add(key=f"{OWN_KEY}{name}", value=value)
     return result
 
 
@@ -133,9 +130,3 @@ def _steps(view: View, result: str, definition: Definition) -> list[NodeProto]:
         inputs = [own.get(name, name) for name in step.inputs]
         made.append(helper.make_node(step.op_type, inputs, [own[step.output]], own[step.output], **attributes))
     return made
-
-
-def defined(model: ModelProto) -> dict[str, str]:
-    """Results of units that definitions compute, and the names of those that ONNX Runtime makes its own way."""
-    own = (entry for entry in model.metadata_props if entry.key.startswith(_KEY))
-    return {entry.key.removeprefix(_KEY): entry.value for entry in own}

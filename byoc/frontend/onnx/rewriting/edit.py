@@ -305,3 +305,13 @@ def without_large_constants(model: ModelProto, change: Callable[[ModelProto], Mo
     for tensor in large:  # to extend the list by a message, protobuf writes and reads it
         result.graph.initializer.add().CopyFrom(tensor)
     return result
+
+
+OWN_KEY = "onnxruntime:"
+"""What a key of a model's metadata begins with: a unit's result, of which the value is ONNX Runtime's own."""
+
+
+def defined(model: ModelProto) -> dict[str, str]:
+    """Results of units that definitions compute, and the names of those that ONNX Runtime makes its own way."""
+    own = (entry for entry in model.metadata_props if entry.key.startswith(OWN_KEY))
+    return {entry.key.removeprefix(OWN_KEY): entry.value for entry in own}

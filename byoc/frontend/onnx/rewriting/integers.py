@@ -13,13 +13,13 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from byoc.frontend.onnx.rewriting.edit import ConstantArrays, attributes, copy_node, standard
 from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, written
-from byoc.operators.movement import carriers
+from byoc.operators.movement import FORMS
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from isa.numerics import steps
 
-_MOVERS = carriers("integers")
+_MOVERS = frozenset(form.onnx for form in FORMS if form.carried == "integers")
 _BYTES = (TensorProto.INT8, TensorProto.UINT8)
-_COPIERS = carriers("reals")
+_COPIERS = frozenset(form.onnx for form in FORMS if form.carried == "reals")
 _BIASED = {"Conv": (2, 0), "Gemm": (2, 1)}
 """Operators with a bias: which input it is, and the axis of the channels of the weights."""
 
