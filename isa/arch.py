@@ -9,9 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 CHANNEL_RECORD_BYTES = {"onnxruntime": 8, "fixed": 12}
 """Bytes of one channel record: int32 bias, then float32 scale, or int32 multiplier and int32 shift."""
@@ -42,8 +51,39 @@ class PeArray(BaseModel):
         return self.ic * self.oc * self.ow
 
 
+PACKED = "v5"
+"""The variant of machines whose scratchpad is read in words; with further instructions it is ``v5+OP_NAME``."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """A scratchpad of words and what stands around it (docs/machine.md, section 12).
+
+    ``atom``: bytes of the channels of one position that lie together, A; ``word``: bytes that a bank serves in a cycle,
+    W; ``accumulators``: output positions whose sums the array holds, P; ``dividers``, each of which takes
+    ``divide_cycles`` a quotient.
+    """
+
+    atom: int
+    word: int
+    accumulators: int
+    dividers: int
+    divide_cycles: int
+
+    def surfaces(self, channels: int) -> int:
+        """Atoms of a position of so many channels: ⌈C/A⌉."""
+        return -(-channels // self.atom)
+
+    def count(self, nbytes: int) -> int:
+        """Words of so many dense bytes: ⌈n/W⌉."""
+        return -(-nbytes // self.word)
+
+
 class Arch(BaseModel):
-    """A machine as the compiler sees it. Sizes are bytes; ``post_lanes`` None means one lane a processing element."""
+    """A machine as the compiler sees it. Sizes are bytes; ``post_lanes`` None means one lane a processing element.
+
+    ``atom`` to ``divide_cycles`` are keys of ``v5`` alone; None means what fits the array (:attr:`words`).
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -63,18 +103,87 @@ class Arch(BaseModel):
         "requantised, added or compared; none: one a processing element", 1, 65536,
     )  # fmt: skip
 
+    atom: int | None = about(
+        None, "bytes", "atom", "v5: channels of a position that lie together, a power of two", 8, 256
+    )
+    word_bytes: int | None = about(
+        None, "bytes", "word of the scratchpad", "v5: what a bank serves in a cycle, a power of two", 8, 4096
+    )
+    accumulators: int | None = about(
+        None, "positions", "accumulators", "v5: output positions whose sums the array holds", 1, 65536
+    )
+    dividers: int | None = about(None, "", "dividers", "v5: shared iterative dividers", 1, 65536)
+    divide_cycles: int | None = about(None, "cycles", "cycles of a division", "v5: of one divider, a quotient", 1, 1024)
+
     @model_validator(mode="after")
     def _consistent(self) -> Arch:
         if self.alignment & (self.alignment - 1):
             raise ValueError(f"alignment is {self.alignment}; it must be a power of two")
         if self.sram_bytes % self.sram_banks:
             raise ValueError(f"sram_bytes {self.sram_bytes} is not a multiple of sram_banks {self.sram_banks}")
+        if self.packed:
+            self._check_words()
+        for key in WORD_KEYS:
+            if not self.packed and getattr(self, key) is not None:
+                raise ValueError(f"{key} is a key of {PACKED}, not of {self.isa}; leave it out or choose isa {PACKED}")
         return self
+
+    def _check_words(self) -> None:
+        """Raises ValueError for an atom, a word or a bank that does not fit, with a value that would."""
+        words, array = self.words, self.pe
+        assert words is not None
+        for key, value in (("atom", words.atom), ("word_bytes", words.word)):
+            if value & (value - 1):
+                raise ValueError(f"{key} is {value}; it must be a power of two, {_power(value)} would do")
+        if words.atom < array.ic:
+            raise ValueError(
+                f"atom {words.atom} holds fewer channels than pe.ic {array.ic}; {_power(array.ic)} would do"
+            )
+        least = words.atom * _power(array.ow)
+        if words.word < least:
+            raise ValueError(f"word_bytes {words.word} is less than the atoms of pe.ow columns; {least} would do")
+        if self.sram_bytes // self.sram_banks % words.word:
+            size = self.sram_bytes // self.sram_banks
+            fits = -(-size // words.word) * words.word * self.sram_banks
+            raise ValueError(
+                f"a bank of {size} bytes (sram_bytes / sram_banks) is no multiple of word_bytes {words.word}; "
+                f"sram_bytes {fits} would do"
+            )
+
+    @model_serializer(mode="wrap")
+    def _without_words(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A machine says nothing of words that it does not choose: v1 to v4 are written as if there were none."""
+        return {key: value for key, value in dump(self).items() if value is not None or key not in WORD_KEYS}
+
+    @property
+    def packed(self) -> bool:
+        """Whether tensors lie in atoms and the scratchpad is read in words."""
+        return self.isa.split("+", 1)[0] == PACKED
+
+    @cached_property
+    def words(self) -> Words | None:
+        """The words of a packed machine, by default as they fit its array; None where every byte has an address.
+
+        An atom feeds the array's input channels; a word holds two positions of its columns at least, and 32 bytes, so
+        that the stream of activations leaves every other cycle of a bank to others.
+        """
+        if not self.packed:
+            return None
+        atom = self.atom or max(8, _power(self.pe.ic))
+        word = self.word_bytes or max(32, 2 * atom * _power(self.pe.ow))
+        return Words(atom, word, self.accumulators or 32, self.dividers or 4, self.divide_cycles or 16)
 
     @property
     def lanes(self) -> int:
         """Post-processing lanes: elements requantised, added or compared in one cycle."""
-        return self.pe.count if self.post_lanes is None else self.post_lanes
+        if self.post_lanes is not None:
+            return self.post_lanes
+        return self.pe.count if self.words is None else min(self.pe.count, self.words.word)
+
+    @property
+    def granule(self) -> int:
+        """What every buffer's address is a multiple of: ``alignment``, and a word at least."""
+        return self.alignment if self.words is None else max(self.alignment, self.words.word)
 
     @property
     def channel_record_bytes(self) -> int:
@@ -88,6 +197,15 @@ class Arch(BaseModel):
     def digest(self) -> str:
         """First 16 hexadecimal digits of the SHA-256 of the canonical JSON: equal exactly for equal machines."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+
+
+WORD_KEYS = ("atom", "word_bytes", "accumulators", "dividers", "divide_cycles")
+"""Keys that a machine of words has alone."""
+
+
+def _power(value: int) -> int:
+    """The smallest power of two that is not below ``value``."""
+    return 1 << (value - 1).bit_length()
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from isa.access import Access, Range, overlap
 from isa.arch import Arch
+from isa.layouts import Layout
 from isa.registers import BY_NAME, Field, Register, prove_layout
 
 Documented = TypeVar("Documented", bound=Callable[..., Any])
@@ -159,6 +160,19 @@ def _no_macs(command: Command) -> int:
     return 0
 
 
+@dataclass(frozen=True)
+class Packed:
+    """An instruction on a machine of words.
+
+    ``layouts`` has how its operands lie, parallel to reads and then writes of its plain operands; ``cycles`` its
+    compute cycles without waiting for the scratchpad; ``words`` the words of each operand, in the same order.
+    """
+
+    layouts: Callable[[Command, Arch], tuple[Layout, ...]]
+    cycles: Callable[[Command, Arch], int]
+    words: Callable[[Command, Arch], tuple[int, ...]]
+
+
 @dataclass(frozen=True, eq=False)
 class Instruction:
     """One instruction.
@@ -174,7 +188,8 @@ class Instruction:
     form that variants before have, with fewer fields and registers: words of that mean the same in both. ``least`` are
     the compute cycles that no commands take fewer that together do what one does, whatever their shapes and fields;
     None where that one takes the fewest itself. ``streamed`` and ``replaced`` are positions in the ``reads`` of the
-    operands on which the result may lie (:func:`overwritten`); on others it may not.
+    operands on which the result may lie (:func:`overwritten`); on others it may not. ``packed`` is how it finds its
+    operands on a machine of words, and ``plain`` the instruction without that (:mod:`isa.packing`).
     """
 
     mnemonic: str
@@ -196,6 +211,8 @@ class Instruction:
     least: Callable[[Command, Arch], int] | None = None
     streamed: tuple[int, ...] = ()
     replaced: tuple[int, ...] = ()
+    packed: Packed | None = None
+    plain: Instruction | None = None
 
     def __post_init__(self) -> None:
         """Prove names, kind, registers and layout, once, at import; raises ValueError naming the instruction."""

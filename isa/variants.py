@@ -1,7 +1,8 @@
 """ISA variants: declared sets of instructions.
 
 ``v1`` is the published machine without depthwise convolution, ``v2`` adds it, ``v3`` adds grouped convolution, ``v4``
-what the networks of today need. Packages outside this repository declare further ones (:mod:`isa.plugins`).
+what the networks of today need; ``v5`` has a scratchpad of words. Packages outside this repository declare further ones
+(:mod:`isa.plugins`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from isa.instruction import Instruction
+from isa.arch import PACKED
+from isa.instruction import Instruction, Unit
 from isa.ops import ALL
 from isa.registers import COMMON, Register, RegisterFile, widest
 
@@ -106,5 +108,10 @@ _V1 = Variant(
 _V2 = extend(_V1, "v2", "v1 and OP_DEPTH_CONV", _FIRST["OP_DEPTH_CONV"])
 _V3 = extend(_V2, "v3", "v2 and OP_GROUP_CONV", _FIRST["OP_GROUP_CONV"])
 _V4 = Variant("v4", f"v3, {', '.join(_FOURTH)}, and tables as a last step of others", tuple(ALL.values()))
-VARIANTS: Mapping[str, Variant] = {item.name: item for item in (_V1, _V2, _V3, _V4)}
-"""The variants of this repository. The last one has every instruction in its latest form."""
+_V5 = Variant(
+    PACKED,
+    "a scratchpad of words and packed tensors: the instructions of v4 that are worked out on them",
+    tuple(item for item in ALL.values() if item.packed is not None or item.unit is not Unit.EX),
+)
+VARIANTS: Mapping[str, Variant] = {item.name: item for item in (_V1, _V2, _V3, _V4, _V5)}
+"""The variants of this repository. ``v4`` has every instruction in its latest form."""

@@ -1,0 +1,128 @@
+"""How operands lie in a scratchpad of words (docs/machine.md, section 12): plain bytes, atoms, blocks of weights.
+
+``registers`` are those of a command, and ``words`` its machine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isa.access import Access, strided
+from isa.arch import Words
+
+Bytes = NDArray[np.uint8]
+
+
+class Plain(NamedTuple):
+    """``nbytes`` dense bytes as they are: records, tables, and tensors that are looked at byte by byte."""
+
+    register: str
+    nbytes: int
+
+
+class Atoms(NamedTuple):
+    """A tensor of ``channels`` by ``positions`` elements of ``element`` bytes, in atoms.
+
+    Element (c, p) is at base + (c // A) · surface + (p · A + c % A) · element; ``plane`` names the register of the
+    surface's bytes, 0 in it or no name being the dense positions · A · element. Behind the last channel lie zeros.
+    Plainly it lies channel by channel, or with ``rows``, a matrix, position by position.
+    """
+
+    register: str
+    channels: int
+    positions: int
+    element: int = 1
+    plane: str = ""
+    rows: bool = False
+
+
+class Blocks(NamedTuple):
+    """Constant weights in the order of their use; ``places`` has the plain place of each byte, :data:`GAP` for none."""
+
+    register: str
+    places: NDArray[np.int64]
+
+
+GAP = -1
+"""In the places of a block: a byte that holds no weight, and is 0."""
+Layout = Plain | Atoms | Blocks
+
+
+def access(layout: Layout, registers: Mapping[str, int], words: Words) -> Access:
+    """The bytes of an operand that lies as ``layout`` says."""
+    at = registers[layout.register]
+    if isinstance(layout, Plain):
+        return strided("sram", at, layout.nbytes)
+    if isinstance(layout, Blocks):
+        return strided("sram", at, layout.places.size)
+    return strided(
+        "sram", at, _dense(layout, words), (words.surfaces(layout.channels), _surface(layout, registers, words))
+    )
+
+
+def _dense(layout: Atoms, words: Words) -> int:
+    return layout.positions * words.atom * layout.element
+
+
+def _surface(layout: Atoms, registers: Mapping[str, int], words: Words) -> int:
+    return (registers[layout.plane] if layout.plane else 0) or _dense(layout, words)
+
+
+def _surfaces(layout: Atoms, registers: Mapping[str, int], words: Words, memory: Bytes) -> Bytes:
+    """A view (surfaces, positions, A, element) of the bytes of a tensor."""
+    begin, step = registers[layout.register], _surface(layout, registers, words)
+    shape = words.surfaces(layout.channels), layout.positions, words.atom, layout.element
+    if shape[0] and begin + (shape[0] - 1) * step + _dense(layout, words) > memory.size:
+        raise IndexError(f"a tensor at {begin:#x} reaches past the end of the memory ({memory.size:#x})")
+    inner = words.atom * layout.element, layout.element, 1
+    return np.ndarray(shape, np.uint8, memory, begin if shape[0] * shape[1] else 0, (step, *inner))
+
+
+def plain_bytes(layout: Layout, registers: Mapping[str, int], words: Words, memory: Bytes) -> Bytes:
+    """A copy of an operand as it would lie plainly."""
+    at = registers[layout.register]
+    if isinstance(layout, Plain):
+        return memory[at : at + layout.nbytes].copy()
+    if isinstance(layout, Blocks):
+        return unblocked(memory[at : at + layout.places.size], layout.places)
+    tensor = _surfaces(layout, registers, words, memory).transpose(0, 2, 1, 3)
+    plain = tensor.reshape(-1, layout.positions, layout.element)[: layout.channels]
+    return (plain.swapaxes(0, 1) if layout.rows else plain).reshape(-1)
+
+
+def put(layout: Atoms | Plain, registers: Mapping[str, int], words: Words, memory: Bytes, data: Bytes) -> None:
+    """Write what lies plainly in ``data`` where ``layout`` says, zeros behind the last channel."""
+    if isinstance(layout, Plain):
+        memory[registers[layout.register] :][: layout.nbytes] = data
+        return
+    target = _surfaces(layout, registers, words, memory)
+    if layout.rows:
+        plain = data.reshape(layout.positions, layout.channels, layout.element).swapaxes(0, 1)
+    else:
+        plain = data.reshape(layout.channels, layout.positions, layout.element)
+    target[...] = atoms_of(plain, words.atom)
+
+
+def atoms_of(tensor: NDArray[np.generic], atom: int) -> NDArray[np.generic]:
+    """(channels, positions, ...) as (surfaces, positions, atom, ...), zeros behind the last channel."""
+    channels, positions, *rest = tensor.shape
+    filled = np.zeros((-(-channels // atom) * atom, positions, *rest), dtype=tensor.dtype)
+    filled[:channels] = tensor
+    return filled.reshape(-1, atom, positions, *rest).swapaxes(1, 2)
+
+
+def blocked(weights: Bytes, places: NDArray[np.int64]) -> Bytes:
+    """Plain weights in the order of their use."""
+    return np.where(places == GAP, np.uint8(0), weights.reshape(-1)[places])
+
+
+def unblocked(data: Bytes, places: NDArray[np.int64]) -> Bytes:
+    """Weights in the order of their use as they lie plainly."""
+    kept = places != GAP
+    weights = np.zeros(int(np.count_nonzero(kept)), dtype=np.uint8)
+    weights[places[kept]] = data[kept]
+    return weights

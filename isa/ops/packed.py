@@ -1,0 +1,458 @@
+"""Instructions on machines of words: how operands lie, the words that they take, and compute cycles.
+
+The formulas are those of docs/machine.md, section 12, with its letters: a, b, c the array, N = a·b·c; A bytes an atom,
+W a word; P accumulators; L = post_lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from isa.arch import Arch, Words
+from isa.instruction import Command, Packed, ceil_div, formula
+from isa.layouts import Atoms, Blocks, Layout, Plain
+from isa.ops import matmul, pairs, pooling
+from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, element_bytes, group_shape, refused, taps
+from isa.ops.lookup import EX_TABLE_ADDRESS, TABLE_BYTES, table_count
+from isa.packing import Block, Shape, block_places, depthwise_places
+
+
+def _words(arch: Arch) -> Words:
+    if arch.words is None:
+        raise ValueError(f"a machine of isa {arch.isa} has no words")
+    return arch.words
+
+
+def _parts(size: int, step: int) -> Iterator[tuple[int, int]]:
+    """(count, size) of the pieces of ``size`` by ``step``: whole ones, then the rest."""
+    whole, rest = divmod(size, step)
+    if whole:
+        yield whole, step
+    if rest:
+        yield 1, rest
+
+
+def _tables(command: Command) -> tuple[Layout, ...]:
+    """The tables of a look-up as last step, if there is one."""
+    count = table_count(command)
+    return (Plain(EX_TABLE_ADDRESS.name, TABLE_BYTES * count),) if count else ()
+
+
+def _finishing(command: Command, outputs: int, arch: Arch) -> int:
+    """Cycles of the lanes behind the array: ⌈results / L⌉ where they requantise, add sums or look up, else 0."""
+    fields = command.fields
+    busy = fields.get("requantise", 0) or fields.get(ACCUMULATE.name, 0) or table_count(command)
+    return ceil_div(outputs, arch.lanes) if busy else 0
+
+
+# Products ------------------------------------------------------------------------------------------------------------
+
+
+class Product(NamedTuple):
+    """A convolution or a product of matrices as the array sees it: (G, O, I) channels, outputs, kernel, column stride.
+
+    ``taps``: those of a kernel's row stand side by side (mapping 1).
+    """
+
+    weights: Shape
+    rows: int
+    columns: int
+    stride: int = 1
+    taps: bool = False
+
+    @property
+    def outputs(self) -> int:
+        """Results."""
+        return self.weights.groups * self.weights.outputs * self.rows * self.columns
+
+    @property
+    def channels(self) -> int:
+        """Output channels."""
+        return self.weights.groups * self.weights.outputs
+
+
+def _convolved(command: Command) -> Product:
+    groups = group_shape(command) if "EX_GROUPS" in command.registers else None
+    channels = groups or (1, command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"])
+    mapping = command.fields.get("mapping", 0)
+    if mapping > 1:
+        raise refused(command, f"mapping {mapping} is for machines without words; give 0 or 1")
+    kernel = command["EX_KERNEL_HEIGHT"], command["EX_KERNEL_WIDTH"]
+    shape = Shape(channels[0], channels[2], channels[1], *kernel)
+    plane = command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]
+    return Product(shape, *plane, command["EX_STRIDE_WIDTH"], bool(mapping))
+
+
+def _multiplied(command: Command) -> Product:
+    rows, inputs, outputs = matmul.shape(command)
+    return Product(Shape(1, outputs, inputs), 1, rows)
+
+
+def product_block(product: Product, arch: Arch) -> Block:
+    """What the array holds at once: min(G, ⌊a/I⌋, ⌊b/O⌋) groups, at least one, of b by a channels each.
+
+    Groups stand side by side only where their input channels lie in one atom.
+    """
+    array, shape = arch.pe, product.weights
+    together = min(shape.groups, array.ic // shape.inputs or 1, array.oc // shape.outputs or 1)
+    if _words(arch).atom % shape.inputs:
+        together = 1
+    return Block(together, array.oc, array.ic, product.taps)
+
+
+def _reach(product: Product, block: Block, arch: Arch) -> int:
+    """Words of activations that the array takes in a step: ⌈((c - 1)·SW + 1)·A / W⌉, with taps ⌈c·SW·A / W⌉.
+
+    Twice as many where the channels of a group do not begin with an atom.
+    """
+    words, columns = _words(arch), arch.pe.ow
+    atoms = columns * product.stride if product.taps else (columns - 1) * product.stride + 1
+    shape = product.weights
+    aligned = shape.groups == 1 or not shape.inputs % words.atom or not words.atom % (block.groups * shape.inputs)
+    return words.count(atoms * words.atom) * (1 if aligned else 2)
+
+
+def _stripes(product: Product, arch: Arch) -> tuple[tuple[int, int], ...]:
+    """(count, steps) of the stripes: OH · ⌈OW/c⌉ steps, P at most at a time."""
+    steps = product.rows * ceil_div(product.columns, arch.pe.ow)
+    return tuple(_parts(steps, _words(arch).accumulators))
+
+
+def _blocks(product: Product, arch: Arch) -> Iterator[tuple[int, int]]:
+    """(count, weights) of the blocks that the array holds one after the other in a stripe, largest first."""
+    block, shape = product_block(product, arch), product.weights
+    deep = shape.inputs * shape.columns if product.taps else shape.inputs
+    kernel = shape.rows if product.taps else shape.rows * shape.columns
+    for rounds, groups in _parts(shape.groups, block.groups):
+        for wide, outputs in _parts(shape.outputs, block.outputs):
+            for count, inputs in _parts(deep, block.inputs):
+                yield rounds * wide * count * kernel, groups * outputs * inputs
+
+
+def _product_cycles(product: Product, command: Command, arch: Arch) -> int:
+    words, reach = _words(arch), _reach(product, product_block(product, arch), arch)
+    blocks = [(count, words.count(weights)) for count, weights in _blocks(product, arch)]
+    stripes = _stripes(product, arch)
+    array = sum(
+        many * count * max(steps * reach, load) for many, load in blocks for count, steps in stripes
+    )  # fmt: skip
+    return (blocks[0][1] if blocks else 0) + max(array, _finishing(command, product.outputs, arch))
+
+
+class _ProductWords(NamedTuple):
+    activations: int
+    weights: int
+    records: int
+    results: int
+
+
+def _product_words(product: Product, arch: Arch, element: int) -> _ProductWords:
+    """Words of each operand but the tables; of partial sums as of results."""
+    words, block, shape = _words(arch), product_block(product, arch), product.weights
+    reach, stripes = _reach(product, block, arch), _stripes(product, arch)
+    across, atoms = ceil_div(product.columns, arch.pe.ow), arch.pe.ow * product.stride * words.atom
+    twice = reach // words.count(atoms if product.taps else ((arch.pe.ow - 1) * product.stride + 1) * words.atom)
+    stripe = sum(
+        count * min(steps * reach, twice * (words.count(steps * atoms) + ceil_div(steps, across)))
+        for count, steps in stripes
+    )
+    blocks = list(_blocks(product, arch))
+    written = sum(count * words.count(steps * arch.pe.ow * words.atom * element) for count, steps in stripes)
+    records, results = 0, 0
+    for rounds, groups in _parts(shape.groups, block.groups):
+        for wide, outputs in _parts(shape.outputs, block.outputs):
+            records += rounds * wide * words.count(groups * outputs * arch.channel_record_bytes)
+            results += rounds * wide * words.surfaces(groups * outputs) * written
+    return _ProductWords(
+        stripe * sum(many for many, _ in blocks),
+        sum(count for count, _ in stripes) * sum(many * words.count(weights) for many, weights in blocks),
+        records, results,
+    )  # fmt: skip
+
+
+_PRODUCT = """
+first + max(Σ over blocks and stripes of max(q·v, w), ⌈results / L⌉ where the lanes work). A block is what the array
+holds of the weights: b output by a input channels of one tap, or with mapping 1 of the taps of a kernel's row side by
+side; of groups min(G, ⌊a/(IC/G)⌋, ⌊b/(OC/G)⌋) at least one at once. w = ⌈weights of the block / W⌉, first that of the
+first block; q ≤ P steps of a stripe, of OH·⌈OW/c⌉ in all; v = ⌈((c-1)·SW + 1)·A / W⌉ words a step, with mapping 1
+⌈c·SW·A / W⌉, and twice that where the channels of a group do not begin with an atom.
+"""
+
+
+def product(read: Callable[[Command], Product], layouts: Callable[[Command], tuple[Layout, Layout]]) -> Packed:
+    """A product on words: ``read`` says what the array sees, ``layouts`` how input and result lie."""
+
+    def all_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+        found, (source, result) = read(command), layouts(command)
+        places = block_places(found.weights, product_block(found, arch), _words(arch).word)
+        records = Plain("EX_CHANNEL_ADDRESS", found.channels * arch.channel_record_bytes)
+        parts: tuple[Layout, ...] = (source, Blocks("EX_OPERAND_ADDRESS", places), records)
+        if command.fields.get(ACCUMULATE.name, 0):
+            assert isinstance(result, Atoms)
+            parts = (*parts, result._replace(register=EX_PARTIAL_ADDRESS.name, element=4, plane=""))
+        return (*parts, *_tables(command), result)
+
+    @formula(_PRODUCT)
+    def cycles(command: Command, arch: Arch) -> int:
+        return _product_cycles(read(command), command, arch)
+
+    def words(command: Command, arch: Arch) -> tuple[int, ...]:
+        found = read(command)
+        of = _product_words(found, arch, element_bytes(command))
+        sums = (_product_words(found, arch, 4).results,) if command.fields.get(ACCUMULATE.name, 0) else ()
+        return (*of[:3], *sums, *_table_words(command, arch), of.results)
+
+    return Packed(all_layouts, cycles, words)
+
+
+def _table_words(command: Command, arch: Arch) -> tuple[int, ...]:
+    return tuple(_words(arch).count(table.nbytes) for table in _tables(command) if isinstance(table, Plain))
+
+
+def _planes(command: Command) -> tuple[Layout, Layout]:
+    return _input(command), _output(command, element_bytes(command))
+
+
+def _input(command: Command) -> Atoms:
+    positions = command["EX_INPUT_HEIGHT"] * command["EX_INPUT_WIDTH"]
+    return Atoms("EX_INPUT_ADDRESS", command["EX_INPUT_CHANNELS"], positions, 1, "EX_INPUT_PLANE")
+
+
+def _output(command: Command, element: int) -> Atoms:
+    positions = command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"]
+    return Atoms("EX_OUTPUT_ADDRESS", command["EX_OUTPUT_CHANNELS"], positions, element, "EX_OUTPUT_PLANE")
+
+
+def _matrices(command: Command) -> tuple[Layout, Layout]:
+    rows, inputs, outputs = matmul.shape(command)
+    source = Atoms("EX_INPUT_ADDRESS", inputs, rows, rows=True)
+    return source, Atoms("EX_OUTPUT_ADDRESS", outputs, rows, element_bytes(command), rows=True)
+
+
+# Windows -------------------------------------------------------------------------------------------------------------
+
+
+class Windows(NamedTuple):
+    """Windows of one atom at a time: ``across`` by ``down`` of them at once, in ``pieces`` of columns.
+
+    ``steps`` of the array and ``words`` of activations are those of one atom.
+    """
+
+    steps: int
+    words: int
+
+
+def windows(command: Command, arch: Arch) -> Windows:
+    """How the array goes over the windows of one atom: ⌊N/A⌋ at once, side by side in a row, then in rows.
+
+    The registers hold the rows that the windows of a step need, so that each input row is read once for every piece of
+    columns, and one word more where there are several pieces.
+    """
+    words, at = _words(arch), command.registers
+    rows, columns = at["EX_OUTPUT_HEIGHT"], at["EX_OUTPUT_WIDTH"]
+    together = max(1, arch.pe.count // words.atom)
+    across = max(1, min(together, columns))
+    down = max(1, min(rows, together // across))
+    pieces = ceil_div(columns, across)
+    reached = (across - 1) * at["EX_STRIDE_WIDTH"] + (at["EX_KERNEL_WIDTH"] - 1) * at["EX_DILATION_WIDTH"] + 1
+    read = (rows - 1) * at["EX_STRIDE_HEIGHT"] + (at["EX_KERNEL_HEIGHT"] - 1) * at["EX_DILATION_HEIGHT"] + 1
+    row = words.count(min(reached, at["EX_INPUT_WIDTH"]) * words.atom) + (pieces > 1)
+    return Windows(pieces * ceil_div(rows, down) * taps(command), pieces * min(read, at["EX_INPUT_HEIGHT"]) * row)
+
+
+def _results(command: Command, arch: Arch, element: int) -> tuple[int, int]:
+    """(results, words of them)."""
+    words, positions = _words(arch), command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"]
+    channels = command["EX_OUTPUT_CHANNELS"]
+    return channels * positions, words.surfaces(channels) * words.count(positions * words.atom * element)
+
+
+def _depth_channels(command: Command) -> int:
+    if command["EX_INPUT_CHANNELS"] != command["EX_OUTPUT_CHANNELS"]:
+        raise refused(command, "on a machine of words EX_INPUT_CHANNELS and EX_OUTPUT_CHANNELS must be equal")
+    if command.fields.get("mapping", 0):
+        raise refused(command, "mapping is for machines without words; give 0")
+    return command["EX_OUTPUT_CHANNELS"]
+
+
+def _depth_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+    channels, words = _depth_channels(command), _words(arch)
+    places = depthwise_places(channels, taps(command), words.atom, words.word)
+    records = Plain("EX_CHANNEL_ADDRESS", channels * arch.channel_record_bytes)
+    source, result = _planes(command)
+    return source, Blocks("EX_OPERAND_ADDRESS", places), records, *_tables(command), result
+
+
+@formula(
+    """
+    first + max(Σ over atoms of max(s, w), ⌈results / L⌉ where the lanes work). s = ⌈OW/x⌉ · ⌈OH/y⌉ · KH · KW: of ⌊N/A⌋
+    windows at once x ≤ OW stand in a row and y below one another; w = ⌈weights of the atom / W⌉, first that of the
+    first.
+    """
+)
+def _depth_cycles(command: Command, arch: Arch) -> int:
+    words, found = _words(arch), windows(command, arch)
+    channels, results = _depth_channels(command), _results(command, arch, 1)[0]
+    atoms = [(count, words.count(size * taps(command))) for count, size in _parts(channels, words.atom)]
+    array = sum(count * max(found.steps, load) for count, load in atoms)
+    return (atoms[0][1] if atoms else 0) + max(array, _finishing(command, results, arch))
+
+
+def _depth_words(command: Command, arch: Arch) -> tuple[int, ...]:
+    words, channels = _words(arch), _depth_channels(command)
+    weights = sum(count * words.count(size * taps(command)) for count, size in _parts(channels, words.atom))
+    records = words.count(channels * arch.channel_record_bytes)
+    source = words.surfaces(channels) * windows(command, arch).words
+    return source, weights, records, *_table_words(command, arch), _results(command, arch, element_bytes(command))[1]
+
+
+def _pool_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+    return _input(command), *_tables(command), _output(command, 1)
+
+
+def _whole_plane(command: Command) -> bool:
+    return command.fields["mode"] == pooling.GLOBAL_AVERAGE
+
+
+@formula(
+    """
+    max(⌈C/A⌉ · s, ⌈results / L⌉ with look_up), s as OP_DEPTH_CONV has it; of the average of a whole plane s is the
+    words of an atom's plane. Averages begin with ⌈(KH·KW + 1) / dividers⌉ · divide_cycles for the reciprocals of the
+    counts and of SCALE_Y, that of a whole plane with none.
+    """
+)
+def _pool_cycles(command: Command, arch: Arch) -> int:
+    words, (results, _) = _words(arch), _results(command, arch, 1)
+    steps = _pool_source(command, arch) if _whole_plane(command) else windows(command, arch).steps
+    lead = 0
+    if command.fields["mode"] == pooling.AVERAGE:
+        lead = ceil_div(taps(command) + 1, words.dividers) * words.divide_cycles
+    return lead + max(words.surfaces(command["EX_OUTPUT_CHANNELS"]) * steps, _finishing(command, results, arch))
+
+
+def _pool_source(command: Command, arch: Arch) -> int:
+    """Words of activations of one atom."""
+    words = _words(arch)
+    if _whole_plane(command):
+        return words.count(command["EX_INPUT_HEIGHT"] * command["EX_INPUT_WIDTH"] * words.atom)
+    return windows(command, arch).words
+
+
+def _pool_words(command: Command, arch: Arch) -> tuple[int, ...]:
+    source = _words(arch).surfaces(command["EX_OUTPUT_CHANNELS"]) * _pool_source(command, arch)
+    return source, *_table_words(command, arch), _results(command, arch, 1)[1]
+
+
+# Element by element --------------------------------------------------------------------------------------------------
+
+_ELEMENTWISE = "⌈length / L⌉: of dense operands, whatever their layout, that are alike."
+
+
+def _dense(*registers: str) -> Packed:
+    """An element-wise instruction of EX_LENGTH bytes at each of ``registers``, the result's last."""
+
+    def layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+        *reads, result = (Plain(name, command["EX_LENGTH"]) for name in registers)
+        return *reads, *_tables(command), result
+
+    @formula(_ELEMENTWISE)
+    def cycles(command: Command, arch: Arch) -> int:
+        return ceil_div(command["EX_LENGTH"], arch.lanes)
+
+    def words(command: Command, arch: Arch) -> tuple[int, ...]:
+        count = _words(arch).count(command["EX_LENGTH"])
+        return *(count for _ in registers[1:]), *_table_words(command, arch), count
+
+    return Packed(layouts, cycles, words)
+
+
+def _pair_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+    names = ("EX_INPUT_ADDRESS", pairs.REPEAT_A), ("EX_OPERAND_ADDRESS", pairs.REPEAT_B)
+    reads = (Atoms(name, *pairs.operand_shape(command, command.fields[field.name])) for name, field in names)
+    return *reads, *_tables(command), Atoms("EX_OUTPUT_ADDRESS", *pairs.operand_shape(command, 0))
+
+
+def _pair_words(command: Command, arch: Arch) -> tuple[int, ...]:
+    words, (channels, length) = _words(arch), pairs.operand_shape(command, 0)
+    surfaces = words.surfaces(channels)
+
+    def of(repeat: int) -> int:
+        return surfaces * words.count((1 if repeat & pairs.ALONG_LENGTH else length) * words.atom)
+
+    repeats = (command.fields[field.name] for field in (pairs.REPEAT_A, pairs.REPEAT_B))
+    return *map(of, repeats), *_table_words(command, arch), of(0)
+
+
+def _pair_elements(command: Command, arch: Arch) -> int:
+    """Elements of the result, those of channels that are not there included."""
+    words, (channels, length) = _words(arch), pairs.operand_shape(command, 0)
+    return words.surfaces(channels) * words.atom * length
+
+
+@formula("⌈⌈OC/A⌉·A·length / L⌉.")
+def _pair_cycles(command: Command, arch: Arch) -> int:
+    return ceil_div(_pair_elements(command, arch), arch.lanes)
+
+
+@formula("divide_cycles for the reciprocal of SCALE_Y, and ⌈⌈OC/A⌉·A·length / L⌉.")
+def _difference_cycles(command: Command, arch: Arch) -> int:
+    return _words(arch).divide_cycles + _pair_cycles(command, arch)
+
+
+@formula("divide_cycles, and the larger of ⌈⌈OC/A⌉·A·length / L⌉ and ⌈divisors / dividers⌉ · divide_cycles.")
+def _quotient_cycles(command: Command, arch: Arch) -> int:
+    words, shape = _words(arch), pairs.operand_shape(command, command.fields[pairs.REPEAT_B.name])
+    divisions = ceil_div(shape[0] * shape[1], words.dividers) * words.divide_cycles
+    return words.divide_cycles + max(_pair_cycles(command, arch), divisions)
+
+
+def _table_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+    rows, channels, length = command["EX_ROWS"], command["EX_OUTPUT_CHANNELS"], command["EX_LENGTH"]
+    tables = Plain("EX_OPERAND_ADDRESS", TABLE_BYTES * channels)
+    if channels == 1:
+        return Plain("EX_INPUT_ADDRESS", rows * length), tables, Plain("EX_OUTPUT_ADDRESS", rows * length)
+    if rows != 1:
+        raise refused(command, f"EX_ROWS = {rows}: on a machine of words tables of channels are for EX_ROWS = 1")
+    return Atoms("EX_INPUT_ADDRESS", channels, length), tables, Atoms("EX_OUTPUT_ADDRESS", channels, length)
+
+
+def _table_bytes(command: Command, arch: Arch) -> int:
+    """Bytes of operand and result: whole atoms where channels have tables of their own."""
+    words, channels, length = _words(arch), command["EX_OUTPUT_CHANNELS"], command["EX_LENGTH"]
+    if channels == 1:
+        return command["EX_ROWS"] * length
+    return words.surfaces(channels) * words.atom * length
+
+
+@formula("⌈256·OC / W⌉ for the tables, and ⌈length / L⌉, of whole atoms where OC > 1.")
+def _table_cycles(command: Command, arch: Arch) -> int:
+    tables = _words(arch).count(TABLE_BYTES * command["EX_OUTPUT_CHANNELS"])
+    return tables + ceil_div(_table_bytes(command, arch), arch.lanes)
+
+
+def _table_operand_words(command: Command, arch: Arch) -> tuple[int, ...]:
+    words = _words(arch)
+    count = words.count(_table_bytes(command, arch))
+    return count, words.count(TABLE_BYTES * command["EX_OUTPUT_CHANNELS"]), count
+
+
+_PAIR = Packed(_pair_layouts, _pair_cycles, _pair_words)
+_TWO = _dense("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS")
+PACKED: Mapping[str, Packed] = {
+    "OP_CONV": product(_convolved, _planes),
+    "OP_GROUP_CONV": product(_convolved, _planes),
+    "OP_MAT_MUL": product(_multiplied, _matrices),
+    "OP_DEPTH_CONV": Packed(_depth_layouts, _depth_cycles, _depth_words),
+    "OP_POOL": Packed(_pool_layouts, _pool_cycles, _pool_words),
+    "OP_E_ADD": _TWO,
+    "OP_C_MIN": _TWO,
+    "OP_C_MAX": _TWO,
+    "OP_LUT": Packed(_table_layouts, _table_cycles, _table_operand_words),
+    "OP_E_MUL": _PAIR,
+    "OP_B_ADD": _PAIR,
+    "OP_B_MIN": _PAIR,
+    "OP_E_SUB": Packed(_pair_layouts, _difference_cycles, _pair_words),
+    "OP_E_DIV": Packed(_pair_layouts, _quotient_cycles, _pair_words),
+}
+"""What machines of words have, by mnemonic, beside transfers and synchronisation."""

@@ -1,0 +1,166 @@
+"""Instructions on packed tensors: what they mean, and the order in which constant weights lie.
+
+An instruction means the same whatever the layout: what it makes of packed operands is what it makes of the same tensors
+laid out plainly, channels outermost (docs/machine.md, section 12). So an instruction is declared once, for plain
+tensors; :class:`isa.instruction.Packed` adds how each operand lies, the words that it takes, and the compute cycles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isa.arch import Arch
+from isa.instruction import Command, Instruction, Machine, Operands, Packed, formula, formula_of
+from isa.layouts import GAP, Blocks, Layout, Plain, access, plain_bytes, put
+
+
+class Shape(NamedTuple):
+    """Weights of a product: ``groups`` of ``outputs`` by ``inputs`` channels, a kernel of ``rows`` by ``columns``."""
+
+    groups: int
+    outputs: int
+    inputs: int
+    rows: int = 1
+    columns: int = 1
+
+
+class Block(NamedTuple):
+    """What the array holds at once: ``groups`` side by side, of ``outputs`` by ``inputs`` channels each.
+
+    ``taps``: the taps of a kernel's row stand side by side, as further input channels.
+    """
+
+    groups: int
+    outputs: int
+    inputs: int
+    taps: bool = False
+
+
+@lru_cache(maxsize=256)
+def block_places(shape: Shape, block: Block, word: int) -> NDArray[np.int64]:
+    """The plain place of every byte of weights (groups, outputs, inputs, rows, columns) in the order of their use.
+
+    Groups by ``block.groups``, then output channels, then input channels, then rows and columns of the kernel; each
+    block (groups, outputs, inputs) begins with a word. With ``block.taps`` rows come before input channels, of which
+    there are columns · inputs, the column slower.
+    """
+    places: NDArray[np.int64] = np.arange(np.prod(shape), dtype=np.int64).reshape(shape)
+    ordered: NDArray[np.int64]
+    if block.taps:  # (rows, groups, outputs, columns · inputs)
+        ordered = places.transpose(3, 0, 1, 4, 2).reshape(shape.rows, *shape[:2], -1)
+    else:
+        ordered = places.transpose(3, 4, 0, 1, 2).reshape(shape.rows * shape.columns, *shape[:3])
+    parts: list[NDArray[np.int64]] = []
+    for group in range(0, shape.groups, block.groups):
+        for output in range(0, shape.outputs, block.outputs):
+            some = ordered[:, group : group + block.groups, output : output + block.outputs]
+            chunks = [some[..., first : first + block.inputs] for first in range(0, some.shape[-1], block.inputs)]
+            if block.taps:  # row by row, in each row channel block by channel block
+                parts += [_padded(chunk[row][np.newaxis], word) for row in range(len(some)) for chunk in chunks]
+            else:
+                parts += [_padded(chunk, word) for chunk in chunks]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+
+@lru_cache(maxsize=256)
+def depthwise_places(channels: int, taps: int, atom: int, word: int) -> NDArray[np.int64]:
+    """The same of depthwise weights (channels, taps): atom by atom, in it tap by tap; an atom begins with a word."""
+    places = np.arange(channels * taps, dtype=np.int64).reshape(channels, taps).T
+    parts = [_padded(places[:, first : first + atom][np.newaxis], word) for first in range(0, channels, atom)]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+
+def _padded(places: NDArray[np.int64], word: int) -> NDArray[np.int64]:
+    """Every one of ``places`` along the first axis as a whole number of words."""
+    rows = places.reshape(len(places), -1)
+    filled = np.full((len(rows), -(-rows.shape[1] // word) * word), GAP, dtype=np.int64)
+    filled[:, : rows.shape[1]] = rows
+    return filled.reshape(-1)
+
+
+def with_words(plain: Instruction, packed: Packed) -> Instruction:
+    """``plain``, which on machines of words finds its operands as ``packed`` says."""
+
+    def operands(command: Command, arch: Arch) -> Operands:
+        words = arch.words
+        if words is None:
+            return plain.operands(command, arch)
+        reads = len(plain.operands(_at(command, {}), arch).reads)  # what has no meaning is refused as ever
+        found = [access(layout, command.registers, words) for layout in packed.layouts(command, arch)]
+        return Operands(tuple(found[:reads]), tuple(found[reads:]))
+
+    def semantics(command: Command, machine: Machine) -> None:
+        if machine.arch.words is None:
+            plain.semantics(command, machine)
+        else:
+            Unpacked(command, machine.arch).run(plain.semantics, machine)
+
+    @formula(f"{formula_of(plain.cycles)}\n\nOn a machine of words: {formula_of(packed.cycles)}")
+    def cycles(command: Command, arch: Arch) -> int:
+        return plain.cycles(command, arch) if arch.words is None else packed.cycles(command, arch)
+
+    def least(command: Command, arch: Arch) -> int:
+        if arch.words is None:
+            return plain.least_cycles(command, arch)
+        return -(-plain.macs(command) // arch.pe.count)
+
+    vars(semantics)["formula"] = formula_of(plain.semantics)
+    return replace(
+        plain, operands=operands, semantics=semantics, cycles=cycles, least=least, packed=packed, plain=plain
+    )  # fmt: skip
+
+
+_DENSE = {"EX_INPUT_PLANE": 0, "EX_OUTPUT_PLANE": 0}
+
+
+def _at(command: Command, moved: Mapping[str, int]) -> Command:
+    """The command on plain operands at the addresses of ``moved``."""
+    instruction = command.instruction.plain or command.instruction
+    dense = {name: 0 for name in _DENSE if name in command.registers}
+    flags = command.pop_previous, command.pop_next, command.push_previous, command.push_next
+    registers = {**command.registers, **dense, **moved}
+    return Command(command.index, instruction, command.unit, *flags, command.fields, registers)
+
+
+class Unpacked:
+    """A command on packed operands as one on plain ones, one behind the other in a memory of their own."""
+
+    def __init__(self, command: Command, arch: Arch) -> None:
+        packed, words = command.instruction.packed, arch.words
+        assert packed is not None
+        assert words is not None
+        self._packed, self._words = command, words
+        self._layouts: Sequence[Layout] = packed.layouts(command, arch)
+        sizes = [_plain_size(layout) for layout in self._layouts]
+        starts = np.concatenate([[0], np.cumsum([-(-size // 8) * 8 for size in sizes])]).tolist()
+        self._places = [slice(start, start + size) for start, size in zip(starts, sizes, strict=False)]
+        moved = {layout.register: start for layout, start in zip(self._layouts, starts, strict=False)}
+        self.command = _at(command, moved)
+        self._reads = len(self.command.instruction.operands(self.command, arch).reads)
+        self._machine = Machine(arch, np.zeros(starts[-1], dtype=np.uint8), np.zeros(0, dtype=np.uint8))
+
+    def run(self, effect: Callable[[Command, Machine], object], machine: Machine) -> bool:
+        """Carry ``effect`` out on the operands in ``machine``; whether it did not decline by returning False."""
+        plain = self._machine.sram
+        for layout, place in zip(self._layouts[: self._reads], self._places, strict=False):
+            plain[place] = plain_bytes(layout, self._packed.registers, self._words, machine.sram)
+        if effect(self.command, self._machine) is False:
+            return False
+        for layout, place in zip(self._layouts[self._reads :], self._places[self._reads :], strict=False):
+            assert not isinstance(layout, Blocks)
+            put(layout, self._packed.registers, self._words, machine.sram, plain[place])
+        return True
+
+
+def _plain_size(layout: Layout) -> int:
+    if isinstance(layout, Plain):
+        return layout.nbytes
+    if isinstance(layout, Blocks):
+        return int(np.count_nonzero(layout.places != GAP))
+    return layout.channels * layout.positions * layout.element
