@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from isa.access import Access, strided
 from isa.arch import Words
 
 Bytes = NDArray[np.uint8]
+Elements = NDArray[np.unsignedinteger[Any]]
 
 
 class Plain(NamedTuple):
@@ -72,26 +73,48 @@ def _surface(layout: Atoms, registers: Mapping[str, int], words: Words) -> int:
     return (registers[layout.plane] if layout.plane else 0) or _dense(layout, words)
 
 
-def _surfaces(layout: Atoms, registers: Mapping[str, int], words: Words, memory: Bytes) -> Bytes:
-    """A view (surfaces, positions, A, element) of the bytes of a tensor."""
+def _surfaces(layout: Atoms, registers: Mapping[str, int], words: Words, memory: Bytes) -> Elements:
+    """A view (surfaces, positions, A) of the elements of a tensor."""
     begin, step = registers[layout.register], _surface(layout, registers, words)
-    shape = words.surfaces(layout.channels), layout.positions, words.atom, layout.element
+    shape = words.surfaces(layout.channels), layout.positions, words.atom
     if shape[0] and begin + (shape[0] - 1) * step + _dense(layout, words) > memory.size:
         raise IndexError(f"a tensor at {begin:#x} reaches past the end of the memory ({memory.size:#x})")
-    inner = words.atom * layout.element, layout.element, 1
-    return np.ndarray(shape, np.uint8, memory, begin if shape[0] * shape[1] else 0, (step, *inner))
+    inner = words.atom * layout.element, layout.element
+    return np.ndarray(shape, _ELEMENTS[layout.element], memory, begin if shape[0] * shape[1] else 0, (step, *inner))
 
 
-def plain_bytes(layout: Layout, registers: Mapping[str, int], words: Words, memory: Bytes) -> Bytes:
-    """A copy of an operand as it would lie plainly."""
+_ELEMENTS = {1: np.uint8, 4: np.uint32}
+
+
+def _both(
+    layout: Atoms, registers: Mapping[str, int], words: Words, memory: Bytes, plain: Bytes
+) -> tuple[Elements, Elements, Elements]:
+    """Views of a tensor in memory and laid out plainly: its surfaces, the channels (surfaces, A, positions) of whole
+    ones, and those of the last one if it is not whole.
+    """
+    elements = plain.view(_ELEMENTS[layout.element])
+    if layout.rows:
+        channels = elements.reshape(layout.positions, layout.channels).T
+    else:
+        channels = elements.reshape(layout.channels, layout.positions)
+    whole = layout.channels // words.atom
+    full = channels[: whole * words.atom].reshape(whole, words.atom, layout.positions)
+    return _surfaces(layout, registers, words, memory), full, channels[whole * words.atom :]
+
+
+def unpack(layout: Layout, registers: Mapping[str, int], words: Words, memory: Bytes, plain: Bytes) -> None:
+    """Write an operand into ``plain`` as it would lie plainly."""
     at = registers[layout.register]
     if isinstance(layout, Plain):
-        return memory[at : at + layout.nbytes].copy()
+        plain[...] = memory[at : at + layout.nbytes]
+        return
     if isinstance(layout, Blocks):
-        return unblocked(memory[at : at + layout.places.size], layout.places)
-    tensor = _surfaces(layout, registers, words, memory).transpose(0, 2, 1, 3)
-    plain = tensor.reshape(-1, layout.positions, layout.element)[: layout.channels]
-    return (plain.swapaxes(0, 1) if layout.rows else plain).reshape(-1)
+        plain[...] = unblocked(memory[at : at + layout.places.size], layout.places)
+        return
+    surfaces, whole, rest = _both(layout, registers, words, memory, plain)
+    whole[...] = surfaces[: len(whole)].swapaxes(1, 2)
+    if len(rest):
+        rest[...] = surfaces[-1].T[: len(rest)]
 
 
 def put(layout: Atoms | Plain, registers: Mapping[str, int], words: Words, memory: Bytes, data: Bytes) -> None:
@@ -99,12 +122,11 @@ def put(layout: Atoms | Plain, registers: Mapping[str, int], words: Words, memor
     if isinstance(layout, Plain):
         memory[registers[layout.register] :][: layout.nbytes] = data
         return
-    target = _surfaces(layout, registers, words, memory)
-    if layout.rows:
-        plain = data.reshape(layout.positions, layout.channels, layout.element).swapaxes(0, 1)
-    else:
-        plain = data.reshape(layout.channels, layout.positions, layout.element)
-    target[...] = atoms_of(plain, words.atom)
+    surfaces, whole, rest = _both(layout, registers, words, memory, data)
+    surfaces[: len(whole)] = whole.swapaxes(1, 2)
+    if len(rest):
+        surfaces[-1].T[: len(rest)] = rest
+        surfaces[-1].T[len(rest) :] = 0
 
 
 def atoms_of(tensor: NDArray[np.generic], atom: int) -> NDArray[np.generic]:

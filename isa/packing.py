@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from isa.arch import Arch
 from isa.instruction import Command, Instruction, Machine, Operands, Packed, formula, formula_of
-from isa.layouts import GAP, Blocks, Layout, Plain, access, plain_bytes, put
+from isa.layouts import GAP, Blocks, Layout, Plain, access, put, unpack
 
 
 class Shape(NamedTuple):
@@ -76,6 +76,11 @@ def depthwise_places(channels: int, taps: int, atom: int, word: int) -> NDArray[
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
+def transposed(places: NDArray[np.int64], inputs: int, outputs: int) -> NDArray[np.int64]:
+    """``places`` in weights (outputs, inputs) as those in weights that lie plainly as (inputs, outputs)."""
+    return np.where(places == GAP, GAP, places % inputs * outputs + places // inputs)
+
+
 def _padded(places: NDArray[np.int64], word: int) -> NDArray[np.int64]:
     """Every one of ``places`` along the first axis as a whole number of words."""
     rows = places.reshape(len(places), -1)
@@ -129,28 +134,38 @@ def _at(command: Command, moved: Mapping[str, int]) -> Command:
 
 
 class Unpacked:
-    """A command on packed operands as one on plain ones, one behind the other in a memory of their own."""
+    """A command on packed operands as one on plain ones, one behind the other in a memory of their own.
+
+    ``command`` is the plain one, and ``nbytes`` the size of that memory.
+    """
 
     def __init__(self, command: Command, arch: Arch) -> None:
         packed, words = command.instruction.packed, arch.words
         assert packed is not None
         assert words is not None
-        self._packed, self._words = command, words
+        self._packed, self._words, self._arch = command, words, arch
         self._layouts: Sequence[Layout] = packed.layouts(command, arch)
         sizes = [_plain_size(layout) for layout in self._layouts]
         starts = np.concatenate([[0], np.cumsum([-(-size // 8) * 8 for size in sizes])]).tolist()
         self._places = [slice(start, start + size) for start, size in zip(starts, sizes, strict=False)]
         moved = {layout.register: start for layout, start in zip(self._layouts, starts, strict=False)}
-        self.command = _at(command, moved)
+        self.command, self.nbytes = _at(command, moved), int(starts[-1])
         self._reads = len(self.command.instruction.operands(self.command, arch).reads)
-        self._machine = Machine(arch, np.zeros(starts[-1], dtype=np.uint8), np.zeros(0, dtype=np.uint8))
 
-    def run(self, effect: Callable[[Command, Machine], object], machine: Machine) -> bool:
-        """Carry ``effect`` out on the operands in ``machine``; whether it did not decline by returning False."""
-        plain = self._machine.sram
+    def run(
+        self,
+        effect: Callable[[Command, Machine], object],
+        machine: Machine,
+        memory: NDArray[np.uint8] | None = None,
+    ) -> bool:
+        """Carry ``effect`` out on the operands in ``machine``; whether it did not decline by returning False.
+
+        ``memory``: ``nbytes`` for the plain operands, whatever is in them; one of its own without.
+        """
+        plain = np.empty(self.nbytes, dtype=np.uint8) if memory is None else memory
         for layout, place in zip(self._layouts[: self._reads], self._places, strict=False):
-            plain[place] = plain_bytes(layout, self._packed.registers, self._words, machine.sram)
-        if effect(self.command, self._machine) is False:
+            unpack(layout, self._packed.registers, self._words, machine.sram, plain[place])
+        if effect(self.command, Machine(self._arch, plain, machine.dram)) is False:
             return False
         for layout, place in zip(self._layouts[self._reads :], self._places[self._reads :], strict=False):
             assert not isinstance(layout, Blocks)

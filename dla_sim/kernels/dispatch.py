@@ -20,6 +20,7 @@ from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Command, Machine
 from isa.ops.lookup import table_count
+from isa.packing import Unpacked
 
 Kernel = Callable[[Command, Machine], None]
 """Executes one command on a machine: reads its operands and writes its results at once."""
@@ -77,12 +78,27 @@ class Kernels:
         try:
             return self._prepared[command]
         except KeyError:
-            prepare = KERNELS.get(command.instruction.mnemonic)
-            found = prepare(command, self.arch) if prepare else None
-            if found is not None and table_count(command):
-                found = looked_up(found, command, self.arch)
-            self._prepared[command] = found
+            packed = self.arch.packed and command.instruction.packed is not None
+            found = self._prepared[command] = self._unpacked(command) if packed else self._plain(command)
             return found
+
+    def _plain(self, command: Command) -> Attempt | None:
+        prepare = KERNELS.get(command.instruction.mnemonic)
+        found = prepare(command, self.arch) if prepare else None
+        return looked_up(found, command, self.arch) if found is not None and table_count(command) else found
+
+    def _unpacked(self, command: Command) -> Attempt | None:
+        """The kernel of the command on plain operands, between unpacking and packing."""
+        unpacked = Unpacked(command, self.arch)
+        found = self._plain(unpacked.command)
+        if found is None:
+            return None
+
+        def attempt(machine: Machine, scratch: Scratch) -> bool:
+            memory = scratch.array("unpacked", (unpacked.nbytes,), np.uint8)
+            return unpacked.run(lambda _, plain: found(plain, scratch), machine, memory)
+
+        return attempt
 
     def run(self, command: Command, machine: Machine) -> None:
         """Executes ``command``, whatever its instruction, on ``machine``."""

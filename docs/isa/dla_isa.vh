@@ -926,4 +926,36 @@
 `define DLA_ISA_V4_HAS_OP_SOFTMAX 1
 `define DLA_ISA_V4_HAS_OP_NORM 1
 
+// Instruction set v5: a scratchpad of words and packed tensors: the instructions of v4 that are worked out on them
+`define DLA_ISA_V5_HAS_OP_SYNC 1
+`define DLA_ISA_V5_HAS_OP_END 1
+`define DLA_ISA_V5_HAS_OP_DMA_READ 1
+`define DLA_ISA_V5_HAS_OP_DMA_WRITE 1
+`define DLA_ISA_V5_HAS_OP_CONV 1
+`define DLA_ISA_V5_HAS_OP_DEPTH_CONV 1
+`define DLA_ISA_V5_HAS_OP_MAT_MUL 1
+`define DLA_ISA_V5_HAS_OP_REQUANT 0
+`define DLA_ISA_V5_HAS_OP_GROUP_CONV 1
+`define DLA_ISA_V5_HAS_OP_DYN_MAT_MUL 0
+`define DLA_ISA_V5_HAS_OP_RESIZE 0
+`define DLA_ISA_V5_HAS_OP_POOL 1
+`define DLA_ISA_V5_HAS_OP_ACT_RELU 0
+`define DLA_ISA_V5_HAS_OP_ACT_LRELU 0
+`define DLA_ISA_V5_HAS_OP_LUT 1
+`define DLA_ISA_V5_HAS_OP_E_ABS 0
+`define DLA_ISA_V5_HAS_OP_C_MIN 1
+`define DLA_ISA_V5_HAS_OP_C_MAX 1
+`define DLA_ISA_V5_HAS_OP_E_ADD 1
+`define DLA_ISA_V5_HAS_OP_E_MUL 1
+`define DLA_ISA_V5_HAS_OP_E_SUB 1
+`define DLA_ISA_V5_HAS_OP_B_ADD 1
+`define DLA_ISA_V5_HAS_OP_B_MIN 1
+`define DLA_ISA_V5_HAS_OP_E32_ADD 0
+`define DLA_ISA_V5_HAS_OP_E32_SHIFT 0
+`define DLA_ISA_V5_HAS_OP_E_DIV 1
+`define DLA_ISA_V5_HAS_OP_PERMUTE 0
+`define DLA_ISA_V5_HAS_OP_REDUCE 0
+`define DLA_ISA_V5_HAS_OP_SOFTMAX 0
+`define DLA_ISA_V5_HAS_OP_NORM 0
+
 `endif

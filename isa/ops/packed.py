@@ -15,7 +15,7 @@ from isa.layouts import Atoms, Blocks, Layout, Plain
 from isa.ops import matmul, pairs, pooling
 from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, element_bytes, group_shape, refused, taps
 from isa.ops.lookup import EX_TABLE_ADDRESS, TABLE_BYTES, table_count
-from isa.packing import Block, Shape, block_places, depthwise_places
+from isa.packing import Block, Shape, block_places, depthwise_places, transposed
 
 
 def _words(arch: Arch) -> Words:
@@ -180,12 +180,22 @@ first block; q ≤ P steps of a stripe, of OH·⌈OW/c⌉ in all; v = ⌈((c-1)�
 """
 
 
-def product(read: Callable[[Command], Product], layouts: Callable[[Command], tuple[Layout, Layout]]) -> Packed:
-    """A product on words: ``read`` says what the array sees, ``layouts`` how input and result lie."""
+def product(
+    read: Callable[[Command], Product],
+    layouts: Callable[[Command], tuple[Layout, Layout]],
+    *,
+    inputs_first: bool = False,
+) -> Packed:
+    """A product on words: ``read`` says what the array sees, ``layouts`` how input and result lie.
+
+    ``inputs_first``: plain weights are (inputs, outputs), not (outputs, inputs).
+    """
 
     def all_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
         found, (source, result) = read(command), layouts(command)
         places = block_places(found.weights, product_block(found, arch), _words(arch).word)
+        if inputs_first:
+            places = transposed(places, found.weights.inputs, found.weights.outputs)
         records = Plain("EX_CHANNEL_ADDRESS", found.channels * arch.channel_record_bytes)
         parts: tuple[Layout, ...] = (source, Blocks("EX_OPERAND_ADDRESS", places), records)
         if command.fields.get(ACCUMULATE.name, 0):
@@ -246,6 +256,8 @@ class Windows(NamedTuple):
 def windows(command: Command, arch: Arch) -> Windows:
     """How the array goes over the windows of one atom: ⌊N/A⌋ at once, side by side in a row, then in rows.
 
+    An array of fewer elements than an atom has channels takes one window in ⌈A/N⌉ turns.
+
     The registers hold the rows that the windows of a step need, so that each input row is read once for every piece of
     columns, and one word more where there are several pieces.
     """
@@ -258,7 +270,10 @@ def windows(command: Command, arch: Arch) -> Windows:
     reached = (across - 1) * at["EX_STRIDE_WIDTH"] + (at["EX_KERNEL_WIDTH"] - 1) * at["EX_DILATION_WIDTH"] + 1
     read = (rows - 1) * at["EX_STRIDE_HEIGHT"] + (at["EX_KERNEL_HEIGHT"] - 1) * at["EX_DILATION_HEIGHT"] + 1
     row = words.count(min(reached, at["EX_INPUT_WIDTH"]) * words.atom) + (pieces > 1)
-    return Windows(pieces * ceil_div(rows, down) * taps(command), pieces * min(read, at["EX_INPUT_HEIGHT"]) * row)
+    turns = ceil_div(words.atom, min(arch.pe.count, words.atom))
+    return Windows(
+        turns * pieces * ceil_div(rows, down) * taps(command), pieces * min(read, at["EX_INPUT_HEIGHT"]) * row
+    )
 
 
 def _results(command: Command, arch: Arch, element: int) -> tuple[int, int]:
@@ -287,8 +302,8 @@ def _depth_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
 @formula(
     """
     first + max(Σ over atoms of max(s, w), ⌈results / L⌉ where the lanes work). s = ⌈OW/x⌉ · ⌈OH/y⌉ · KH · KW: of ⌊N/A⌋
-    windows at once x ≤ OW stand in a row and y below one another; w = ⌈weights of the atom / W⌉, first that of the
-    first.
+    windows at once x ≤ OW stand in a row and y below one another; where N < A there is one, in ⌈A/N⌉ turns. w =
+    ⌈weights of the atom / W⌉, first that of the first.
     """
 )
 def _depth_cycles(command: Command, arch: Arch) -> int:
@@ -442,7 +457,7 @@ _TWO = _dense("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS")
 PACKED: Mapping[str, Packed] = {
     "OP_CONV": product(_convolved, _planes),
     "OP_GROUP_CONV": product(_convolved, _planes),
-    "OP_MAT_MUL": product(_multiplied, _matrices),
+    "OP_MAT_MUL": product(_multiplied, _matrices, inputs_first=True),
     "OP_DEPTH_CONV": Packed(_depth_layouts, _depth_cycles, _depth_words),
     "OP_POOL": Packed(_pool_layouts, _pool_cycles, _pool_words),
     "OP_E_ADD": _TWO,

@@ -1,0 +1,153 @@
+"""Packed operands: an instruction on a machine of words means what it means on the same tensors laid out plainly."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dla_sim.kernels.dispatch import Kernels
+from isa.access import Access, row_starts
+from isa.arch import Arch
+from isa.errors import InputError
+from isa.instruction import Machine
+from isa.layouts import GAP, blocked, unblocked
+from isa.ops.packed import PACKED
+from isa.packing import Block, Shape, block_places, depthwise_places
+from isa.variants import VARIANTS
+from tests.isa.bench import make_command, run
+from tests.isa.packed_cases import DRAWS, Drawn, Placed, atom_by_atom, in_blocks, machines, placed
+
+COMMANDS = 60
+NUMERICS = ("onnxruntime", "fixed")
+ADDRESSES = ("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_CHANNEL_ADDRESS", "EX_TABLE_ADDRESS", "EX_PARTIAL_ADDRESS")
+
+
+def plain_result(drawn: Drawn, arch: Arch) -> NDArray[Any]:
+    """(channels, positions): what the machine without words makes of the same tensors."""
+    reads = [drawn.operands[name].plainly if name in drawn.operands else None for name in ADDRESSES]
+    channels, positions, kind = drawn.result
+    shape = (positions, channels) if drawn.rows else (channels, positions)
+    plain = Arch.model_validate({"isa": "v4", "pe": arch.pe, "numerics": arch.numerics})
+    found = run(drawn.mnemonic, drawn.registers, reads, (shape, kind), drawn.fields, plain)
+    return np.ascontiguousarray(found.T) if drawn.rows else found
+
+
+def drawn_commands(mnemonic: str, numerics: str, count: int = COMMANDS) -> list[tuple[Arch, Placed]]:
+    """Random commands on random machines, with what is to come of them."""
+    rng, known = np.random.default_rng(zlib.crc32(f"{mnemonic} {numerics}".encode())), machines(numerics)
+    found = []
+    for _ in range(count):
+        arch = known[int(rng.integers(len(known)))]
+        drawn = DRAWS[mnemonic](rng, arch)
+        found.append((arch, placed(drawn, plain_result(drawn, arch), arch, rng)))
+    return found
+
+
+def bytes_of(access: Access) -> NDArray[np.int64]:
+    return np.unique(row_starts(access)[:, np.newaxis] + np.arange(access.nbytes))
+
+
+@pytest.mark.parametrize("numerics", NUMERICS)
+@pytest.mark.parametrize("mnemonic", sorted(PACKED))
+def test_a_packed_command_means_what_the_plain_one_means(mnemonic: str, numerics: str) -> None:
+    """To the bit; zeros lie behind the last channel, and nothing else is written."""
+    for arch, case in drawn_commands(mnemonic, numerics):
+        sram, command = case.before.copy(), case.command
+        command.instruction.semantics(command, Machine(arch, sram, np.zeros(0, np.uint8)))
+        assert np.array_equal(sram, case.after), (arch, command.registers, command.fields)
+        operands = command.instruction.operands(command, arch)
+        assert np.array_equal(bytes_of(operands.writes[0]), case.written)
+        for access, read in zip(operands.reads, case.read, strict=True):
+            assert np.isin(read, bytes_of(access)).all()
+
+
+@pytest.mark.parametrize("numerics", NUMERICS)
+@pytest.mark.parametrize("mnemonic", sorted(PACKED))
+def test_kernels_unpack_and_pack(mnemonic: str, numerics: str) -> None:
+    """The kernels of one device after another, twice each command: what they keep is buffers, never values."""
+    kernels: dict[Arch, Kernels] = {}
+    for arch, case in drawn_commands(mnemonic, numerics):
+        own = kernels.setdefault(arch, Kernels(arch))
+        for _ in range(2):
+            sram = case.before.copy()
+            own.kernel_for(mnemonic)(case.command, Machine(arch, sram, np.zeros(0, np.uint8)))
+            assert np.array_equal(sram, case.after), (arch, case.command.registers, case.command.fields)
+
+
+@pytest.mark.parametrize("mnemonic", sorted(PACKED))
+def test_cycles_and_words_are_those_of_some_work(mnemonic: str) -> None:
+    """No command takes fewer cycles than its products over the array; each operand has words, as it has a layout."""
+    for arch, case in drawn_commands(mnemonic, "fixed", 20):
+        command, packed = case.command, PACKED[mnemonic]
+        instruction = command.instruction
+        operands = instruction.operands(command, arch)
+        assert instruction.cycles(command, arch) >= instruction.least_cycles(command, arch)
+        words = packed.words(command, arch)
+        assert len(words) == len(packed.layouts(command, arch)) == len((*operands.reads, *operands.writes))
+        assert min(words) > 0
+
+
+def test_blocks_of_weights_lie_as_they_are_told() -> None:
+    rng = np.random.default_rng(28)
+    for arch in machines("onnxruntime"):
+        shape = Shape(*(int(rng.integers(1, most)) for most in (6, 30, 30, 4, 4)))
+        for taps in {False, shape.groups == 1}:
+            assert arch.words is not None
+            weights = rng.integers(-128, 128, shape, dtype=np.int8)
+            together = max(1, min(shape.groups, arch.pe.ic // shape.inputs, arch.pe.oc // shape.outputs))
+            together = 1 if arch.words.atom % shape.inputs else together
+            places = block_places(shape, Block(together, arch.pe.oc, arch.pe.ic, taps), arch.words.word)
+            found = blocked(weights.view(np.uint8), places)
+            assert np.array_equal(found, in_blocks(weights, arch, taps))
+            assert np.array_equal(unblocked(found, places), weights.view(np.uint8).reshape(-1))
+            assert np.array_equal(np.sort(places[places != GAP]), np.arange(weights.size))
+
+
+def test_depthwise_weights_lie_atom_by_atom() -> None:
+    rng = np.random.default_rng(29)
+    for arch in machines("onnxruntime"):
+        assert arch.words is not None
+        weights = rng.integers(-128, 128, (int(rng.integers(1, 50)), int(rng.integers(1, 10))), dtype=np.int8)
+        places = depthwise_places(*weights.shape, arch.words.atom, arch.words.word)
+        found = blocked(weights.view(np.uint8), places)
+        assert np.array_equal(found, atom_by_atom(weights, arch))
+        assert np.array_equal(unblocked(found, places), weights.view(np.uint8).reshape(-1))
+
+
+def test_instructions_of_v5_have_packed_operands_and_others_are_not_its() -> None:
+    computing = {item.mnemonic for item in VARIANTS["v5"].instructions if item.packed is not None}
+    moving = {"OP_DMA_READ", "OP_DMA_WRITE", "OP_SYNC", "OP_END"}
+    assert computing == PACKED.keys()
+    assert VARIANTS["v5"].mnemonics == computing | moving
+    assert VARIANTS["v5"].mnemonics < VARIANTS["v4"].mnemonics
+    assert PACKED.keys() <= DRAWS.keys()
+
+
+REFUSED = {
+    "mapping 2": ("OP_CONV", {}, {"mapping": 2}, "mapping 2 is for machines without words; give 0 or 1"),
+    "depthwise mapping": ("OP_DEPTH_CONV", {}, {"mapping": 1}, "mapping is for machines without words; give 0"),
+    "more outputs": (
+        "OP_DEPTH_CONV",
+        {"EX_OUTPUT_CHANNELS": 2},
+        {},
+        "EX_INPUT_CHANNELS and EX_OUTPUT_CHANNELS must be",
+    ),
+    "rows of tables": ("OP_LUT", {"EX_ROWS": 2, "EX_OUTPUT_CHANNELS": 2}, {}, "tables of channels are for EX_ROWS = 1"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_worked_out_on_words_is_refused(name: str) -> None:
+    mnemonic, registers, fields, message = REFUSED[name]
+    known = {item.name: 1 for item in VARIANTS["v4"].by_mnemonic[mnemonic][0].register_declarations()}
+    known |= {name: 0 for name in known if name.endswith(("_ADDRESS", "_PLANE", "_TOP", "_LEFT"))}
+    command = make_command(mnemonic, known | registers, fields)
+    with pytest.raises(InputError) as error:
+        command.instruction.operands(command, Arch(isa="v5"))
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    command.instruction.operands(command, Arch(isa="v4"))
