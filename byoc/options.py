@@ -459,9 +459,11 @@ class Target:
 
 
 def target_of(arch: Arch, options: CompileOptions = DEFAULTS) -> Target:
-    """The target that ``arch`` is; raises InputError for an ISA variant that does not exist."""
+    """The target that ``arch`` is; raises InputError for an ISA variant that does not exist, and for packed tensors."""
     from isa.plugins import variant
 
+    if arch.packed:
+        raise InputError(f"isa {arch.isa}: the compiler does not pack tensors yet; choose v1 to v4")
     isa, choices = variant(arch.isa), (options.emulate_depthwise, options.grouped, arch.numerics)
     window = isa.register_file.by_name["EX_KERNEL_WIDTH"].maximum + 1
     return Target(isa.mnemonics, arch.isa, *choices, window_limit=window)

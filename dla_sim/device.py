@@ -186,6 +186,8 @@ class Device:
     ) -> None:
         self.arch = arch or Arch()
         self.timing = timing or Timing()
+        if self.arch.words is not None:
+            self.timing.word_cycles(self.arch.words.word)
         self._engine = engine
         self._kernels = Kernels(self.arch, load_compiled() if compiled else None)
         self._sram_reset = sram_reset
@@ -257,7 +259,7 @@ def check_arch(program: Program, arch: Arch) -> None:
     """Raises InputError, with both hashes and the first key that differs, when ``program`` is for another Arch."""
     if program.arch == arch:
         return
-    wanted, present = flat(program.arch.model_dump()), flat(arch.model_dump())
+    wanted, present = flat(dict(program.arch)), flat(dict(arch))
     key = next(key for key in wanted if wanted[key] != present[key])
     raise InputError(
         f"program '{program.name}' is for another machine: its Arch {program.arch.digest()} has {key} = {wanted[key]}, "

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from isa.arch import about
+from isa.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,18 @@ class Timing(BaseModel):
             for name, value in values.items()
             if self.flash_bytes or not name.startswith("flash_") or value != fields[name].default
         }
+
+    def word_cycles(self, word_bytes: int) -> int:
+        """K: cycles in which the bus brings a word of the scratchpad of so many bytes (docs/machine.md, section 12).
+
+        Raises InputError for a bus that leaves EX no cycle of a bank.
+        """
+        if 2 * self.bus_bytes > word_bytes:
+            raise InputError(
+                f"bus_bytes {self.bus_bytes} is more than half of word_bytes {word_bytes}: a bank would have no cycle "
+                f"for EX; bus_bytes {word_bytes // 2} or word_bytes {2 * self.bus_bytes} would do"
+            )
+        return word_bytes // self.bus_bytes
 
     @property
     def main(self) -> MemoryTiming:

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import (
@@ -104,25 +104,25 @@ class Arch(BaseModel):
     )  # fmt: skip
 
     atom: int | None = about(
-        None, "bytes", "atom", "v5: channels of a position that lie together, a power of two", 8, 256
+        None, "bytes", "atom", "v5: channels of a position that lie together, a power of two", 8, 1 << 16
     )
     word_bytes: int | None = about(
-        None, "bytes", "word of the scratchpad", "v5: what a bank serves in a cycle, a power of two", 8, 4096
+        None, "bytes", "word of the scratchpad", "v5: what a bank serves in a cycle, a power of two", 8, 1 << 22
     )
     accumulators: int | None = about(
         None, "positions", "accumulators", "v5: output positions whose sums the array holds", 1, 65536
     )
-    dividers: int | None = about(None, "", "dividers", "v5: shared iterative dividers", 1, 65536)
+    dividers: int | None = about(None, "dividers", "dividers", "v5: shared iterative dividers", 1, 65536)
     divide_cycles: int | None = about(None, "cycles", "cycles of a division", "v5: of one divider, a quotient", 1, 1024)
 
     @model_validator(mode="after")
     def _consistent(self) -> Arch:
         if self.alignment & (self.alignment - 1):
             raise ValueError(f"alignment is {self.alignment}; it must be a power of two")
-        if self.sram_bytes % self.sram_banks:
-            raise ValueError(f"sram_bytes {self.sram_bytes} is not a multiple of sram_banks {self.sram_banks}")
         if self.packed:
             self._check_words()
+        if self.sram_bytes % self.sram_banks:
+            raise ValueError(f"sram_bytes {self.sram_bytes} is not a multiple of sram_banks {self.sram_banks}")
         for key in WORD_KEYS:
             if not self.packed and getattr(self, key) is not None:
                 raise ValueError(f"{key} is a key of {PACKED}, not of {self.isa}; leave it out or choose isa {PACKED}")
@@ -142,12 +142,11 @@ class Arch(BaseModel):
         least = words.atom * _power(array.ow)
         if words.word < least:
             raise ValueError(f"word_bytes {words.word} is less than the atoms of pe.ow columns; {least} would do")
-        if self.sram_bytes // self.sram_banks % words.word:
-            size = self.sram_bytes // self.sram_banks
-            fits = -(-size // words.word) * words.word * self.sram_banks
+        whole = self.sram_banks * words.word
+        if self.sram_bytes % whole:
             raise ValueError(
-                f"a bank of {size} bytes (sram_bytes / sram_banks) is no multiple of word_bytes {words.word}; "
-                f"sram_bytes {fits} would do"
+                f"sram_bytes {self.sram_bytes} is not a multiple of sram_banks {self.sram_banks} of word_bytes "
+                f"{words.word}; {-(-self.sram_bytes // whole) * whole} would do"
             )
 
     @model_serializer(mode="wrap")
@@ -160,7 +159,7 @@ class Arch(BaseModel):
         """Whether tensors lie in atoms and the scratchpad is read in words."""
         return self.isa.split("+", 1)[0] == PACKED
 
-    @cached_property
+    @property
     def words(self) -> Words | None:
         """The words of a packed machine, by default as they fit its array; None where every byte has an address.
 
@@ -169,9 +168,8 @@ class Arch(BaseModel):
         """
         if not self.packed:
             return None
-        atom = self.atom or max(8, _power(self.pe.ic))
-        word = self.word_bytes or max(32, 2 * atom * _power(self.pe.ow))
-        return Words(atom, word, self.accumulators or 32, self.dividers or 4, self.divide_cycles or 16)
+        chosen = self.atom, self.word_bytes, self.accumulators, self.dividers, self.divide_cycles
+        return _fitted(self.pe.ic, self.pe.ow, *chosen)
 
     @property
     def lanes(self) -> int:
@@ -203,6 +201,22 @@ WORD_KEYS = ("atom", "word_bytes", "accumulators", "dividers", "divide_cycles")
 """Keys that a machine of words has alone."""
 
 
+@cache
+def _fitted(
+    inputs: int,
+    columns: int,
+    atom: int | None,
+    word: int | None,
+    accumulators: int | None,
+    dividers: int | None,
+    divide_cycles: int | None,
+) -> Words:
+    """The words of an array of so many input channels and columns: what is chosen, and what fits it for the rest."""
+    atom = atom or max(8, _power(inputs))
+    word = word or max(32, 2 * atom * _power(columns))
+    return Words(atom, word, accumulators or 32, dividers or 4, divide_cycles or 16)
+
+
 def _power(value: int) -> int:
     """The smallest power of two that is not below ``value``."""
     return 1 << (value - 1).bit_length()
@@ -213,5 +227,6 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in values.items():
         inner = {str(number): item for number, item in enumerate(value)} if isinstance(value, list) else value
+        inner = dict(inner) if isinstance(inner, BaseModel) else inner
         found |= flat(inner, f"{prefix}{key}.") if isinstance(inner, Mapping) else {f"{prefix}{key}": value}
     return found

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from dla_sim.timing import Timing
 from isa.arch import Arch, PeArray, flat
@@ -123,6 +123,8 @@ _REMEDY = "'dla settings' lists the keys of a machine"
 _PE_KEYS = tuple(f"pe.{name}" for name in PeArray.model_fields)
 _ARCH_KEYS = tuple(name for name in Arch.model_fields if name != "pe")
 _TIMING_KEYS = tuple(Timing.model_fields)
+_CHOSEN = tuple(name for name in _ARCH_KEYS if Arch.model_fields[name].default is None)
+"""Keys that ``none`` leaves to the machine."""
 _WORDS = ("isa", "numerics")
 SETTING_KEYS: tuple[str, ...] = (*_ARCH_KEYS, *_PE_KEYS, *_TIMING_KEYS)
 """Every key that a setting can name."""
@@ -147,6 +149,12 @@ class Preset(BaseModel):
     arch: Arch = Arch()
     timing: Timing = Timing()
 
+    @model_validator(mode="after")
+    def _consistent(self) -> Preset:
+        if self.arch.words is not None:
+            self.timing.word_cycles(self.arch.words.word)
+        return self
+
     @property
     def main_memory(self) -> Literal["DRAM", "SRAM"]:
         """What the main memory is made of, which no figure but energy depends on."""
@@ -167,10 +175,8 @@ def load_hardware(
     Raises InputError: unknown preset, mode, ISA or key, a value that does not fit, a file that cannot be read.
     """
     hardware = apply_memory_mode(load_preset(preset or DEFAULT_PRESET), memory_mode)
-    hardware = apply_settings(hardware, settings)
-    if isa is None:
-        return hardware
-    return apply_settings(hardware, [f"isa={variant(isa).name}"])
+    chosen = () if isa is None else (f"isa={variant(isa).name}",)
+    return apply_settings(hardware, (*setting_texts(settings), *chosen))
 
 
 def load_preset(name_or_path: str = DEFAULT_PRESET) -> Preset:
@@ -225,7 +231,7 @@ def _measured(key: str, written: Any, source: str) -> Any:
 
 def preset_toml(preset: Preset) -> str:
     """The file of a preset: every key with its unit and meaning. :func:`load_preset` reads the same machine from it."""
-    values = {"arch": flat(preset.arch.model_dump()), "timing": flat(dict(preset.timing))}
+    values = {"arch": flat(dict(preset.arch)), "timing": flat(dict(preset.timing))}
     lines = [f"description = {dumps(preset.description, ensure_ascii=False)}"]
     lines += [f"memory_mode = {dumps(preset.memory_mode)}"] if preset.memory_mode is not None else []
     for table, given in values.items():
@@ -265,7 +271,19 @@ def apply_settings(preset: Preset, settings: Settings) -> Preset:
         if not separator:
             raise InputError(f"setting '{setting}' is not of the form key=value")
         _place(values, key.strip(), text.strip())
+    if not preset.arch.packed:
+        _widen_words(values)
     return _validated(values, f"setting {', '.join(given)}") if given else preset
+
+
+def _widen_words(values: dict[str, Any]) -> None:
+    """Two beats of the bus a word, where a machine gets words and chooses none so wide by default."""
+    try:
+        words, timing = Arch.model_validate(values["arch"]).words, Timing.model_validate(values["timing"])
+    except ValidationError:
+        return  # as the machine is refused
+    if words is not None and values["arch"].get("word_bytes") is None:
+        values["arch"]["word_bytes"] = 2 * timing.bus_bytes if words.word < 2 * timing.bus_bytes else None
 
 
 def setting_texts(settings: Settings) -> tuple[str, ...]:
@@ -302,7 +320,7 @@ def _place(values: dict[str, Any], key: str, text: str) -> None:
         values["timing"][key] = _number(key, text)
     elif key in _WORDS:
         values["arch"][key] = text
-    elif key == "post_lanes" and text == "none":
+    elif key in _CHOSEN and text == "none":
         values["arch"][key] = None
     elif key in _ARCH_KEYS:
         values["arch"][key] = _number(key, text)

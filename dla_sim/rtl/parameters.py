@@ -73,6 +73,8 @@ def further_instructions(isa: str) -> tuple[Instruction, ...]:
 
 def limits_of(arch: Arch, timing: Timing, *, pipelined: bool = True) -> Limits:
     """The sizes of exactly that machine. Raises InputError where there are too many to write its wires down."""
+    if arch.packed:
+        raise InputError(f"isa {arch.isa}: there is no hardware of words yet; choose v1 to {NEWEST}")
     for what, count in (("processing elements", arch.pe.count), ("post-processing lanes", arch.lanes)):
         if count > LARGEST:
             raise InputError(f"the machine has {count:,} {what}; hardware is written of at most {LARGEST:,}")

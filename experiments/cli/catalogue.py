@@ -70,9 +70,7 @@ def _row(preset: Preset) -> dict[str, object]:
     """Every key of a machine in one row."""
     from isa.arch import flat
 
-    return {"name": preset.name, "description": preset.description} | flat(
-        preset.arch.model_dump() | dict(preset.timing)
-    )
+    return {"name": preset.name, "description": preset.description} | flat(dict(preset.arch) | dict(preset.timing))
 
 
 def _print_presets(found: list[Preset]) -> None:

@@ -120,7 +120,7 @@ def hardware_for(file: Path, program: Program, machine: Machine) -> Preset:
 
 def _differences(program: Program, hardware: Preset) -> str:
     """The keys in which the two machines differ, with both values."""
-    made, given = flat(program.arch.model_dump()), flat(hardware.arch.model_dump())
+    made, given = flat(dict(program.arch)), flat(dict(hardware.arch))
     return ", ".join(f"{key} is {made[key]} there and {given[key]} here" for key in made if made[key] != given[key])
 
 

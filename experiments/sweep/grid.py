@@ -17,6 +17,7 @@ from byoc.options import PROGRAM_OPTIONS, CompileOptions
 from experiments.sweep.constraints import Constraint
 from experiments.sweep.spec import Spec
 from experiments.sweep.store import canonical
+from isa.arch import WORD_KEYS, Arch
 from isa.errors import InputError
 
 Axes = Mapping[str, tuple[Any, ...]]
@@ -140,7 +141,7 @@ class Grid:
                 arch["pe"] = dict(value)
             elif key.startswith("pe."):
                 arch["pe"] = {**arch["pe"], key.removeprefix("pe."): value}
-            elif key in arch:
+            elif key in Arch.model_fields:
                 arch[key] = value
         return arch, base.timing.model_dump()
 
@@ -173,7 +174,13 @@ def _names(chosen: Mapping[str, Any], arch: Mapping[str, Any], timing: Mapping[s
     """What constraints can name: options, the fields of the machine, and the number of processing elements."""
     pe = arch["pe"]
     count = pe["ic"] * pe["oc"] * pe["ow"]
-    names = {**chosen, **arch, **{f"pe.{key}": value for key, value in pe.items()}, **timing}
+    names = {
+        **dict.fromkeys(WORD_KEYS),
+        **chosen,
+        **arch,
+        **{f"pe.{key}": value for key, value in pe.items()},
+        **timing,
+    }
     return {**names, "pe.count": count, "N": count}
 
 

@@ -256,7 +256,7 @@ class Windows(NamedTuple):
 def windows(command: Command, arch: Arch) -> Windows:
     """How the array goes over the windows of one atom: ⌊N/A⌋ at once, side by side in a row, then in rows.
 
-    An array of fewer elements than an atom has channels takes one window in ⌈A/N⌉ turns.
+    An array of fewer than A elements takes one window at once, and ⌈A/N⌉ cycles for each of its taps.
 
     The registers hold the rows that the windows of a step need, so that each input row is read once for every piece of
     columns, and one word more where there are several pieces.
@@ -270,10 +270,8 @@ def windows(command: Command, arch: Arch) -> Windows:
     reached = (across - 1) * at["EX_STRIDE_WIDTH"] + (at["EX_KERNEL_WIDTH"] - 1) * at["EX_DILATION_WIDTH"] + 1
     read = (rows - 1) * at["EX_STRIDE_HEIGHT"] + (at["EX_KERNEL_HEIGHT"] - 1) * at["EX_DILATION_HEIGHT"] + 1
     row = words.count(min(reached, at["EX_INPUT_WIDTH"]) * words.atom) + (pieces > 1)
-    turns = ceil_div(words.atom, min(arch.pe.count, words.atom))
-    return Windows(
-        turns * pieces * ceil_div(rows, down) * taps(command), pieces * min(read, at["EX_INPUT_HEIGHT"]) * row
-    )
+    steps = pieces * ceil_div(rows, down) * taps(command) * ceil_div(words.atom, together * arch.pe.count)
+    return Windows(steps, pieces * min(read, at["EX_INPUT_HEIGHT"]) * row)
 
 
 def _results(command: Command, arch: Arch, element: int) -> tuple[int, int]:
@@ -302,8 +300,8 @@ def _depth_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
 @formula(
     """
     first + max(Σ over atoms of max(s, w), ⌈results / L⌉ where the lanes work). s = ⌈OW/x⌉ · ⌈OH/y⌉ · KH · KW: of ⌊N/A⌋
-    windows at once x ≤ OW stand in a row and y below one another; where N < A there is one, in ⌈A/N⌉ turns. w =
-    ⌈weights of the atom / W⌉, first that of the first.
+    windows at once x ≤ OW stand in a row and y below one another; w = ⌈weights of the atom / W⌉, first that of the
+    first.
     """
 )
 def _depth_cycles(command: Command, arch: Arch) -> int:

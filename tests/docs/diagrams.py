@@ -157,8 +157,16 @@ KEYS: dict[str, tuple[str, ...]] = {
     "command fetch": ("fetch_bytes", "fetch_buffers"),
     "queue": ("queue_depth",),
     "DMA": ("dma_setup", "dma_drain"),
-    "EX": ("pe.ic", "pe.oc", "pe.ow", "post_lanes", "ex_fill", "ex_drain"),
-    "scratchpad": ("sram_bytes", "sram_banks", "bank_ports", "sram_read_bytes", "sram_write_bytes"),
+    "EX": ("pe.ic", "pe.oc", "pe.ow", "post_lanes", "accumulators", "dividers", "divide_cycles", "ex_fill", "ex_drain"),
+    "scratchpad": (
+        "sram_bytes",
+        "sram_banks",
+        "bank_ports",
+        "sram_read_bytes",
+        "sram_write_bytes",
+        "word_bytes",
+        "atom",
+    ),
 }
 """The keys of Arch and Timing that say something of one part; all others are the whole machine's."""
 

@@ -24,7 +24,7 @@ def test_every_key_has_a_unit_or_is_a_word_and_a_meaning() -> None:
     assert sorted(setting.key for setting in found) == sorted(SETTING_KEYS)
     assert all(setting.meaning for setting in found)
     assert [setting.key for setting in found if not setting.unit] == ["isa", "numerics"]
-    defaults = flat(Arch().model_dump()) | flat(dict(Timing()))
+    defaults = flat(dict(Arch())) | flat(dict(Timing()))
     assert {setting.key: setting.default for setting in found} == defaults
 
 

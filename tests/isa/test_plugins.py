@@ -119,7 +119,7 @@ def test_semantics_equal_onnx_runtime_on_every_pair_of_values() -> None:
 @pytest.mark.usefixtures("e_mean")
 def test_documentation_and_headers_include_it_and_the_built_in_ones_do_not() -> None:
     table = plugins.installed()
-    assert [item.name for item in table.variants] == ["v1", "v2", "v2-mean", "v3", "v4"]
+    assert [item.name for item in table.variants] == ["v1", "v2", "v2-mean", "v3", "v4", "v5"]
     assert "| added by | package dla-e-mean 1.0 (entry point e-mean) |" in markdown(table)
     assert "Result: y = clip(rint(((a - INPUT_ZERO_POINT)" in markdown(table)
     assert "#define DLA_OP_E_MEAN 0x80u" in c_header(table)
@@ -146,7 +146,7 @@ def test_without_the_package_its_variant_is_unknown(e_mean: None, capsys: pytest
         plugins.installed.cache_clear()
         assert main(["run", "digits-cnn", "--isa", "v2-mean"]) == 2
     expected_line = (
-        "error: unknown ISA variant 'v2-mean'; choose one of v1, v2, v3, v4 or install the package that adds it\n"
+        "error: unknown ISA variant 'v2-mean'; choose one of v1, v2, v3, v4, v5 or install the package that adds it\n"
     )
     assert capsys.readouterr().err == expected_line
 

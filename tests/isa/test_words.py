@@ -1,0 +1,202 @@
+"""Machines of words: what fits, what is refused in one line, and that machines without words are as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from byoc.compiler import compile
+from byoc.importing import import_model
+from dla_sim.device import Device
+from dla_sim.presets import apply_settings, load_hardware, load_preset, preset_names, preset_toml
+from dla_sim.rtl.parameters import limits_of
+from dla_sim.timing import Timing
+from experiments.models.builder import NetworkBuilder
+from experiments.sweep.grid import Grid
+from experiments.sweep.spec import parse_spec
+from isa.arch import WORD_KEYS, Arch, PeArray, Words, flat
+from isa.assembler import assemble
+from isa.errors import InputError
+from isa.program_file import from_bytes, to_bytes
+from tests.experiments.command_line import dla
+
+DIGESTS = {
+    Arch(): "c9ca48762479a7ff",
+    Arch(isa="v4"): "fb57bfdd9e648080",
+    Arch(isa="v1", numerics="fixed", post_lanes=8): "f339b9a7f103ada8",
+}
+"""Those of machines without words, from before there were any."""
+
+
+def test_machines_without_words_are_written_as_before() -> None:
+    for arch, digest in DIGESTS.items():
+        assert arch.digest() == digest
+        assert not {*WORD_KEYS} & {*arch.model_dump()}
+        assert arch.words is None
+
+
+def test_a_machine_writes_the_words_that_it_chooses() -> None:
+    assert not {*WORD_KEYS} & {*Arch(isa="v5").model_dump()}
+    chosen = Arch(isa="v5", atom=16, divide_cycles=7)
+    assert {*WORD_KEYS} & {*chosen.model_dump()} == {"atom", "divide_cycles"}
+    assert Arch.model_validate_json(chosen.to_json()) == chosen
+    assert {*WORD_KEYS} <= {*flat(dict(Arch()))}
+
+
+FITTED = {
+    (8, 8, 1): Words(8, 32, 32, 4, 16),
+    (4, 16, 1): Words(8, 32, 32, 4, 16),
+    (16, 16, 1): Words(16, 32, 32, 4, 16),
+    (32, 32, 1): Words(32, 64, 32, 4, 16),
+    (64, 1, 1): Words(64, 128, 32, 4, 16),
+    (7, 13, 1): Words(8, 32, 32, 4, 16),
+    (1, 256, 1): Words(8, 32, 32, 4, 16),
+    (3, 5, 3): Words(8, 64, 32, 4, 16),
+}
+
+
+@pytest.mark.parametrize("array", FITTED)
+def test_words_fit_the_array(array: tuple[int, int, int]) -> None:
+    arch = Arch(isa="v5", pe=PeArray(ic=array[0], oc=array[1], ow=array[2]))
+    assert arch.words == FITTED[array]
+    assert arch.granule == FITTED[array].word
+    assert arch.lanes == min(arch.pe.count, FITTED[array].word)
+    assert Arch(isa="v4", pe=arch.pe).lanes == arch.pe.count
+
+
+def test_a_copy_with_another_array_has_other_words() -> None:
+    arch = Arch(isa="v5")
+    assert arch.words is not None
+    larger = arch.model_copy(update={"pe": PeArray(ic=32, oc=8)})
+    assert larger.words is not None
+    assert (arch.words.atom, larger.words.atom) == (8, 32)
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_can_have_words(name: str) -> None:
+    hardware = load_hardware(name, isa="v5")
+    assert hardware.arch.words is not None
+    assert "\n" not in hardware.arch.to_json()
+
+
+REFUSED = {
+    "atom=12": "atom is 12; it must be a power of two, 16 would do",
+    "word_bytes=48": "word_bytes is 48; it must be a power of two, 64 would do",
+    "pe.ic=16 atom=8": "atom 8 holds fewer channels than pe.ic 16; 16 would do",
+    "pe.ow=3 word_bytes=16": "word_bytes 16 is less than the atoms of pe.ow columns; 32 would do",
+    "sram_banks=3": "sram_bytes 524288 is not a multiple of sram_banks 3 of word_bytes 32; 524352 would do",
+    "sram_bytes=1000": "sram_bytes 1000 is not a multiple of sram_banks 16 of word_bytes 32; 1024 would do",
+    "bus_bytes=32 word_bytes=32": "bus_bytes 16 or word_bytes 64 would do",
+    "atom=4": "atom is 4: should be greater than or equal to 8",
+    "dividers=0": "dividers is 0: should be greater than or equal to 1",
+    "accumulators=no": "setting accumulators=no: 'no' is not an integer; write one: 8, or 64KiB",
+}
+
+
+@pytest.mark.parametrize("settings", REFUSED)
+def test_words_that_do_not_fit_are_one_line_with_what_would(settings: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = [word for setting in settings.split() for word in ("--set", setting)]
+    outcome = dla(capsys, "run", "digits-cnn", "--isa", "v5", *given)
+    assert (outcome.status, outcome.out) == (2, "")
+    assert outcome.err.endswith(f"{REFUSED[settings]}\n")
+    assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("settings", ["sram_banks=3", "sram_bytes=1000", "atom=12"])
+def test_what_would_do_does(settings: str) -> None:
+    key = settings.partition("=")[0]
+    key = {"sram_banks": "sram_bytes"}.get(key, key)
+    value = next(word for word in REFUSED[settings].split()[::-1] if word.isdigit())
+    load_hardware(None, [*([] if key in settings else [settings]), f"{key}={value}"], "v5")
+
+
+def test_a_machine_that_gets_words_gets_two_beats_of_its_bus() -> None:
+    assert load_hardware("balanced-256", isa="v5").arch.word_bytes == 64
+    assert load_hardware("balanced-64", isa="v5").arch.word_bytes is None
+    chosen = load_hardware("balanced-64", ["word_bytes=64", "bus_bytes=32"], "v5")
+    assert chosen.arch.word_bytes == 64
+    with pytest.raises(InputError, match=r"bus_bytes 32 or word_bytes 128 would do"):
+        apply_settings(chosen, ["bus_bytes=64", "burst_bytes=64"])
+
+
+def test_keys_of_words_are_for_machines_of_words() -> None:
+    for key in WORD_KEYS:
+        with pytest.raises(InputError) as error:
+            load_hardware("balanced-64", [f"{key}=16"])
+        assert str(error.value) == (f"setting {key}=16: {key} is a key of v5, not of v4; leave it out or choose isa v5")
+        assert load_hardware("balanced-64", [f"{key}=none"]) == load_preset("balanced-64")
+
+
+def test_a_printed_machine_of_words_is_the_same_machine(tmp_path: Path) -> None:
+    hardware = load_hardware("balanced-64", ["atom=16", "accumulators=64"], "v5")
+    (tmp_path / "words.toml").write_text(preset_toml(hardware))
+    again = load_preset(str(tmp_path / "words.toml"))
+    assert (again.arch, again.timing) == (hardware.arch, hardware.timing)
+
+
+def test_a_device_needs_two_beats_a_word() -> None:
+    with pytest.raises(InputError, match=r"bus_bytes 16 or word_bytes 64 would do"):
+        Device(Arch(isa="v5"), Timing(bus_bytes=32))
+    Device(Arch(isa="v5", word_bytes=64), Timing(bus_bytes=32))
+
+
+def test_the_compiler_does_not_pack_tensors_yet() -> None:
+    net = NetworkBuilder("one", "x", (1, 3, 4, 4), 0)
+    package = import_model(net.model(net.convolution("y", "x", (3, 4), 1, bias=0.0), (1, 4, 4, 4)))
+    with pytest.raises(InputError, match=r"^isa v5: the compiler does not pack tensors yet; choose v1 to v4$"):
+        compile(package, Arch(isa="v5"))
+
+
+def test_there_is_no_hardware_of_words_yet(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InputError, match=r"^isa v5: there is no hardware of words yet; choose v1 to v4$"):
+        limits_of(Arch(isa="v5"), Timing())
+    outcome = dla(capsys, "rtl", "ports", "--isa", "v5")
+    assert (outcome.status, outcome.err) == (2, "error: isa v5: there is no hardware of words yet; choose v1 to v4\n")
+
+
+PROGRAM = """
+.program "add"
+.arch {"isa": "v5"}
+.memory 64 commands 0
+SET EX_LENGTH, 8
+SET EX_OPERAND_ADDRESS, 0x20
+SET EX_OUTPUT_ADDRESS, 0x40
+OP_C_MAX
+OP_END
+"""
+
+
+def test_a_program_by_hand_is_assembled_filed_and_run() -> None:
+    program = assemble(PROGRAM, "by hand")
+    again = from_bytes(to_bytes(program), "file")
+    assert again.arch == Arch(isa="v5")
+    assert np.array_equal(again.words, program.words)
+    assert [command.instruction.mnemonic for command in again.commands] == ["OP_C_MAX", "OP_END"]
+    Device(program.arch).run(program, {})
+
+
+def test_a_program_of_another_layout_is_refused_by_name() -> None:
+    program = assemble(PROGRAM, "by hand")
+    with pytest.raises(
+        InputError, match=r"^program 'add' is for another machine: its Arch .* has isa = v5, the device's"
+    ):
+        Device(Arch(isa="v4")).load(program)
+    with pytest.raises(
+        InputError, match=r"has atom = None, the device's .* has 16; compile the program for this device"
+    ):
+        Device(Arch(isa="v5", atom=16)).load(program)
+
+
+def test_an_instruction_without_packed_operands_is_not_of_v5() -> None:
+    with pytest.raises(InputError, match=r"OP_SOFTMAX"):
+        assemble(PROGRAM.replace("OP_C_MAX", "OP_SOFTMAX"), "by hand")
+
+
+def test_words_are_axes_of_sweeps() -> None:
+    spec = 'networks = "digits-cnn"\nisa = ["v4", "v5"]\narch.atom = [8, 16]\nconstraints = ["atom > 8"]\n'
+    batches = list(Grid(parse_spec(spec)).batches())
+    assert [(batch.arch["isa"], batch.arch["atom"]) for batch in batches] == [("v4", 16), ("v5", 16)]
+    plain = next(iter(Grid(parse_spec('networks = "digits-cnn"\n')).batches()))
+    assert not {*WORD_KEYS} & {*plain.arch}
