@@ -173,6 +173,11 @@ def test_a_number_beyond_float32_is_not_fixed() -> None:
         fix_inputs(rated(), {"x": 1e39}, {"x": (1, 3, 8, 8)})
 
 
+def test_numbers_of_a_fixed_input_are_counted_before_they_are_written_out() -> None:
+    with pytest.raises(InputError, match=r"--fix x=1, written out: too large, it takes about 36.0 TiB of memory"):
+        fix_inputs(rated(), {"x": 1}, {"x": (1, 3, 1 << 40, 1)})
+
+
 def test_calibration_may_hold_inputs_without_dimensions(tmp_path: Path) -> None:
     rates = np.array([16000, 16000])
     np.savez(tmp_path / "samples.npz", x=weights(2, 1, 3, 8, 8), rate=rates)

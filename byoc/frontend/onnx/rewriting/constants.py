@@ -216,6 +216,8 @@ def fix_inputs(
         if 0 in shape or (not kind.HasField("shape") and name not in (shapes or {})):
             raise InputError(f"--fix {name}={number:g}: the shape of the input is open; fix it as well, with --shape")
         dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        # Written as float64 first.
+        memory.require(prod(shape) * (8 + np.dtype(dtype).itemsize), f"--fix {name}={number:g}, written out")
         with np.errstate(all="ignore"):
             array = np.full(shape, number).astype(dtype)
             held = (array == number).all() and np.isfinite(array).all()
