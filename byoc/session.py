@@ -179,7 +179,7 @@ class OnnxRuntimeSession:
             self._session, self._shared = plain()
             return
         try:
-            left_out = [*_disabled(model), without]
+            left_out = [*_disabled(model.graph), without]
             self._session, self._shared = _session(model, outputs, part, left_out, optimized_path, quick)
         except NotRunError as error:
             self._fall_back(error)
@@ -233,25 +233,27 @@ def _session(
     options.add_session_config_entry("session.qdqisint8allowed", "0" if quick and _has_vnni() else "1")
     # Products of float32 and dequantised weights stay such: by default ONNX Runtime rounds the former to 8 bits.
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
-    if _quantises_to_uint8_only(model) and not _has_vnni():
+    if not _has_vnni() and _quantises_to_uint8_only(model):
         options.add_session_config_entry("session.x64quantprecision", "1")
     keep_no_memory(options)
     if disabled is None:  # for a few inferences: no second copy of the weights in another order
         options.add_session_config_entry("session.disable_prepacking", "1")
     if optimized_path is not None:
         options.optimized_model_filepath = optimized_path
-    left_out = _disabled(model) if disabled is None else [name for name in disabled if name]
+    left_out = (
+        _disabled(model.graph if part is None else part) if disabled is None else [name for name in disabled if name]
+    )
     with readable_errors():
         return lean_session(model, options, outputs, part=part, disabled_optimizers=left_out)
 
 
-def _disabled(model: onnx.ModelProto) -> list[str]:
-    """Optimisers that must not run on ``model``.
+def _disabled(graph: onnx.GraphProto) -> list[str]:
+    """Optimisers that must not run on ``graph``.
 
     Moving a DequantizeLinear down to what the body of control flow reads from outside ends the process by an assertion
     (ONNX Runtime 1.31): bodies read beside a node's inputs, where the optimiser looks for it.
     """
-    has_body = any(item.type == onnx.AttributeProto.GRAPH for node in model.graph.node for item in node.attribute)
+    has_body = any(item.type == onnx.AttributeProto.GRAPH for node in graph.node for item in node.attribute)
     return [*DISABLED, *(["QDQPropagationTransformer"] if has_body else [])]
 
 

@@ -5,6 +5,7 @@ So all tensors of a large model can be looked at, some at a time, without runnin
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,22 +28,27 @@ def stretches(model: ModelProto, parts: Sequence[Sequence[str]], feed: Tensors) 
     makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     reads = [set(use_counts_of(node)) for node in nodes]
     outputs = list(dict.fromkeys(value.name for value in model.graph.output))
+    constants = {tensor.name: place for place, tensor in enumerate(model.graph.initializer)}
+    waiting = Counter(name for read in reads for name in read)
+    waiting.update(outputs)  # they are wanted behind all
     known = {value.name: feed[value.name] for value in model.graph.input if value.name in feed}
     done: set[int] = set()
     for number, part in enumerate(parts):
         last = number == len(parts) - 1
         wanted = [name for name in part if name in makers] + (outputs if last else [])
         now = _before(wanted, makers, reads, done)
-        later = set(outputs).union(*(reads[index] for index in range(len(nodes)) if index not in now | done))
-        left = (later - {*wanted}) & {name for index in now for name in nodes[index].output}
+        read_now = Counter(name for index in now for name in reads[index])
+        made_now = {name for index in now for name in nodes[index].output}
+        left = {name for name in made_now - {*wanted} if waiting[name] > read_now[name]}
         further = [*wanted, *([] if last else sorted(left))]
-        piece = _piece(model, sorted(now), {*wanted}.union(*(reads[index] for index in now)), known)
+        piece = _piece(model, sorted(now), {*wanted, *read_now}, known, constants)
         session = OnnxRuntimeSession(model, optimised=False, further=further, part=piece)
         made = session.run(further, {value.name: known[value.name] for value in piece.input})
         del session
         if all(isinstance(array, np.ndarray) for array in made.values()):  # else the next one begins where this one did
             done |= now
-            known = {name: array for name, array in (known | made).items() if name in later}
+            waiting.subtract(read_now)
+            known = {name: array for name, array in (known | made).items() if waiting[name]}
         yield {name: made.pop(name) for name in wanted}  # nobody else keeps what nobody reads later
 
 
@@ -58,8 +64,10 @@ def _before(wanted: Sequence[str], makers: Mapping[str, int], reads: Sequence[se
     return found
 
 
-def _piece(model: ModelProto, taken: Sequence[int], used: set[str], known: Tensors) -> GraphProto:
-    """The nodes ``taken``; of what is ``used`` there, inputs that are ``known``, and the names of constants."""
+def _piece(
+    model: ModelProto, taken: Sequence[int], used: set[str], known: Tensors, constants: Mapping[str, int]
+) -> GraphProto:
+    """The nodes ``taken``; of what is ``used`` there, inputs that are ``known``, and the names of ``constants``."""
     result = GraphProto(name=model.graph.name)
     result.node.extend(model.graph.node[index] for index in taken)
     made = {name for node in result.node for name in node.output}
@@ -69,6 +77,6 @@ def _piece(model: ModelProto, taken: Sequence[int], used: set[str], known: Tenso
         if name in used - made
     )
     result.initializer.extend(
-        TensorProto(name=tensor.name) for tensor in model.graph.initializer if tensor.name in used
+        TensorProto(name=name) for name in sorted(used & constants.keys(), key=constants.__getitem__)
     )
     return result

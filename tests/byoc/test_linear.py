@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 
-from benchmarks.importing import CHAINS, chain
+from benchmarks.importing import CHAINS, SHAPE, chain
+from byoc import session
 from byoc.importing import import_model
+from byoc.stretches import stretches
 
 FIRST, MORE = 8, 24
 
@@ -46,3 +49,17 @@ def test_work_grows_with_the_network(kind: str) -> None:
         lines.append(count[0])
     first, second = lines[1] - lines[0], lines[2] - lines[1]
     assert second <= 1.05 * first, f"{MORE} more take {first} lines, and {MORE} more {second}"
+
+
+def test_work_of_a_stretch_is_that_of_its_own_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_has_vnni", lambda: True)  # others look at all nodes
+    lines = []
+    for length in (100, 200, 300):
+        names = [f"t{number}" for number in range(length - 1)]
+        parts = [names[first : first + 10] for first in range(0, length - 1, 10)]
+        with counted_lines() as count:
+            found = list(stretches(chain("additions", length), parts, {"x": np.ones(SHAPE, np.float32)}))
+        assert [sorted(part) for part in found[:-1]] == [sorted(part) for part in parts[:-1]]
+        assert all((array == 2 + number).all() for number, array in enumerate(found[0][name] for name in parts[0]))
+        lines.append(count[0])
+    assert lines[2] - lines[1] <= 1.05 * (lines[1] - lines[0])
