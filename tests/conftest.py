@@ -48,7 +48,11 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return len(os.sched_getaffinity(0))
 
 
+LONG = ("fuzz_inputs", "cycles")
+"""Folders whose files take longest of all without slow tests: a minute, half a minute."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests begin first: a worker gets whole files, and what begins last should not take long."""
+    """Files with slow tests begin first, then long ones: a worker gets whole files, and the last should not be long."""
     slow = {item.path for item in items if "slow" in item.keywords}
-    items.sort(key=lambda item: item.path not in slow)
+    items.sort(key=lambda item: (item.path not in slow, item.path.parent.name not in LONG))

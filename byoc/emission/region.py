@@ -25,11 +25,10 @@ from byoc.options import NOTHING, Choices, Schedule
 from byoc.scheduling.default import ONE_SIZE, SearchPool, schedule_default
 from byoc.scheduling.memplan import peak_bytes
 from byoc.scheduling.seed import schedule_seed, smallest_seed_tiling
-from byoc.scheduling.stream import ConstantPool, Memory, Scheduled, Step, slots_of
+from byoc.scheduling.stream import ConstantPool, Memory, Scheduled, Step
 from byoc.tiling import Budget, smallest_tiling
 from isa.arch import Arch
 from isa.errors import InputError
-from isa.instruction import Unit
 from isa.program import Program, Segment, Tensor, TensorType
 
 _ALIGNMENT = 64
@@ -133,7 +132,7 @@ def _orders(region: Region, values: Mapping[str, Value]) -> tuple[Region, ...]:
 
 def _price(scheduled: Scheduled) -> float:
     """Estimated cycles, and what those of the bus cost even where nobody waits for them."""
-    return priced(scheduled.cycles, sum(slots_of(step) for step in scheduled.steps if step.unit is not Unit.EX))
+    return priced(scheduled.cycles, sum([step.slots for step in scheduled.steps]))
 
 
 def empty_memory(lowered: Lowered, arch: Arch, *, data: bool) -> Callable[[], Memory]:

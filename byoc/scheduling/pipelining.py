@@ -24,7 +24,7 @@ from typing import NamedTuple
 from byoc.estimate.commands import Stored, Task, TileClock, cycles_of, registers_of, run, transfer_cycles
 from byoc.estimate.constants import AHEAD_SHARES, DISTANCE, FORGOTTEN, MARGIN, TRIES, WINDOW
 from byoc.scheduling.memplan import Request, Taken, check_plan, lowest_gap, plan
-from byoc.scheduling.stream import Pointer, Step, TileSteps, lifetimes, slots_of, used_buffers
+from byoc.scheduling.stream import Pointer, Step, TileSteps, lifetimes, used_buffers
 from isa.access import Access, strided, touch
 from isa.arch import Arch
 from isa.instruction import Unit
@@ -83,7 +83,7 @@ def rehearse(
 
 def _work(cue: Cue) -> int:
     """Cycles of EX, or slots of the bus."""
-    return cue.cycles if cue.step.unit is Unit.EX else slots_of(cue.step)
+    return cue.cycles if cue.step.unit is Unit.EX else cue.step.slots
 
 
 # What waits for what. ------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def fetches_of(tiles: Sequence[TileSteps]) -> list[Fetch]:
                 fetch = current[buffer] = Fetch([], number, buffer, fetch, number)
                 found.append(fetch)
             fetch.steps.append(step)
-            fetch.cycles += transfer_cycles(slots_of(step))
+            fetch.cycles += transfer_cycles(step.slots)
             fetch.release = max(fetch.release, _readable(step, number, written, end))
         for buffer in used_buffers((*tile.computes, *tile.stores)):
             if buffer in current:
@@ -284,9 +284,9 @@ def _link(fetches: Sequence[Fetch], end: int) -> None:
 
 def _readable(step: Step, number: int, written: Sequence[tuple[int, Access]], end: int) -> int:
     """The first tile beside which a load of tile ``number`` reads what tiles before have ``written``, up to ``end``."""
-    source = _dram(step)
-    if source.address >= end:
+    if step.registers["LD_DRAM_ADDRESS"] >= end:
         return 0
+    source = _dram(step)
     for writer, target in reversed(written):
         if writer < number - DISTANCE:
             return number - DISTANCE
@@ -304,7 +304,7 @@ def want(fetches: Sequence[Fetch], tiles: Sequence[TileSteps], cycles: Sequence[
     starts = [0]
     for duration in cycles:
         starts.append(starts[-1] + duration)
-    stores = [sum(map(slots_of, tile.stores)) for tile in tiles]
+    stores = [sum([step.slots for step in tile.stores]) for tile in tiles]
     deadline, number, free = starts[-1], len(tiles), True
     for fetch in reversed(fetches):
         while number > fetch.tile:
@@ -445,7 +445,7 @@ def _run(tiles: Sequence[TileSteps], cycles: Sequence[int], fetches: Sequence[Fe
             clock.wait(fetch.arrival)
             following += 1
         head = following
-        stores = [Stored(slots_of(step), tuple(used_buffers((step,)))) for step in tile.stores]
+        stores = [Stored(step.slots, tuple(used_buffers((step,)))) for step in tile.stores]
         clock.compute(cycles[number], stores)
         if clock.idle:
             for fetch in _candidates(fetches, head, number):

@@ -165,7 +165,10 @@ class Source(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One command: ``registers`` are known values, ``pointers`` registers that wait for the scratchpad plan."""
+    """One command: ``registers`` are known values, ``pointers`` registers that wait for the scratchpad plan.
+
+    ``slots``: estimated slots of the bus, of a transfer.
+    """
 
     instruction: Instruction
     unit: Unit
@@ -173,6 +176,7 @@ class Step(NamedTuple):
     pointers: Mapping[str, Pointer]
     source: Source
     fields: Mapping[str, int] = MappingProxyType({})
+    slots: int = 0
 
 
 def source_of(layer: Layer, tile: int) -> Source:
@@ -183,12 +187,12 @@ def source_of(layer: Layer, tile: int) -> Source:
 
 def load(address: int, pointer: Pointer, transfer: Transfer, source: Source) -> Step:
     """LD copies ``transfer`` of the tensor at byte ``address`` of system memory to ``pointer``."""
-    return Step(OP_DMA_READ, Unit.LD, _dma(_LOADING, address, transfer), _placed(_LOADING, pointer, transfer), source)
+    return _transferring(OP_DMA_READ, Unit.LD, _LOADING, address, pointer, transfer, source)
 
 
 def store(address: int, pointer: Pointer, transfer: Transfer, source: Source) -> Step:
     """ST copies the bytes at ``pointer`` to ``transfer`` of the tensor at byte ``address`` of system memory."""
-    return Step(OP_DMA_WRITE, Unit.ST, _dma(_STORING, address, transfer), _placed(_STORING, pointer, transfer), source)
+    return _transferring(OP_DMA_WRITE, Unit.ST, _STORING, address, pointer, transfer, source)
 
 
 def copy_planes(source: Pointer, target: Pointer, nbytes: int, dims: Sequence[Dim], origin: Source) -> Step:
@@ -207,8 +211,17 @@ _LOADING, _STORING = (tuple(side_registers(unit, space) for space in ("dram", "s
 """Registers of both sides of a transfer: of system memory, of the scratchpad."""
 
 
-def _placed(sides: Sequence[Side], pointer: Pointer, transfer: Transfer) -> dict[str, Pointer]:
-    return {sides[1][0]: pointer.moved(transfer.sram_offset)}
+def _transferring(
+    instruction: Instruction,
+    unit: Unit,
+    sides: Sequence[Side],
+    address: int,
+    pointer: Pointer,
+    transfer: Transfer,
+    source: Source,
+) -> Step:
+    registers, pointers = _dma(sides, address, transfer), {sides[1][0]: pointer.moved(transfer.sram_offset)}
+    return Step(instruction, unit, registers, pointers, source, slots=transfer_slots(registers, unit))
 
 
 def _dma(sides: Sequence[Side], address: int, transfer: Transfer) -> dict[str, int]:
@@ -225,11 +238,6 @@ def moved_by(step: Step) -> int:
     """Bytes that a step of LD or ST moves."""
     _, nbytes, loops = (_LOADING if step.unit is Unit.LD else _STORING)[0]
     return step.registers[nbytes] * math.prod(step.registers[count] for count, _ in loops)
-
-
-def slots_of(step: Step) -> int:
-    """Estimated slots of the bus of a DMA step."""
-    return transfer_slots(step.registers, step.unit)
 
 
 def used_buffers(steps: Iterable[Step]) -> Iterator[int]:

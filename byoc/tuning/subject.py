@@ -23,7 +23,7 @@ from byoc.scheduling.default import SearchPool
 from byoc.scheduling.groups import FusionGraph, fusion_graph, lawful, may_ride, ridden_buffers
 from byoc.scheduling.pipelining import pipelined
 from byoc.scheduling.residency import Rooms, chosen_groups, tiling_of
-from byoc.scheduling.stream import Memory, TileSteps, lifetimes, slots_of
+from byoc.scheduling.stream import Memory, TileSteps, lifetimes
 from byoc.tiling import TileSearch
 from isa.arch import Arch
 from isa.errors import InputError
@@ -208,11 +208,11 @@ class Subject:
         stores = [step for tile in tiles for step in tile.stores]
         return GroupAccount(
             compute=sum(cycles),
-            loading=sum(map(slots_of, loads)),
-            storing=sum(map(slots_of, stores)),
+            loading=sum([step.slots for step in loads]),
+            storing=sum([step.slots for step in stores]),
             transfers=len(loads) + len(stores),
             tiles=len(tiles),
-            first=sum(map(slots_of, tiles[0].loads)),
+            first=sum([step.slots for step in tiles[0].loads]),
             nbytes=_peak([nbytes for _, nbytes in memory.scratch], tiles, self.arch.alignment),
             budget=budget,
             estimate=None if clocked is None else clocked.cycles,

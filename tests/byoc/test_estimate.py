@@ -19,7 +19,7 @@ from byoc.operators.movement import StridedCopy
 from byoc.operators.nest import Dim
 from byoc.operators.operator import Operand, Operator
 from byoc.scheduling.residency import RegionContext, plan_layers
-from byoc.scheduling.stream import TileSteps, slots_of, stream_layer
+from byoc.scheduling.stream import TileSteps, stream_layer
 from byoc.tiling import TileSearch, buffered, shapes
 from byoc.tuning.subject import bare_memory
 from dla_sim.timing import Timing
@@ -143,7 +143,7 @@ def test_copies_take_what_their_commands_take(name: str) -> None:
         ]
         overhead = constants.COMMAND_OVERHEAD * len(computed)
         assert cost.shape_of(tiling).compute == sum(computed) + overhead, tiling
-        slots = sum(slots_of(step) for tile in steps for step in (*tile.loads, *tile.stores))
+        slots = sum(step.slots for tile in steps for step in (*tile.loads, *tile.stores))
         transfers = sum(len(tile.loads) + len(tile.stores) for tile in steps)
         found = cost.traffic(tiling, streamed(cost.geometry))
         assert found == pytest.approx(slots, rel=0.2, abs=6 * transfers), tiling
@@ -154,7 +154,7 @@ def test_what_is_kept_is_loaded_once_and_what_is_not_again(name: str) -> None:
     """The account's slots of the bus are those of the steps, whatever order and buffers."""
     several = 0
     for cost, tiling, steps in steps_of(OPERATIONS[name], 10):
-        slots = sum(slots_of(step) for tile in steps for step in (*tile.loads, *tile.stores))
+        slots = sum(step.slots for tile in steps for step in (*tile.loads, *tile.stores))
         transfers = sum(len(tile.loads) + len(tile.stores) for tile in steps)
         found = cost.traffic(tiling, streamed(cost.geometry))
         assert found == pytest.approx(slots, rel=0.2, abs=6 * transfers), tiling
