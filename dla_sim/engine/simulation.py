@@ -14,7 +14,7 @@ from simpy import Environment, Event
 from simpy.events import NORMAL, URGENT, EventPriority
 
 from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, PORTS, ST_PORT, Arbiter
-from dla_sim.engine.times import CommandTimes, standstill
+from dla_sim.engine.times import CommandTimes, deadlock
 from dla_sim.engine.workload import TOKEN_QUEUES, Cost, Workload
 
 
@@ -27,8 +27,8 @@ class Clock(Environment):
         return int(self._now)
 
 
-class Moment(Event):
-    """Calls ``action`` ``delay`` cycles from now; within a cycle, URGENT moments come before NORMAL ones."""
+class Callback(Event):
+    """Calls ``action`` ``delay`` cycles from now; within a cycle, URGENT ones come before NORMAL ones."""
 
     def __init__(
         self, clock: Clock, delay: int, action: Callable[[Event], None], priority: EventPriority = NORMAL
@@ -66,7 +66,7 @@ class BusEvents:
         """Schedule the next end of a data phase; what was planned before no longer holds."""
         arbiter = self._arbiter
         if arbiter.waiting:
-            self._pending = Moment(self._clock, arbiter.next_end() - arbiter.now, self._end, URGENT)
+            self._pending = Callback(self._clock, arbiter.next_end() - arbiter.now, self._end, URGENT)
         else:
             self._pending = None
 
@@ -107,7 +107,7 @@ class CommandFetch:
         if self.ready < len(self._requests):
             self._busy = True
             now = self._clock.cycle
-            Moment(self._clock, max(0, self._requests[self.ready] + self._latency - now), self._begin)
+            Callback(self._clock, max(0, self._requests[self.ready] + self._latency - now), self._begin)
 
     def _begin(self, _: Event) -> None:
         self._bus.begin(FETCH_PORT, self._slots[self.ready])
@@ -188,15 +188,15 @@ class ExecutionUnit:
         start = max(now, self._arrival[command])
         self._start[command] = start
         if cost.slots:
-            Moment(self._clock, start + cost.lead - now, self._data_begin)
+            Callback(self._clock, start + cost.lead - now, self._data_begin)
         else:
-            Moment(self._clock, start + cost.lead + cost.tail - now, self._complete)
+            Callback(self._clock, start + cost.lead + cost.tail - now, self._complete)
 
     def _data_begin(self, _: Event) -> None:
         self._bus.begin(self._port, self._costs[self.queue[0]].slots)
 
     def _data_end(self) -> None:
-        Moment(self._clock, self._costs[self.queue[0]].tail, self._complete)
+        Callback(self._clock, self._costs[self.queue[0]].tail, self._complete)
 
     def _complete(self, _: Event) -> None:
         command = self.queue.popleft()
@@ -299,6 +299,6 @@ def simulate(workload: Workload) -> CommandTimes:
     clock.run()
     if not processor.total:
         # Nothing arrives or ends in cycle 0, so that 0 stands for what never came.
-        raise standstill(workload, [time or NEVER for time in arrival], [time or NEVER for time in end])
+        raise deadlock(workload, [time or NEVER for time in arrival], [time or NEVER for time in end])
     arrivals, starts, ends = (np.array(column, dtype=np.int64) for column in times)
     return CommandTimes(arrivals, starts, ends, processor.total)

@@ -66,7 +66,7 @@ def completion_order(workload: Workload, times: CommandTimes) -> list[int]:
     return order
 
 
-def standstill(workload: Workload, arrivals: Sequence[int], ends: Sequence[int]) -> DeadlockError:
+def deadlock(workload: Workload, arrivals: Sequence[int], ends: Sequence[int]) -> DeadlockError:
     """What everybody waits for; arrivals and ends that never came are ``NEVER``."""
     demands = workload.demands
     words = demands.word.tolist()
@@ -315,7 +315,7 @@ def times_found(workload: Workload, times: Times) -> CommandTimes:
     count = times.commands
     ends, arrivals = times.known[:count], times.known[count : 2 * count]
     if times.issued == NEVER or NEVER in ends:
-        raise standstill(workload, arrivals, ends)
+        raise deadlock(workload, arrivals, ends)
     total = max(times.issued, max(ends, default=0)) + 1
     return CommandTimes(_column(arrivals), _column(times.starts), _column(ends), total)
 

@@ -21,7 +21,7 @@ _GRANULE = 1 << 16
 _LINE = 64
 
 
-class Scratch:
+class Workspace:
     """Buffers by name, and compiled kernels if they are wanted. Not thread-safe: each device needs its own.
 
     An array from :meth:`array` holds whatever was left there, and is valid until the next call with the same name.
@@ -48,11 +48,11 @@ class Scratch:
         return sum(buffer.size for buffer in self._buffers.values())
 
 
-Attempt = Callable[[Machine, Scratch], bool]
+Attempt = Callable[[Machine, Workspace], bool]
 """Executes one command; False, with nothing written, where the memories' contents leave it to the semantics."""
 Prepare = Callable[[Command, Arch], Attempt | None]
 """The attempt of a command; None where the command's registers leave it to the semantics."""
-AtOnce = Callable[[Command, Machine, Scratch], bool]
+AtOnce = Callable[[Command, Machine, Workspace], bool]
 """Executes one command without preparation; False, with nothing written, for what is left to the semantics."""
 
 
@@ -65,7 +65,7 @@ def at_once(kernel: AtOnce) -> Prepare:
     return prepare
 
 
-def all_apart(output: Range, reads: Sequence[Range]) -> bool:
+def disjoint(output: Range, reads: Sequence[Range]) -> bool:
     """Whether no byte of ``output`` is in any of ``reads``."""
     return all(end <= output[0] or output[1] <= first for first, end in reads)
 

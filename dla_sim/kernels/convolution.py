@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.kernels.attempt import Attempt, Scratch
+from dla_sim.kernels.attempt import Attempt, Workspace
 from dla_sim.kernels.compiled import Compiled
 from dla_sim.kernels.products import (
     CHUNK,
@@ -169,7 +169,7 @@ class Source(NamedTuple):
         return np.ndarray(shape, np.int8, self.buffer, self.offset + skip, strides)
 
 
-def source(shape: Window, machine: Machine, scratch: Scratch, fill: int, split: bool) -> Source:
+def source(shape: Window, machine: Machine, scratch: Workspace, fill: int, split: bool) -> Source:
     """Where the taps are read: the scratchpad itself, or a copy extended by ``fill`` where the window has padding.
 
     With ``split`` (for a column stride of 2) even and odd columns are parted. The caller has checked that the input
@@ -189,7 +189,7 @@ def source(shape: Window, machine: Machine, scratch: Scratch, fill: int, split: 
     return _split(extended, scratch) if split else Source(extended, 0, rows * columns, columns, shape.sx)
 
 
-def _split(extended: NDArray[np.int8], scratch: Scratch) -> Source:
+def _split(extended: NDArray[np.int8], scratch: Workspace) -> Source:
     """Even and odd columns apart. Each is cut out of little-endian 16-bit words, which is fast; DESTROYS its input."""
     channels, rows, columns = extended.shape
     half = columns // 2
@@ -248,7 +248,7 @@ def depthwise_window(shape: Window, element: int, command: Command, arch: Arch) 
 
     at_once = _at_once(shape, fill if shape.padded else 0, weights)
 
-    def run(results: Results, scratch: Scratch) -> None:
+    def run(results: Results, scratch: Workspace) -> None:
         if at_once is not None and scratch.compiled is not None and results.finish.compilable:
             at_once(results, scratch.compiled)
         else:
@@ -288,7 +288,7 @@ def _at_once(shape: Window, fill: int, weights: int) -> Callable[[Results, Compi
     return run
 
 
-def by_planes(shape: Window, fill: int, weights: NDArray[np.int8], results: Results, scratch: Scratch) -> None:
+def by_planes(shape: Window, fill: int, weights: NDArray[np.int8], results: Results, scratch: Workspace) -> None:
     """Computes the window; ``weights`` int8 (OC, KH, KW), ``fill`` what the padding reads."""
     multiplier = shape.oc // shape.ic
     planes = source(shape, results.machine, scratch, fill, shape.split)
@@ -303,7 +303,7 @@ def by_planes(shape: Window, fill: int, weights: NDArray[np.int8], results: Resu
         results.store(sums, shape.output + channel * shape.output_plane, shape.output_plane, channel, 0)
 
 
-def _copies(shape: Window, planes: Source, first: int, count: int, scratch: Scratch) -> NDArray[np.float32]:
+def _copies(shape: Window, planes: Source, first: int, count: int, scratch: Workspace) -> NDArray[np.float32]:
     """(KW, channels, phases, rows, OW) float32: the columns that each kernel column reads, for some channels.
 
     Row r of the input is row r // sy of phase r % sy.
@@ -319,7 +319,7 @@ def _copies(shape: Window, planes: Source, first: int, count: int, scratch: Scra
 
 
 def _sums_by_planes(
-    shape: Window, copies: NDArray[np.float32], factors: NDArray[np.float32], scratch: Scratch
+    shape: Window, copies: NDArray[np.float32], factors: NDArray[np.float32], scratch: Workspace
 ) -> NDArray[np.float32]:
     """(channels, OH * OW) float32 sums of products over all taps; ``factors`` is (KW, KH, channels).
 
@@ -343,7 +343,7 @@ def _sums_by_planes(
     return total
 
 
-def by_pixels(shape: Window, fill: int, weights: NDArray[np.int8], results: Results, scratch: Scratch) -> None:
+def by_pixels(shape: Window, fill: int, weights: NDArray[np.int8], results: Results, scratch: Workspace) -> None:
     """Computes the window; ``weights`` int8 (OC, KH, KW), ``fill`` what the padding reads."""
     multiplier = shape.oc // shape.ic
     inputs = max(_PIXEL_ELEMENTS // (multiplier * shape.rows * shape.columns), 1)
@@ -355,7 +355,7 @@ def by_pixels(shape: Window, fill: int, weights: NDArray[np.int8], results: Resu
         _store_pixels(shape, sums, channels.start, results, scratch)
 
 
-def _store_pixels(shape: Window, sums: NDArray[np.float32], first: int, results: Results, scratch: Scratch) -> None:
+def _store_pixels(shape: Window, sums: NDArray[np.float32], first: int, results: Results, scratch: Workspace) -> None:
     """Results of (OH * OW, channels) sums to the planes of the output."""
     pixels, channels = sums.shape
     dtype = results.finish.dtype
@@ -365,7 +365,7 @@ def _store_pixels(shape: Window, sums: NDArray[np.float32], first: int, results:
 
 
 def _pixels(
-    shape: Window, fill: int, first: int, count: int, machine: Machine, scratch: Scratch
+    shape: Window, fill: int, first: int, count: int, machine: Machine, scratch: Workspace
 ) -> NDArray[np.float32]:
     """(rows, phases, columns, channels) float32 of some input channels, with padding, repeated by the multiplier."""
     multiplier = shape.oc // shape.ic
@@ -388,7 +388,7 @@ def _pixels(
     return pixels.reshape(*size[:3], count * multiplier)
 
 
-def _factors(shape: Window, weights: NDArray[np.int8], scratch: Scratch) -> NDArray[np.float32]:
+def _factors(shape: Window, weights: NDArray[np.int8], scratch: Workspace) -> NDArray[np.float32]:
     """(KW, KH, OW * channels) float32 weights, repeated for each column of outputs."""
     channels = len(weights)
     short = scratch.array("short factors", (shape.kw, shape.kh, channels), np.float32)
@@ -399,7 +399,7 @@ def _factors(shape: Window, weights: NDArray[np.int8], scratch: Scratch) -> NDAr
 
 
 def _sums_by_pixels(
-    shape: Window, pixels: NDArray[np.float32], factors: NDArray[np.float32], scratch: Scratch
+    shape: Window, pixels: NDArray[np.float32], factors: NDArray[np.float32], scratch: Workspace
 ) -> NDArray[np.float32]:
     """(OH * OW, channels) float32 sums of products over all taps."""
     run = factors.shape[2]
@@ -480,7 +480,7 @@ class _Convolution:
     fill: int
     way: Products
 
-    def run(self, results: Results, scratch: Scratch) -> None:
+    def run(self, results: Results, scratch: Workspace) -> None:
         """Computes all groups."""
         machine = results.machine
         for number, shape in enumerate(self.groups):
@@ -498,7 +498,7 @@ class _Group:
     planes: Source
     weights: NDArray[Any]
     way: Products
-    scratch: Scratch
+    scratch: Workspace
 
     def run(self, shape: Window, first: int, results: Results) -> None:
         """Computes a window, whose first channel is ``first`` of the command, in blocks of outputs of a good size."""

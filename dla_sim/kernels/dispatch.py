@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from dla_sim.kernels import pairs
-from dla_sim.kernels.attempt import Attempt, Prepare, Scratch, at_once
+from dla_sim.kernels.attempt import Attempt, Prepare, Workspace, at_once
 from dla_sim.kernels.compiled import Compiled
 from dla_sim.kernels.convolution import convolution, depthwise, grouped
 from dla_sim.kernels.elementwise import addition, comparison, look_up_tensor, looked_up, requantisation, unary
@@ -66,7 +66,7 @@ class Kernels:
 
     def __init__(self, arch: Arch, compiled: Compiled | None = None) -> None:
         self.arch = arch
-        self.scratch = Scratch(compiled)
+        self.scratch = Workspace(compiled)
         self._prepared: WeakKeyDictionary[Command, Attempt | None] = WeakKeyDictionary()
 
     def kernel_for(self, mnemonic: str) -> Kernel:
@@ -94,7 +94,7 @@ class Kernels:
         if found is None:
             return None
 
-        def attempt(machine: Machine, scratch: Scratch) -> bool:
+        def attempt(machine: Machine, scratch: Workspace) -> bool:
             memory = scratch.array("unpacked", (unpacked.nbytes,), np.uint8)
             return unpacked.run(lambda _, plain: found(plain, scratch), machine, memory)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.kernels.attempt import AtOnce, Attempt, Scratch, all_apart
+from dla_sim.kernels.attempt import AtOnce, Attempt, Workspace, disjoint
 from dla_sim.kernels.products import LARGEST_SQUARES
 from isa import numerics
 from isa.access import row_starts
@@ -37,7 +37,7 @@ def _operand(command: Command, machine: Machine, name: str) -> NDArray[np.int8] 
 def unary(function: Function) -> AtOnce:
     """The kernel of a unary instruction: its semantics on every int8, then one look-up an element."""
 
-    def kernel(command: Command, machine: Machine, scratch: Scratch) -> bool:
+    def kernel(command: Command, machine: Machine, scratch: Workspace) -> bool:
         x, output = _operand(command, machine, "INPUT"), _operand(command, machine, "OUTPUT")
         if x is None or output is None or x.size < 2 * _EVERY.size:
             return False
@@ -52,7 +52,7 @@ def unary(function: Function) -> AtOnce:
 def comparison(function: Callable[..., Any]) -> AtOnce:
     """The kernel of ``OP_C_MIN`` or ``OP_C_MAX``: NumPy's ``function``, which minds overlapping operands itself."""
 
-    def kernel(command: Command, machine: Machine, scratch: Scratch) -> bool:
+    def kernel(command: Command, machine: Machine, scratch: Workspace) -> bool:
         a, b = _operand(command, machine, "INPUT"), _operand(command, machine, "OPERAND")
         output = _operand(command, machine, "OUTPUT")
         if a is None or b is None or output is None:
@@ -68,7 +68,7 @@ _OPERAND = 128 + 255
 """Largest magnitude of an operand with the offset."""
 
 
-def addition(command: Command, machine: Machine, scratch: Scratch) -> bool:
+def addition(command: Command, machine: Machine, scratch: Workspace) -> bool:
     """Executes the command; False, with nothing written, for what is left to the semantics."""
     length, offset = command["EX_LENGTH"], command["EX_OFFSET"]
     low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
@@ -101,7 +101,7 @@ def exact_in_float64(ratio_a: float, ratio_b: float, constant: float) -> bool:
 
 
 def _fused(
-    a: NDArray[np.int8], b: NDArray[np.int8], constants: tuple[float, ...], offset: int, scratch: Scratch
+    a: NDArray[np.int8], b: NDArray[np.int8], constants: tuple[float, ...], offset: int, scratch: Workspace
 ) -> NDArray[np.float32]:
     """float32 a' * ratio_a + float32(b' * ratio_b + constant) of operands with the offset, each rounded once."""
     wide = scratch.array("float64", a.shape, np.float64)
@@ -127,7 +127,7 @@ def _fused(
 # Look-ups: the bytes of each channel translated at once by its table, for ``OP_LUT`` and as a last step of others.
 
 
-def look_up_tensor(command: Command, machine: Machine, scratch: Scratch) -> bool:
+def look_up_tensor(command: Command, machine: Machine, scratch: Workspace) -> bool:
     """Executes the command; False, with nothing written, for what is left to the semantics."""
     outer, channels, inner = shape(command)
     count, table_bytes = outer * channels * inner, TABLE_BYTES * channels
@@ -160,7 +160,7 @@ def looked_up(attempt: Attempt, command: Command, arch: Arch) -> Attempt:
     places = (row_starts(access)[:, np.newaxis] + np.arange(0, access.nbytes, run)).reshape(-1).tolist() if long else ()
     size, strides = (*(times for times, _ in access.dims), access.nbytes), (*(step for _, step in access.dims), 1)
 
-    def both(machine: Machine, scratch: Scratch) -> bool:
+    def both(machine: Machine, scratch: Workspace) -> bool:
         if end > machine.sram.size:
             return False
         tables = machine.sram[first:end].copy()  # the results may lie over them
@@ -184,7 +184,7 @@ def looked_up(attempt: Attempt, command: Command, arch: Arch) -> Attempt:
 _REQUANT_BLOCK = 64 * 1024
 
 
-def requantisation(command: Command, machine: Machine, scratch: Scratch) -> bool:
+def requantisation(command: Command, machine: Machine, scratch: Workspace) -> bool:
     """Executes the command; False, with nothing written, for what is left to the semantics."""
     outer, channels, inner = planes_of(command)
     low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
@@ -214,7 +214,7 @@ def _safe(command: Command, machine: Machine, elements: int) -> bool:
     records = command["EX_CHANNEL_ADDRESS"]
     records_end = records + command["EX_OUTPUT_CHANNELS"] * machine.arch.channel_record_bytes
     ends = target + elements, source + 4 * elements, records_end
-    if max(ends) > machine.sram.size or not all_apart((target, ends[0]), ((records, records_end),)):
+    if max(ends) > machine.sram.size or not disjoint((target, ends[0]), ((records, records_end),)):
         return False
     return target <= source or target >= ends[1]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.kernels.attempt import Attempt, Scratch, all_apart, highest
+from dla_sim.kernels.attempt import Attempt, Workspace, disjoint, highest
 from dla_sim.kernels.products import (
     EXACT,
     LARGEST_SQUARES,
@@ -51,7 +51,7 @@ class _MatrixProduct:
     output: int
     way: Products
 
-    def run(self, results: Results, scratch: Scratch) -> None:
+    def run(self, results: Results, scratch: Workspace) -> None:
         """Computes the product."""
         m, k, n = self.shape
         sram = results.machine.sram
@@ -77,11 +77,11 @@ def dynamic_product(command: Command, arch: Arch) -> Attempt | None:
     result, reads = (output, output + m * n * element_bytes(command)), ((left, left + m * k), (right, right + k * n))
     scale = np.array(float_value(command["EX_SCALE_A"]), np.float32)
     is_float = arch.numerics == "onnxruntime"
-    if not all_apart(result, reads) or (is_float and not float(scale) ** 2 <= LARGEST_SQUARES):
+    if not disjoint(result, reads) or (is_float and not float(scale) ** 2 <= LARGEST_SQUARES):
         return None
     end, way = highest(result, *reads), products(m * k * n)
 
-    def attempt(machine: Machine, scratch: Scratch) -> bool:
+    def attempt(machine: Machine, scratch: Workspace) -> bool:
         if end > machine.sram.size:
             return False
         sums = _dynamic_sums(command, machine, scratch, way)
@@ -103,7 +103,7 @@ def _largest(zero_point: int) -> int:
     return max(abs(-128 - zero_point), abs(127 - zero_point))
 
 
-def _dynamic_sums(command: Command, machine: Machine, scratch: Scratch, way: Products) -> NDArray[Any]:
+def _dynamic_sums(command: Command, machine: Machine, scratch: Workspace, way: Products) -> NDArray[Any]:
     """The exact sums."""
     m, k, n = shape(command)
     left = np.ndarray((m, k), np.int8, machine.sram, command["EX_INPUT_ADDRESS"])

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from dla_sim.kernels.attempt import Attempt, Scratch
+from dla_sim.kernels.attempt import Attempt, Workspace
 from isa.access import Access
 from isa.arch import Arch
 from isa.instruction import Command, Machine
@@ -42,7 +42,7 @@ class _Transfer:
     dram_end: int
     reading: bool
 
-    def run(self, machine: Machine, scratch: Scratch) -> bool:
+    def run(self, machine: Machine, scratch: Workspace) -> bool:
         """Executes the command: an attempt."""
         if self.sram_end > machine.sram.size or self.dram_end > machine.dram.size:
             return False
@@ -69,7 +69,7 @@ def permutation(command: Command, arch: Arch) -> Attempt | None:
     source_strides, target_strides = (tuple(stride for _, stride in access.dims) for access in (source, target))
     end = written.end if fill is not None else max(read.end, written.end)
 
-    def attempt(machine: Machine, scratch: Scratch) -> bool:
+    def attempt(machine: Machine, scratch: Workspace) -> bool:
         if end > machine.sram.size:
             return False
         result = np.ndarray(size, np.uint8, machine.sram, target.address, target_strides)

@@ -11,7 +11,7 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.kernels.attempt import AtOnce, Scratch, all_apart
+from dla_sim.kernels.attempt import AtOnce, Workspace, disjoint
 from dla_sim.kernels.elementwise import exact_in_float64
 from isa import numerics
 from isa.access import Range
@@ -24,18 +24,18 @@ _ONE = np.ones((), np.float32)
 _SMALLEST = np.float32(-(2.0**40))
 Block = tuple[NDArray[np.int8], NDArray[np.int8], NDArray[np.int8]]
 """Parts of a, b and the result that belong together; a and b broadcast."""
-Work = Callable[[Command, Block, Scratch], None]
+Work = Callable[[Command, Block, Workspace], None]
 
 
 def _pairs(work: Work, usable: Callable[[Command], bool]) -> AtOnce:
     """The kernel that does ``work`` on blocks of commands that are ``usable``."""
 
-    def kernel(command: Command, machine: Machine, scratch: Scratch) -> bool:
+    def kernel(command: Command, machine: Machine, scratch: Workspace) -> bool:
         shapes = [operand_shape(command, repeat) for repeat in _repeats(command)]
         starts = [command[f"EX_{name}_ADDRESS"] for name in ("INPUT", "OPERAND", "OUTPUT")]
         ranges: list[Range] = [(at, at + n * m) for at, (n, m) in zip(starts, shapes, strict=True)]
         channels, length = shapes[2]
-        if not channels or max(end for _, end in ranges) > machine.sram.size or not all_apart(ranges[2], ranges[:2]):
+        if not channels or max(end for _, end in ranges) > machine.sram.size or not disjoint(ranges[2], ranges[:2]):
             return False
         if (machine.arch.numerics == "fixed" and "EX_SCALE_A" in command.instruction.registers) or not usable(command):
             return False
@@ -67,12 +67,12 @@ def _limits(command: Command) -> tuple[int, int]:
     return command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
 
 
-def _compare(command: Command, block: Block, scratch: Scratch) -> None:
+def _compare(command: Command, block: Block, scratch: Workspace) -> None:
     a, b, y = block
     (np.maximum if command.fields["maximum"] else np.minimum)(a, b, out=y)
 
 
-def _multiply(command: Command, block: Block, scratch: Scratch) -> None:
+def _multiply(command: Command, block: Block, scratch: Workspace) -> None:
     """The product is exact in float32; the zero point is added before rounding, the offset taken off after it."""
     a, b, y = block
     ratio = np.float32(float_value(command["EX_SCALE_A"]))
@@ -96,7 +96,7 @@ def _multiplies(command: Command) -> bool:
 def _scaled(function: np.ufunc) -> Work:
     """``function`` of both operands, each with its scale, by that of the result; what is no number is the smallest."""
 
-    def work(command: Command, block: Block, scratch: Scratch) -> None:
+    def work(command: Command, block: Block, scratch: Workspace) -> None:
         a, b, y = block
         scale_a, scale_b, scale_y = (np.float32(float_value(command[f"EX_SCALE_{name}"])) for name in "ABY")
         total: NDArray[np.float32] = scratch.array("sums", y.shape, np.float32)
@@ -121,7 +121,7 @@ def _scales(command: Command) -> bool:
     return max(map(abs, zeros)) < 1 << 9 and all(2.0**-40 < scale < 2.0**40 for scale in scales) and low <= high
 
 
-def _add(command: Command, block: Block, scratch: Scratch) -> None:
+def _add(command: Command, block: Block, scratch: Workspace) -> None:
     """As ``OP_E_ADD``; each operand is scaled before it repeats."""
     a, b, y = block
     ratio_a, ratio_b, constant = _constants(command)

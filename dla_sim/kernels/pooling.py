@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.kernels.attempt import Scratch, all_apart, highest
+from dla_sim.kernels.attempt import Workspace, disjoint, highest
 from dla_sim.kernels.convolution import Source, Window, source, window
 from isa import numerics
 from isa.instruction import Command, Machine, view
@@ -21,7 +21,7 @@ from isa.registers import float_value
 _SANE = (1e-20, 1e20)
 
 
-def pooling(command: Command, machine: Machine, scratch: Scratch) -> bool:
+def pooling(command: Command, machine: Machine, scratch: Workspace) -> bool:
     """Executes the command; False, with nothing written, for what is left to the semantics."""
     shape = window(command, 1)
     mode = command.fields["mode"]
@@ -34,7 +34,7 @@ def pooling(command: Command, machine: Machine, scratch: Scratch) -> bool:
         return False
     result = shape.output, shape.output + shape.output_bytes(1)
     data = shape.input, shape.input + shape.input_bytes
-    if highest(result, data) > machine.sram.size or not all_apart(result, (data,)):
+    if highest(result, data) > machine.sram.size or not disjoint(result, (data,)):
         return False
     size = (shape.oc, shape.oh, shape.ow)
     target = np.ndarray(size, np.int8, machine.sram, shape.output, (shape.output_plane, shape.ow, 1))
@@ -47,7 +47,7 @@ def pooling(command: Command, machine: Machine, scratch: Scratch) -> bool:
     return _global_average(shape, command, machine, target)
 
 
-def _maximum(shape: Window, command: Command, machine: Machine, scratch: Scratch, target: NDArray[np.int8]) -> bool:
+def _maximum(shape: Window, command: Command, machine: Machine, scratch: Workspace, target: NDArray[np.int8]) -> bool:
     """Maxima down the rows first, then along the columns."""
     planes = source(shape, machine, scratch, -128, split=False)
     tall: NDArray[np.int8] = scratch.array("rows", (shape.ic, shape.oh, shape.columns), np.int8)
@@ -68,7 +68,7 @@ def _maximum(shape: Window, command: Command, machine: Machine, scratch: Scratch
     return True
 
 
-def _average(shape: Window, command: Command, machine: Machine, scratch: Scratch, target: NDArray[np.int8]) -> bool:
+def _average(shape: Window, command: Command, machine: Machine, scratch: Workspace, target: NDArray[np.int8]) -> bool:
     """The running sum of dequantised taps, row by row, each step rounded to float32; padding adds nothing."""
     offset, zero_point = command["EX_OFFSET"], command["EX_INPUT_ZERO_POINT"]
     input_scale, output_scale = float_value(command["EX_SCALE_A"]), float_value(command["EX_SCALE_Y"])
@@ -110,7 +110,7 @@ def _inside(outputs: int, stride: int, taps: int, dilation: int, pad: int, size:
 
 
 def _dequantised(
-    shape: Window, command: Command, machine: Machine, scratch: Scratch, offset: int, scale: np.float32
+    shape: Window, command: Command, machine: Machine, scratch: Workspace, offset: int, scale: np.float32
 ) -> NDArray[np.float32]:
     """(IC, rows, columns) float32 (x + offset) * scale, and 0 in the padding."""
     rows, columns = shape.rows, shape.columns
@@ -140,7 +140,7 @@ def _global_average(shape: Window, command: Command, machine: Machine, target: N
     return True
 
 
-def interpolation(command: Command, machine: Machine, scratch: Scratch) -> bool:
+def interpolation(command: Command, machine: Machine, scratch: Workspace) -> bool:
     """Executes the command; False, with nothing written, for what is left to the semantics."""
     planes, results = (
         tuple(command[f"EX_{side}_{name}"] for name in ("CHANNELS", "HEIGHT", "WIDTH")) for side in ("INPUT", "OUTPUT")

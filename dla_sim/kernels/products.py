@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.kernels.attempt import Attempt, Scratch, all_apart, highest
+from dla_sim.kernels.attempt import Attempt, Workspace, disjoint, highest
 from dla_sim.kernels.compiled import Limits
 from isa import numerics
 from isa.access import Range
@@ -53,15 +53,15 @@ class FloatProducts:
     longest = CHUNK
     dtype = np.float32
 
-    def left(self, values: NDArray[np.int8], scratch: Scratch) -> NDArray[Any]:
+    def left(self, values: NDArray[np.int8], scratch: Workspace) -> NDArray[Any]:
         """A left operand, as :meth:`multiply` wants it; valid until the next one."""
         return _copied(values, scratch.array("left", values.shape, np.float32))
 
-    def right(self, values: NDArray[np.int8], scratch: Scratch) -> NDArray[Any]:
+    def right(self, values: NDArray[np.int8], scratch: Workspace) -> NDArray[Any]:
         """A right operand, as :meth:`multiply` wants it; valid until the next one."""
         return _copied(values, scratch.array("columns", values.shape, np.float32))
 
-    def multiply(self, left: NDArray[Any], right: NDArray[Any], scratch: Scratch) -> NDArray[Any]:
+    def multiply(self, left: NDArray[Any], right: NDArray[Any], scratch: Workspace) -> NDArray[Any]:
         """The float32 (M, N) sums of (M, K) by (K, N), K at most ``longest``; valid until the next."""
         out: NDArray[np.float32] = scratch.array("sums", (left.shape[0], right.shape[1]), np.float32)
         rows, products = left.shape
@@ -94,19 +94,19 @@ class IntegerProducts:
         """The type of right operands."""
         return "uint8" if self._flipped else "int8"
 
-    def left(self, values: NDArray[np.int8], scratch: Scratch) -> NDArray[Any]:
+    def left(self, values: NDArray[np.int8], scratch: Workspace) -> NDArray[Any]:
         """A left operand, as :meth:`multiply` wants it; valid until the next one."""
         flipped: NDArray[np.uint8] = scratch.array("left", values.shape, np.uint8)
         return np.bitwise_xor(values.view(np.uint8), _FLIP, out=flipped)
 
-    def right(self, values: NDArray[np.int8], scratch: Scratch) -> NDArray[Any]:
+    def right(self, values: NDArray[np.int8], scratch: Workspace) -> NDArray[Any]:
         """A right operand, as :meth:`multiply` wants it: ``values`` themselves, where they are dense."""
         if values.flags.c_contiguous:
             return values
         return _copied(values, scratch.array("columns", values.shape, np.int8))
 
     def multiply(
-        self, left: NDArray[Any], right: NDArray[Any], scratch: Scratch, zero_points: tuple[int, int] = (0, 0)
+        self, left: NDArray[Any], right: NDArray[Any], scratch: Workspace, zero_points: tuple[int, int] = (0, 0)
     ) -> NDArray[Any]:
         """The int32 (..., M, N) sums of (..., M, K) by (..., K, N), less their int8 ``zero_points``; a new array."""
         if self._flipped:
@@ -174,7 +174,7 @@ def session(right: str) -> Any:
 
 def _exact(ways: IntegerProducts) -> bool:
     """Whether products of the most extreme values are right, in shapes that take every kind of kernel and remainder."""
-    scratch = Scratch()
+    scratch = Workspace()
     for rows, count, columns in combinations((1, 2, 5, 13), (1, 2, 3, 64, 67), (1, 16, 17, 49)):
         left = np.where(np.arange(rows)[:, np.newaxis] % 3, np.int8(127), np.int8(-128)) * np.ones(count, np.int8)
         right = np.where(np.arange(columns) % 2, np.int8(127), np.int8(-128)) * np.ones((count, 1), np.int8)
@@ -200,7 +200,7 @@ def spans(count: int, longest: int) -> list[slice]:
     return [slice(first, min(first + longest, count)) for first in range(0, count, longest)]
 
 
-def add_chunks(parts: Iterable[NDArray[Any]], shape: tuple[int, ...], scratch: Scratch) -> NDArray[np.int32]:
+def add_chunks(parts: Iterable[NDArray[Any]], shape: tuple[int, ...], scratch: Workspace) -> NDArray[np.int32]:
     """int32 sum of exact ``parts``, which may share one buffer; the caller knows that it fits int32."""
     total: NDArray[np.int32] = scratch.array("int32 sums", shape, np.int32)
     total.fill(0)
@@ -259,7 +259,7 @@ class Finish:
         """As compiled kernels take them."""
         return float(self.low - self.zero_point), float(self.high - self.zero_point), self.zero_point
 
-    def load(self, machine: Machine, scratch: Scratch) -> Results | None:
+    def load(self, machine: Machine, scratch: Workspace) -> Results | None:
         """The results with the channel records in the scratchpad.
 
         None for what is left to the semantics: sums that might leave int32, scales that are not finite or so large that
@@ -288,7 +288,7 @@ class Finish:
         return Results(self, machine, scratch, records, bias, added)
 
     def _continued(
-        self, machine: Machine, scratch: Scratch, records: NDArray[np.int32], scale: NDArray[np.float32]
+        self, machine: Machine, scratch: Workspace, records: NDArray[np.int32], scale: NDArray[np.float32]
     ) -> Results | None:
         """The results of a command that starts from the sums of an earlier one."""
         assert self.partial is not None
@@ -313,7 +313,7 @@ class Results:
 
     finish: Finish
     machine: Machine
-    scratch: Scratch
+    scratch: Workspace
     records: NDArray[np.int32]
     bias: NDArray[np.int32]
     bias_float: NDArray[np.float32] | None
@@ -397,7 +397,7 @@ class Sums(NamedTuple):
     products: int
 
 
-Compute = Callable[[Results, Scratch], None]
+Compute = Callable[[Results, Workspace], None]
 """Computes the exact sums of a command and stores their results."""
 
 
@@ -413,11 +413,11 @@ def prepare_sums(
     if finish is None:
         return None
     reads = (*reads, (finish.address, finish.end))
-    if not all_apart(output, reads if finish.partial in (None, output) else (*reads, finish.partial)):
+    if not disjoint(output, reads if finish.partial in (None, output) else (*reads, finish.partial)):
         return None
     end = highest(output, *reads, *(() if finish.partial is None else (finish.partial,)))
 
-    def attempt(machine: Machine, scratch: Scratch) -> bool:
+    def attempt(machine: Machine, scratch: Workspace) -> bool:
         results = finish.load(machine, scratch) if end <= machine.sram.size else None
         if results is None:
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dla_sim.kernels.attempt import Scratch
+from dla_sim.kernels.attempt import Workspace
 from isa import numerics
 from isa.instruction import Command, Machine
 from isa.ops.rows import PARAMETER_BYTES, SUM, TABLE_BYTES, operand, parameters, result, shape
@@ -15,7 +15,7 @@ _EXACT = 1 << 15
 _ONE = np.ones((), np.float32)
 
 
-def reduction(command: Command, machine: Machine, scratch: Scratch) -> bool:
+def reduction(command: Command, machine: Machine, scratch: Workspace) -> bool:
     """Executes the command; False, with nothing written, for what is left to the semantics: extrema, which are fast."""
     outer, count, inner = shape(command)
     low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
@@ -32,7 +32,7 @@ def reduction(command: Command, machine: Machine, scratch: Scratch) -> bool:
     return True
 
 
-def softmax(command: Command, machine: Machine, scratch: Scratch) -> bool:
+def softmax(command: Command, machine: Machine, scratch: Workspace) -> bool:
     """Executes the command; False, with nothing written, for what is left to the semantics."""
     outer, count, inner = shape(command)
     start = command["EX_OPERAND_ADDRESS"]
@@ -61,7 +61,7 @@ def softmax(command: Command, machine: Machine, scratch: Scratch) -> bool:
     return True
 
 
-def normalisation(command: Command, machine: Machine, scratch: Scratch) -> bool:
+def normalisation(command: Command, machine: Machine, scratch: Workspace) -> bool:
     """Executes the command; False, with nothing written, for what is left to the semantics."""
     outer, count, inner = shape(command)
     size, pairs = count * inner, parameters(command)

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from dla_sim.device import Device
 from dla_sim.systems.simulate import Ways
-from dla_sim.systems.work import Interruptible, Piecework, leave, on_memory
+from dla_sim.systems.work import Preemptible, ProgramWork, leave, on_memory
 from isa.program import Program
 
 GARBAGE = 0xA5
 
 
 @dataclass(frozen=True)
-class PiecesCheck:
+class PreemptionCheck:
     """``ways``: distinct ways in which programs ran in pieces; elements of their outputs, and those that differ."""
 
     ways: int
@@ -31,19 +31,19 @@ class PiecesCheck:
     first: str | None
 
 
-def check_pieces(found: Ways, seed: int = 0) -> PiecesCheck:
+def check_preemption(found: Ways, seed: int = 0) -> PreemptionCheck:
     """Run every way in pieces, on input tensors drawn from ``seed``, and compare with the whole program, to the bit.
 
     ``first`` is the job whose program differs first, in the order of ``found``.
     """
     elements, mismatches, first = 0, 0, None
-    wholes: dict[Piecework, Mapping[str, NDArray[Any]]] = {}
+    wholes: dict[ProgramWork, Mapping[str, NDArray[Any]]] = {}
     for (work, cuts), job in found.items():
         program = work.program
         feeds = _feeds(program, seed)
         if work not in wholes:
             wholes[work] = Device(program.arch).run(program, feeds).outputs
-        memory = _in_pieces(Interruptible(program, cuts), cuts, feeds)
+        memory = _in_pieces(Preemptible(program, cuts), cuts, feeds)
         for tensor in program.outputs:
             raw = memory[tensor.address : tensor.address + tensor.nbytes]
             whole = wholes[work][tensor.name]
@@ -51,7 +51,7 @@ def check_pieces(found: Ways, seed: int = 0) -> PiecesCheck:
             elements, mismatches = elements + whole.size, mismatches + wrong
             if wrong and first is None:
                 first = job
-    return PiecesCheck(len(found), elements, mismatches, first)
+    return PreemptionCheck(len(found), elements, mismatches, first)
 
 
 def _feeds(program: Program, seed: int) -> dict[str, NDArray[Any]]:
@@ -59,10 +59,10 @@ def _feeds(program: Program, seed: int) -> dict[str, NDArray[Any]]:
     return {one.name: generator.integers(-128, 128, one.shape).astype(one.dtype) for one in program.inputs}
 
 
-def _in_pieces(interruptible: Interruptible, cuts: tuple[int, ...], feeds: dict[str, NDArray[Any]]) -> NDArray[np.int8]:
+def _in_pieces(preemptible: Preemptible, cuts: tuple[int, ...], feeds: dict[str, NDArray[Any]]) -> NDArray[np.int8]:
     """The system memory behind a run that gave way before each command of ``cuts``."""
-    program = interruptible.program
-    pieces = [interruptible.piece(cut) for cut in cuts]
+    program = preemptible.program
+    pieces = [preemptible.piece(cut) for cut in cuts]
     memory = np.zeros(max(piece.resume.dram_bytes for piece in pieces), np.int8)
     for segment in program.segments:
         memory[segment.address : segment.address + segment.data.size] = segment.data.view(np.int8)

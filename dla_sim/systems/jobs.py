@@ -9,7 +9,7 @@ from dla_sim.engine.bus import NEVER
 from dla_sim.systems.machines import Machines, SharedMemory
 from dla_sim.systems.simulate import memory_ports
 from dla_sim.systems.spec import System
-from dla_sim.systems.work import Piecework
+from dla_sim.systems.work import ProgramWork
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,7 +17,7 @@ class Job:
     """A program on an accelerator, behind jobs of these numbers; ``alone``: while it runs, nothing else can."""
 
     accelerator: int
-    work: Piecework
+    work: ProgramWork
     after: tuple[int, ...] = ()
     alone: bool = False
 
@@ -93,7 +93,7 @@ def account(jobs: Sequence[Job], spans: Spans, once: int, accelerators: int) -> 
     )  # fmt: skip
 
 
-def jobs_of_images(works: Sequence[Piecework], images: int) -> list[Job]:
+def jobs_of_images(works: Sequence[ProgramWork], images: int) -> list[Job]:
     """Each image to the accelerator on which it would end first if all ran alone; of equals the first."""
     ends = [0] * len(works)
     jobs = []

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dla_sim.engine.bus import NEVER, PORTS
-from dla_sim.engine.times import CommandTimes, Sequences, Times, standstill, times_found
+from dla_sim.engine.times import CommandTimes, Sequences, Times, deadlock, times_found
 from dla_sim.engine.workload import Workload
 from isa.errors import InputError
 
@@ -249,14 +249,14 @@ class Running:
         if last < NEVER:
             self.end = max(times.issued, last) + 1
 
-    def standstill(self) -> InputError:
+    def deadlock(self) -> InputError:
         """What everybody waits for when nothing goes on."""
         known, count = self._times.known, self._times.commands
-        return standstill(self.workload, known[count : 2 * count], known[:count])
+        return deadlock(self.workload, known[count : 2 * count], known[:count])
 
 
 @dataclass(frozen=True)
-class Happening:
+class MachineEvent:
     """In cycle ``time`` a program has ended (``ended``: its machine is free), or asks whether it may go on."""
 
     time: int
@@ -277,7 +277,7 @@ class Machines:
         self.running[machine] = running
         return running
 
-    def advance(self, limit: int) -> list[Happening]:
+    def advance(self, limit: int) -> list[MachineEvent]:
         """Run until something happens, at ``limit`` at the latest: all that happens in that cycle, by machine.
 
         Without anything until then the time is ``limit``. Raises DeadlockError when nothing can happen any more but
@@ -296,7 +296,7 @@ class Machines:
         if limit == NEVER and not happening:
             for running in self.running:
                 if running:
-                    raise running.standstill()
+                    raise running.deadlock()
         if not happening or happening[0].time > limit:
             return []
         for one in happening:
@@ -304,14 +304,14 @@ class Machines:
                 self.running[one.running.machine] = None
         return happening
 
-    def _next(self) -> list[Happening]:
+    def _next(self) -> list[MachineEvent]:
         """What happens next as far as is known, by machine."""
-        found: list[Happening] = []
+        found: list[MachineEvent] = []
         for running in self.running:
             if running is None:
                 continue
             time = running.asked if running.end is None else running.end
             if time is not None:
-                found.append(Happening(time, running, running.end is not None))
+                found.append(MachineEvent(time, running, running.end is not None))
         first = min((one.time for one in found), default=NEVER)
         return [one for one in found if one.time == first]

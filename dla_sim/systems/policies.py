@@ -61,8 +61,8 @@ class Policy:
         """The lower, the earlier it goes on among the jobs of its task: in the order of their release."""
         return job.number
 
-    def gives_way(self, running: Waiting, best: Waiting, now: int, begun: int) -> bool:
-        """Whether ``running``, on its unit since ``begun``, leaves it to ``best`` of those that wait."""
+    def preempts(self, running: Waiting, best: Waiting, now: int, begun: int) -> bool:
+        """Whether ``best`` of those that wait takes the unit on which ``running`` has been since ``begun``."""
         return self.preemption != "none" and self.urgency(best, now) < self.urgency(running, now)
 
     def ended(self, job: Waiting, now: int) -> None:
@@ -89,7 +89,7 @@ class RoundRobin(Policy):
     def urgency(self, job: Waiting, now: int) -> float:
         return job.turn
 
-    def gives_way(self, running: Waiting, best: Waiting, now: int, begun: int) -> bool:
+    def preempts(self, running: Waiting, best: Waiting, now: int, begun: int) -> bool:
         return self.preemption != "none" and now - begun >= self.quantum
 
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dla_sim.engine.bus import NEVER, PORTS
-from dla_sim.systems.machines import Happening, Machines, Running, SharedMemory
+from dla_sim.systems.machines import MachineEvent, Machines, Running, SharedMemory
 from dla_sim.systems.policies import Policy
 from dla_sim.systems.spec import CPU, System, Task, core_name
-from dla_sim.systems.work import Left, Piecework, Plan, Plans, Stage, compute_cycles
+from dla_sim.systems.work import Plan, Plans, ProgramWork, Remainder, Stage, compute_cycles
 from isa import memory
 from isa.progress import Progress, silent
 
@@ -48,7 +48,7 @@ class Job:
         self.plan: Plan | None = None
         self.stage = 0
         self.ran = 0  # cycles of this stage so far
-        self.left: Left | None = None  # of its program
+        self.left: Remainder | None = None  # of its program
         self.cuts: tuple[int, ...] = ()  # the commands before which its program has given way
         self.since = release  # when it began to wait, or its unit began with it
         self.turn = 0
@@ -137,7 +137,7 @@ TURNS = 4096
 """Turns of the loop between two looks at the time."""
 JOB_BYTES = 1 << 10
 """About what a job takes while it has not ended."""
-Ways = dict[tuple[Piecework, tuple[int, ...]], str]
+Ways = dict[tuple[ProgramWork, tuple[int, ...]], str]
 """The ways in which programs ran in pieces, by the commands before which they gave way, and the first job that did."""
 
 
@@ -326,12 +326,12 @@ class Simulation:
         self._on[machine] = job
         self._machines.start(machine, workload, self._now, stops)
 
-    def _asked(self, one: Happening) -> None:
+    def _asked(self, one: MachineEvent) -> None:
         job = self._on[one.running.machine]
         assert job is not None
         assert job.plan is not None
         best = self._best(job.plan.kind)
-        if best is not None and self._policy.gives_way(job, best, self._now, job.since):
+        if best is not None and self._policy.preempts(job, best, self._now, job.since):
             one.running.give_way()
         else:
             one.running.go_on()
@@ -403,7 +403,7 @@ class Simulation:
             if not on:
                 return
             _, last, running = max(on, key=lambda item: item[:2])
-            if not self._policy.gives_way(running, best, self._now, running.since):
+            if not self._policy.preempts(running, best, self._now, running.since):
                 return
             self._enqueue(self._leave_core(last))
             self._take_core(last, best)

@@ -89,7 +89,7 @@ def boundaries(program: Program, *, tiles: bool) -> tuple[int, ...]:
     return tuple(found)
 
 
-class Interruptible:
+class Preemptible:
     """A program and the commands before which it may give way, ``stops``, ascending."""
 
     def __init__(self, program: Program, stops: Sequence[int]) -> None:
@@ -275,7 +275,7 @@ MOST_KEPT = 1 << 17
 """Commands of what is left after giving way that are kept for the next time: of each program, some 50 MB."""
 
 
-class Piecework:
+class ProgramWork:
     """A program on one machine: its workload, what it takes alone, and the same of what is left after giving way."""
 
     def __init__(self, program: Program, hardware: Preset) -> None:
@@ -283,25 +283,25 @@ class Piecework:
         self.program = program
         self.workload = self._load(program)
         self.alone = compute_times(self.workload).total
-        self._stops: dict[Preemption, Interruptible] = {}
-        self._left: OrderedDict[tuple[Preemption, int], Left] = OrderedDict()
+        self._stops: dict[Preemption, Preemptible] = {}
+        self._left: OrderedDict[tuple[Preemption, int], Remainder] = OrderedDict()
         self._kept = 0
 
     def _load(self, program: Program) -> Workload:
         return Workload(prepare(program).demands, self._timing)
 
-    def stops(self, preemption: Preemption) -> Interruptible:
+    def stops(self, preemption: Preemption) -> Preemptible:
         """The commands before which it may give way."""
         if preemption not in self._stops:
             found = boundaries(self.program, tiles=preemption == "tile") if preemption != "none" else ()
-            self._stops[preemption] = Interruptible(self.program, found)
+            self._stops[preemption] = Preemptible(self.program, found)
         return self._stops[preemption]
 
-    def left(self, preemption: Preemption, stop: int) -> Left:
+    def left(self, preemption: Preemption, stop: int) -> Remainder:
         """What follows when it has given way before command ``stop``; :data:`MOST_KEPT` are kept, the latest ones."""
         key = preemption, stop
         if key not in self._left:
-            self._left[key] = self._make_left(self.stops(preemption), stop)
+            self._left[key] = self._make_remainder(self.stops(preemption), stop)
             self._kept += len(self._left[key].resume)
         self._left.move_to_end(key)
         found = self._left[key]
@@ -310,17 +310,17 @@ class Piecework:
             self._kept -= len(oldest.resume)
         return found
 
-    def _make_left(self, interruptible: Interruptible, stop: int) -> Left:
-        piece = interruptible.piece(stop)
+    def _make_remainder(self, preemptible: Preemptible, stop: int) -> Remainder:
+        piece = preemptible.piece(stop)
         shift = stop - piece.first
-        later = tuple(other - shift for other in interruptible.stops if other > stop)
+        later = tuple(other - shift for other in preemptible.stops if other > stop)
         save = self._load(piece.save) if piece.live else None
         resume = continued(prepare(piece.restore).demands, self.workload.demands, stop)
-        return Left(shift, save, Workload(resume, self._timing), later)
+        return Remainder(shift, save, Workload(resume, self._timing), later)
 
 
 @dataclass(frozen=True, eq=False)
-class Left:
+class Remainder:
     """``save`` the scratchpad, if anything of it is needed; ``resume`` later, which may give way before ``stops``.
 
     Command n of ``resume`` is the program's command ``shift`` + n, but for those that restore.
@@ -341,7 +341,7 @@ class Stage:
 
     on: Literal["dla", "cpu", "transfer"]
     cycles: int
-    work: Piecework | None = None
+    work: ProgramWork | None = None
 
 
 @dataclass(frozen=True, eq=False)

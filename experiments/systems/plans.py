@@ -12,7 +12,7 @@ from byoc.operators.onnx_view import BOUNDARIES
 from byoc.partition import HostPart
 from dla_sim.presets import Preset
 from dla_sim.systems.spec import CPU, System
-from dla_sim.systems.work import Piecework, Plan, Plans, Stage
+from dla_sim.systems.work import Plan, Plans, ProgramWork, Stage
 from dla_sim.timing import Timing
 from experiments.report.assemble import end_to_end, host_estimate
 from experiments.running.given import Given
@@ -36,7 +36,7 @@ class PlanMaker:
         self._progress, self._cache = progress, cache
         self._networks: dict[str, Network] = {}
         self._compiled: dict[tuple[str, Arch], CompiledNetwork] = {}
-        self._works: dict[tuple[str, Arch, Timing], dict[int, Piecework]] = {}
+        self._works: dict[tuple[str, Arch, Timing], dict[int, ProgramWork]] = {}
         self._plans: dict[tuple[str, str, Preset | None, float], Plan] = {}
 
     def plans(self, system: System) -> Plans:
@@ -107,10 +107,10 @@ class PlanMaker:
             self._compiled[key] = compiled
         return self._compiled[key]
 
-    def _work(self, model: str, compiled: CompiledNetwork, hardware: Preset) -> dict[int, Piecework]:
+    def _work(self, model: str, compiled: CompiledNetwork, hardware: Preset) -> dict[int, ProgramWork]:
         key = model, hardware.arch, hardware.timing
         if key not in self._works:
-            self._works[key] = {index: Piecework(program, hardware) for index, program in compiled.programs.items()}
+            self._works[key] = {index: ProgramWork(program, hardware) for index, program in compiled.programs.items()}
         return self._works[key]
 
 
@@ -128,7 +128,7 @@ def _stages_on_cores(network: Network, speed: float) -> list[Stage]:
     return [Stage("cpu", ceil(estimate_cycles(graph, whole) / speed))]
 
 
-def _stages(compiled: CompiledNetwork, works: Mapping[int, Piecework], bus_bytes: int, speed: float) -> list[Stage]:
+def _stages(compiled: CompiledNetwork, works: Mapping[int, ProgramWork], bus_bytes: int, speed: float) -> list[Stage]:
     """The parts of the end-to-end account of ``dla run``; what the CPU takes is divided by its speed."""
     alone = {index: work.alone for index, work in works.items()}
     account = end_to_end(compiled, host_estimate(compiled.partition), alone, bus_bytes)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from dla_sim.systems.check import PiecesCheck
+from dla_sim.systems.check import PreemptionCheck
 from dla_sim.systems.simulate import CAUSES, Record
 from dla_sim.systems.spec import System, Task
 from dla_sim.systems.work import Plans
@@ -190,7 +190,7 @@ def make_report(
     plans: Plans,
     record: Record,
     variants: Sequence[int],
-    check: PiecesCheck | None = None,
+    check: PreemptionCheck | None = None,
     command: str = "",
     timeline: Timeline | None = None,
 ) -> SystemReport:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dla_sim.systems.check import check_pieces
+from dla_sim.systems.check import check_preemption
 from dla_sim.systems.choices import policy_of, simulated, variants_of
 from dla_sim.systems.simulate import Interval, Ways
 from dla_sim.systems.spec import System, check_work
@@ -113,5 +113,5 @@ def run_system(
 
     ways: Ways | None = {} if check else None
     record = simulated(system, plans, variants, hear, ways, progress)
-    pieces = None if ways is None else check_pieces(ways, system.seed)
+    pieces = None if ways is None else check_preemption(ways, system.seed)
     return make_report(system, plans, record, variants, pieces, command, recorder.timeline())

@@ -36,7 +36,7 @@ from dla_sim.device import Device
 from dla_sim.presets import Preset
 from dla_sim.systems.jobs import Account, Job, account, jobs_of_images, simulate
 from dla_sim.systems.spec import System
-from dla_sim.systems.work import Piecework
+from dla_sim.systems.work import ProgramWork
 from experiments.report.assemble import end_to_end, host_estimate
 from experiments.report.schema import Check, Count, Part, Text
 from experiments.report.shown import Presentation, Shown
@@ -152,7 +152,7 @@ class TimedPrograms:
 
     def __init__(self, system: System) -> None:
         self.system = system
-        self._works: dict[Program, Piecework] = {}
+        self._works: dict[Program, ProgramWork] = {}
         self.accelerators = tuple(
             Accelerator(one.name, machine.arch, machine.timing.burst_bytes, partial(self._alone, machine))
             for one in system.accelerators
@@ -160,10 +160,10 @@ class TimedPrograms:
         )
 
     def _alone(self, hardware: Preset, program: Program) -> int:
-        work = self._works[program] = Piecework(program, hardware)
+        work = self._works[program] = ProgramWork(program, hardware)
         return work.alone
 
-    def of(self, piece: Piece) -> Piecework:
+    def of(self, piece: Piece) -> ProgramWork:
         """The program of a piece."""
         return self._works[piece.program]
 
@@ -354,7 +354,7 @@ def _timed(
     compiled: CompiledNetwork, index: int, steps: Sequence[Step], programs: TimedPrograms, way: str, images: int
 ) -> _Timed:
     system, accelerators = programs.system, programs.system.accelerators
-    whole = Piecework(compiled.programs[index], accelerators[0].hardware)
+    whole = ProgramWork(compiled.programs[index], accelerators[0].hardware)
     if way == "batch":
         of_kind = {accelerators[step.pieces[0].accelerator].kind: programs.of(step.pieces[0]) for step in steps}
         works = [of_kind[one.kind] for one in accelerators]

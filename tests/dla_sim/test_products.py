@@ -10,12 +10,12 @@ import pytest
 
 from dla_sim.device import Device
 from dla_sim.kernels import products
-from dla_sim.kernels.attempt import Scratch
+from dla_sim.kernels.attempt import Workspace
 from dla_sim.kernels.compiled import load_compiled
 from isa.errors import InputError
 from tests.dla_sim.kernel_bench import integer_ways
 
-SCRATCH = Scratch()
+SCRATCH = Workspace()
 LONGEST = products.IntegerProducts.longest
 
 

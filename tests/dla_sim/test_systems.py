@@ -15,8 +15,8 @@ from dla_sim.engine.bus import NEVER, PORTS
 from dla_sim.engine.times import DeadlockError, compute_times
 from dla_sim.engine.workload import Workload, continued
 from dla_sim.prepared import prepare
-from dla_sim.systems.machines import Happening, Machines, SharedMemory
-from dla_sim.systems.work import Interruptible, _live_ranges, boundaries, leave, on_memory
+from dla_sim.systems.machines import MachineEvent, Machines, SharedMemory
+from dla_sim.systems.work import Preemptible, _live_ranges, boundaries, leave, on_memory
 from dla_sim.timing import Timing
 from experiments.models import MODELS
 from isa.access import Access
@@ -85,7 +85,7 @@ def test_time_may_pass_in_any_steps() -> None:
         assert [(one.running.machine, one.time) for one in _all(machines, rng.randint(1, 50))] == whole
 
 
-def _all(machines: Machines, step: int) -> Iterator[Happening]:
+def _all(machines: Machines, step: int) -> Iterator[MachineEvent]:
     limit = 0
     while any(machines.running):
         limit = min(limit + step, NEVER)
@@ -129,9 +129,9 @@ def network() -> Program:
 def test_a_program_in_pieces_gives_the_bits_of_the_whole(network: Program) -> None:
     """Between pieces the scratchpad is lost: every one starts with garbage in it."""
     rng, stops = random.Random(0), boundaries(network, tiles=True)
-    interruptible = Interruptible(network, stops)
+    preemptible = Preemptible(network, stops)
     assert len(stops) > 10
-    size = max(interruptible.piece(stop).resume.dram_bytes for stop in stops)
+    size = max(preemptible.piece(stop).resume.dram_bytes for stop in stops)
     feeds = {
         tensor.name: np.random.default_rng(1).integers(-128, 128, tensor.shape).astype(tensor.dtype)
         for tensor in network.inputs
@@ -142,7 +142,7 @@ def test_a_program_in_pieces_gives_the_bits_of_the_whole(network: Program) -> No
         memory = _memory(network, feeds, size)
         program, behind = network, 0
         for stop in chain:
-            piece = interruptible.piece(stop)
+            piece = preemptible.piece(stop)
             memory = _run(garbage, leave(program, stop + behind, piece.save), memory)
             program, behind = piece.resume, piece.first - stop
         memory = _run(garbage, program, memory)
@@ -157,9 +157,9 @@ def test_what_goes_on_costs_what_its_program_says(network: Program) -> None:
     for program in (network, *(build_program(random_case(seed)) for seed in range(60))):
         commands = range(len(program.commands) - 1)
         stops = sorted(rng.sample(commands, min(6, len(commands))))
-        interruptible, whole = Interruptible(program, stops), prepare(program).demands
+        preemptible, whole = Preemptible(program, stops), prepare(program).demands
         for stop in stops:
-            piece = interruptible.piece(stop)
+            piece = preemptible.piece(stop)
             found = continued(prepare(piece.restore).demands, whole, stop)
             expected = prepare(piece.resume).demands
             assert found.transfers.accesses == expected.transfers.accesses

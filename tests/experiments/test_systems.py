@@ -17,7 +17,7 @@ from dla_sim.systems.choices import RATE_STEPS, _by_quality, co_optimise, highes
 from dla_sim.systems.machines import Machines, Running
 from dla_sim.systems.simulate import Interval
 from dla_sim.systems.spec import System, Variant, parse_system
-from dla_sim.systems.work import Interruptible
+from dla_sim.systems.work import Preemptible
 from experiments.cli.main import main
 from experiments.running.inference import run
 from experiments.systems.plans import PlanMaker
@@ -224,16 +224,16 @@ def test_runs_with_programs_that_give_way_take_the_cycles_of_the_tick_model(
     plans = PlanMaker().plans(system)
     works = [stage.work for plan in plans.values() for stage in plan.stages if stage.work]
     programs = {one.workload: one.program for one in works}
-    make_left = work.Piecework._make_left
+    make_remainder = work.ProgramWork._make_remainder
 
-    def recorded(self: work.Piecework, interruptible: Interruptible, stop: int) -> work.Left:
-        found, piece = make_left(self, interruptible, stop), interruptible.piece(stop)
+    def recorded(self: work.ProgramWork, preemptible: Preemptible, stop: int) -> work.Remainder:
+        found, piece = make_remainder(self, preemptible, stop), preemptible.piece(stop)
         programs[found.resume] = piece.resume
         if found.save:
             programs[found.save] = piece.save
         return found
 
-    monkeypatch.setattr(work.Piecework, "_make_left", recorded)
+    monkeypatch.setattr(work.ProgramWork, "_make_remainder", recorded)
     monkeypatch.setattr(simulate, "Machines", _Recorded)
     monkeypatch.setattr(_Recorded, "started", [])
     report = run_system(system, plans)

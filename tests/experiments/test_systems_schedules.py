@@ -14,7 +14,7 @@ from dla_sim.systems.choices import co_optimise
 from dla_sim.systems.policies import make_policy
 from dla_sim.systems.simulate import Interval, Record, Simulation
 from dla_sim.systems.spec import CPU, Preemption, System, Variant, parse_system
-from dla_sim.systems.work import Piecework, Plan, Plans, Stage
+from dla_sim.systems.work import Plan, Plans, ProgramWork, Stage
 from experiments.systems.plans import PlanMaker
 from tests.dla_sim.cases import Case, Step, build_program
 
@@ -213,7 +213,7 @@ on = "npu"
 def _layers(count: int, system: System) -> Plan:
     steps = tuple(Step("OP_E_ABS", "EX", {"EX_LENGTH": 576}, layer=f"layer {number}") for number in range(count))
     hardware = system.accelerators[0].hardware
-    work = Piecework(build_program(Case(hardware.arch, {}, steps)), hardware)
+    work = ProgramWork(build_program(Case(hardware.arch, {}, steps)), hardware)
     assert work.alone == 3 + 10 * count
     return Plan("npu", (Stage("dla", work.alone, work),))
 

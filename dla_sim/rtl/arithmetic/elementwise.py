@@ -39,7 +39,7 @@ FLOOR, NEAREST_EVEN, HALF_AWAY = 0, 1, 2
 """Of a shift to the right: codes of the field ``rounding`` of OP_E32_SHIFT."""
 
 
-class Wide(wiring.Component):
+class AddShift(wiring.Component):
     """``result`` = ``a`` + ``b``, or with ``shifts`` ``a`` · 2^``amount``, to the ``right`` rounded by ``rounding``.
 
     ``overflow`` is 1 where the result is outside int32 (isa.numerics.add_int32, shift_int32). All but ``a`` and ``b``

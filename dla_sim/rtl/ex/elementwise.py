@@ -15,13 +15,13 @@ from amaranth.hdl import Cat, Const, Module, Mux, Value, ValueLike
 
 from dla_sim.rtl.arithmetic.elementwise import (
     Addition,
+    AddShift,
     Choice,
     Division,
     Multiplication,
     Subtraction,
     Unary,
     UnaryFunction,
-    Wide,
 )
 from dla_sim.rtl.arithmetic.integers import wire
 from dla_sim.rtl.arithmetic.lane import command_constants
@@ -96,7 +96,7 @@ FUNCTIONS = (
     Function("requantise", ("OP_REQUANT",), _lane(Requantise), _accumulator, _limits),
     Function("choice", ("OP_LUT", "OP_C_MIN", "OP_C_MAX", "OP_B_MIN"), lambda limits: Choice(), _bytes, _choice),
     Function(
-        "wide", WORDS, lambda limits: Wide(pipelined=limits.pipelined),
+        "wide", WORDS, lambda limits: AddShift(pipelined=limits.pipelined),
         lambda a, b: {"a": a.as_signed(), "b": b[:32].as_signed()}, _wide,
     ),
     Function(

@@ -61,7 +61,7 @@ class Expectation:
 
 
 @dataclass(frozen=True, eq=False)
-class Before:
+class Preload:
     """Bytes that lie over all others at reset: from an address on, in the scratchpad and in system memory."""
 
     sram: tuple[Run, ...] = ()
@@ -75,7 +75,7 @@ class Before:
                 reached[:] = content[: reached.size]
 
 
-NOTHING = Before()
+NOTHING = Preload()
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,11 +91,11 @@ class Case:
     inputs: Mapping[str, NDArray[Any]]
     timing: Timing
     expected: Expectation | None = None
-    before: Before = NOTHING
+    before: Preload = NOTHING
 
 
 def expect(
-    program: Program, inputs: Mapping[str, NDArray[Any]], timing: Timing, before: Before = NOTHING
+    program: Program, inputs: Mapping[str, NDArray[Any]], timing: Timing, before: Preload = NOTHING
 ) -> Expectation:
     """What the simulator does with ``program``, command by command.
 

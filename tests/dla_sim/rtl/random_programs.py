@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from dla_sim.rtl.parameters import Limits
-from dla_sim.rtl.simulator.case import Before, Case, Expectation, expect
+from dla_sim.rtl.simulator.case import Case, Expectation, Preload, expect
 from dla_sim.timing import Timing
 from experiments.golden.observe import tensors
 from experiments.rtl.hardware import LEAST_PIPELINE, within
@@ -118,12 +118,12 @@ def _records(arch: Arch, rng: np.random.Generator) -> np.ndarray[tuple[int, ...]
     return np.ascontiguousarray(np.stack(columns, axis=1)).view(np.uint8).reshape(-1)
 
 
-def _before(program: Program, case: cases.Case, rng: np.random.Generator) -> Before:
+def _before(program: Program, case: cases.Case, rng: np.random.Generator) -> Preload:
     """Random bytes everywhere but in the command words, and channel records."""
     first, end = program.command_address, program.command_address + 8 * len(program.words)
     sram = rng.integers(0, 256, case.arch.sram_bytes, dtype=np.uint8)
     low, high = (rng.integers(0, 256, size, dtype=np.uint8) for size in (first, program.dram_bytes - end))
-    return Before(((0, sram), (_records_at(case.arch), _records(case.arch, rng))), ((0, low), (end, high)))
+    return Preload(((0, sram), (_records_at(case.arch), _records(case.arch, rng))), ((0, low), (end, high)))
 
 
 def _wrong(program: Program) -> int | None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.rtl.arithmetic import elementwise as lanes
-from dla_sim.rtl.arithmetic.elementwise import Wide
+from dla_sim.rtl.arithmetic.elementwise import AddShift
 from isa import numerics
 from isa.arch import Arch
 from isa.numerics.unary import Function
@@ -160,7 +160,7 @@ def _wide_expected(inputs: Vectors) -> Mapping[str, NDArray[Any]]:
 
 _WIDE = Case(
     "wide",
-    lambda pipelined: Wide(pipelined=pipelined),
+    lambda pipelined: AddShift(pipelined=pipelined),
     _wide_operands,
     _wide_expected,
     ("shifts", "right", "amount", "rounding"),
