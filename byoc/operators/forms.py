@@ -238,15 +238,6 @@ class Reading:
         return {key: found for key, found in written.node.attributes.items() if isinstance(found, _PLAIN)}
 
     @classmethod
-    def float_reason(cls, view: OnnxView, node: OnnxNode, integers: Sequence[str] = ()) -> str:
-        """What about ``node`` keeps it in float that no quantiser could mend; empty where there is nothing.
-
-        With ``integers``, all its operands and its result are quantised, as these: why ONNX Runtime computes it in
-        float nevertheless; empty where it does not, or no bit differs.
-        """
-        return ""
-
-    @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
         """Whether the quantiser must leave a float ``node`` alone."""
         return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ from byoc.operators import domain, products
 from byoc.operators.convolution import Convolution
 from byoc.operators.forms import Form, IntegerProduct, Kinds, QLinear, Written, flag, numeric
 from byoc.operators.nest import Nest, Tile
-from byoc.operators.onnx_view import OnnxNode, OnnxView
+from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import (
     ChannelConstants,
     Constraint,
@@ -299,16 +299,6 @@ class MatMul(Product):
         if node.op_type != "Gemm":
             found["scaled_bias"] = 1
         return found
-
-    @classmethod
-    def float_reason(cls, view: OnnxView, node: OnnxNode, integers: Sequence[str] = ()) -> str:
-        """A bias that is computed, or that has more rows than are worth a product each."""
-        if integers:
-            return super().float_reason(view, node, integers)
-        bias = node.input(2)
-        if bias and not view.is_constant(bias):
-            return f"its bias '{bias}' is computed; only a constant bias runs on the accelerator"
-        return ""
 
     @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain
 from byoc.operators.domain import affine, clamp
-from byoc.operators.forms import Written
+from byoc.operators.forms import Form, Written
 from byoc.operators.nest import Nest, Tile
 from byoc.operators.onnx_view import OnnxNode, OnnxView
 from byoc.operators.operator import (
@@ -126,12 +126,34 @@ class Requantisation(Operator):
 ACCUMULATOR_LIMIT = 2**31
 
 
-def _unfused(source: str, second: str, target: str) -> str:
-    """Why ONNX Runtime has no integer operator for products of these element types; empty where it has one."""
+def unfused(view: OnnxView, form: Form, integers: Sequence[str]) -> str:
+    """Why ONNX Runtime computes a product in float though its operands and its result are quantised, as ``integers``.
+
+    Empty where it has an integer operator for their element types, and of what is no product.
+    """
+    if not form.weights:
+        return ""
+    source, second, target = (view.element_type(name) for name in (*integers[:2], integers[-1]))
     if source != target:
         return f"its input is {source} and its result {target}; ONNX Runtime fuses only equal types"
     if (source, second) == ("int8", "uint8"):
         return "its operands are int8 and uint8; ONNX Runtime fuses uint8 and int8, but not these"
+    return ""
+
+
+def float_reason(view: OnnxView, form: Form, node: OnnxNode) -> str:
+    """What keeps a product in float that no quantiser could mend, empty where there is nothing, and of all else.
+
+    A computed bias; computed filters, or a bias of theirs that is not one number a channel.
+    """
+    filters, weights, bias = form.weights == "filters", node.input(1), node.input(2)
+    if filters and not view.is_constant(weights):
+        return f"its operand '{weights}' is computed; only constant weights run on the accelerator"
+    if form.weights and bias and not view.is_constant(bias):
+        return f"its bias '{bias}' is computed; only a constant bias runs on the accelerator"
+    shape = view.shape(bias) if bias and filters else ()
+    if len(shape) > 1 and shape[0] > 1:
+        return f"its bias '{bias}' has shape {shape}; only one number a channel runs on the accelerator"
     return ""
 
 
@@ -153,24 +175,6 @@ class Product(Requantised):
 
     weights: NDArray[np.int8]
     bias: NDArray[np.int32]
-
-    @classmethod
-    def float_reason(cls, view: OnnxView, node: OnnxNode, integers: Sequence[str] = ()) -> str:
-        """Computed weights, or a bias that is not one number a channel.
-
-        Products of one element type with a result of another are no integer operators of ONNX Runtime.
-        """
-        if integers:
-            return _unfused(*(view.element_type(name) for name in (*integers[:2], integers[-1])))
-        weights, bias = node.input(1), node.input(2)
-        if not view.is_constant(weights):
-            return f"its operand '{weights}' is computed; only constant weights run on the accelerator"
-        if bias and not view.is_constant(bias):
-            return f"its bias '{bias}' is computed; only a constant bias runs on the accelerator"
-        shape = view.shape(bias) if bias else ()
-        if len(shape) > 1 and shape[0] > 1:
-            return f"its bias '{bias}' has shape {shape}; only one number a channel runs on the accelerator"
-        return ""
 
     @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:

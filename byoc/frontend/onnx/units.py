@@ -18,6 +18,7 @@ from byoc.operators.activation import REQUANTISE, clip_bounds
 from byoc.operators.forms import Form, IntegerProduct, QLinear
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE, OnnxNode, OnnxView
 from byoc.operators.operator import Operator
+from byoc.operators.products import float_reason, unfused
 from byoc.operators.registry import installed
 
 _ACTIVATIONS = ("Relu", "Clip")
@@ -164,9 +165,9 @@ def _between(view: OnnxView, node: OnnxNode, family: type[Operator], form: Form)
     quantization, result = view.quantization_of(quantize), quantize.outputs[0]
     if quantization is None:
         return Unrecognised(f"its output '{node.outputs[0]}' is not quantised with constant parameters")
-    unfused = family.float_reason(view, node, (*unit.operands[:2], result))
-    if unfused:
-        return Unrecognised(unfused)
+    in_float = unfused(view, form, (*unit.operands[:2], result))
+    if in_float:
+        return Unrecognised(in_float)
     behind = (quantize,) if activation is None else (activation, quantize)
     quantizations = {**unit.quantizations, result: quantization}
     covers = (*unit.covers, *behind)
@@ -187,7 +188,7 @@ def _dequantised(view: OnnxView, node: OnnxNode, family: type[Operator], form: F
         if source is not None and source.op_type == DEQUANTIZE:
             quantization = view.quantization_of(source)
         if source is None or quantization is None:
-            return Unrecognised(_float_reason(view, node, family, name))
+            return Unrecognised(_float_reason(view, node, form, name))
         integer = source.inputs[0]
         if integer in quantizations and not quantizations[integer].same_as(quantization):
             return Unrecognised(f"it reads '{integer}' with two quantisations")
@@ -203,7 +204,7 @@ def _dequantised(view: OnnxView, node: OnnxNode, family: type[Operator], form: F
     return Unit(node, form.op_type, *names, quantizations, covered, family, form, parameters=parameters)
 
 
-def _float_reason(view: OnnxView, node: OnnxNode, family: type[Operator], name: str) -> str:
+def _float_reason(view: OnnxView, node: OnnxNode, form: Form, name: str) -> str:
     """The reason that input ``name`` of ``node`` is in float: what no quantiser could mend, else simply that it is."""
     kind = view.element_type(name)
     if kind.startswith(("int", "uint", "bool")):
@@ -211,7 +212,7 @@ def _float_reason(view: OnnxView, node: OnnxNode, family: type[Operator], name: 
     if kind and kind != "float32":
         return f"its input '{name}' is {kind}; only float32 is quantised: export the model in float32"
     plain = f"its input '{name}' is not quantised with constant parameters"
-    return family.float_reason(view, node) or plain
+    return float_reason(view, form, node) or plain
 
 
 def _rescale(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:
