@@ -65,6 +65,7 @@ speed = 2.5
 policy = "edf"
 preempt = "tile"
 quantum = "2us"
+until = "50us"
 [[task]]
 name = "net"
 variants = [{ model = "tiny.dla", quality = 2.0 }, { model = "float.dla" }]
