@@ -184,6 +184,32 @@ def test_the_working_set_is_what_the_steps_reserve(name: str, tables: int) -> No
         assert reserved == working_set(geometry, tiling, everything, arch.alignment), tiling
 
 
+@pytest.mark.parametrize("name", sorted(LAYERS))
+@pytest.mark.parametrize("tables", [0, 1, 2])
+def test_slots_that_no_tile_fills_change_nothing(name: str, tables: int) -> None:
+    """Whatever is resident, the steps and buffers of a tiling are those with slots that it uses: trials go by it."""
+    arch = Arch(pe=PeArray(ic=2, oc=4, ow=1), isa="v4")
+    channels = LAYERS[name].loops.nest.channels
+    looked_up = np.zeros((1 if tables < 2 else channels, 256), np.int8) if tables else None
+    operation = replace(LAYERS[name], tables=looked_up)
+    region, values = cases.region((operation,), tuple(one.value for one in operation.inputs), (operation.output.value,))
+    lowered, (layer,) = layers_of(region, values, arch, "default")
+    cost, places = TileSearch(layer.geometry, arch).cost, [lowered.place(one).buffer for one in operation.inputs]
+    target, alike = lowered.place(operation.output).buffer, 0
+    for residents in ((), (target,), tuple(dict.fromkeys(places)), tuple(dict.fromkeys((*places, target)))):
+        resident = Resident(tuple(place in residents for place in places), target in residents)
+        drawn = list(shapes(layer.geometry, resident))
+        for shape in drawn[:: max(1, len(drawn) // 5)]:
+            for slots in (Slots(1, 1, 1), Slots(2, 2, 2), Slots(1, 2, 2), Slots(5, 3, 2), Slots(99, 99, 99)):
+                made = []
+                for tiling in (shape._replace(slots=slots), cost.used(shape._replace(slots=slots), resident)):
+                    memory = bare_memory(arch, lowered, residents)
+                    made.append((stream_layer(layer, tiling, memory), memory.scratch, memory.apart))
+                assert made[0] == made[1], (shape, slots)
+                alike += tiling.slots != slots
+    assert alike > 10
+
+
 SMALL = {
     "convolution": cases.convolution(np.random.default_rng(0), cases.operand("x", 3, 6, 6), "y", 8, pads=(1, 1, 1, 1)),
     "depthwise": cases.convolution(np.random.default_rng(0), cases.operand("x", 6, 8, 8), "y", 12, depthwise=True),
