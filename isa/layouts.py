@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,10 +42,20 @@ class Atoms(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """Constant weights in the order of their use; ``places`` has the plain place of each byte, :data:`GAP` for none."""
+    """``nbytes`` of constant weights in the order of their use; :attr:`places` is worked out by ``order``.
+
+    ``read`` writes what lies so (first argument) plainly into as many bytes as there are weights (second).
+    """
 
     register: str
-    places: NDArray[np.int64]
+    nbytes: int
+    order: Callable[[], NDArray[np.int64]]
+    read: Callable[[Bytes, Bytes], None]
+
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """The plain place of each byte, :data:`GAP` for none."""
+        return self.order()
 
 
 GAP = -1
@@ -56,10 +66,8 @@ Layout = Plain | Atoms | Blocks
 def access(layout: Layout, registers: Mapping[str, int], words: Words) -> Access:
     """The bytes of an operand that lies as ``layout`` says."""
     at = registers[layout.register]
-    if isinstance(layout, Plain):
+    if not isinstance(layout, Atoms):
         return strided("sram", at, layout.nbytes)
-    if isinstance(layout, Blocks):
-        return strided("sram", at, layout.places.size)
     return strided(
         "sram", at, _dense(layout, words), (words.surfaces(layout.channels), _surface(layout, registers, words))
     )
@@ -109,7 +117,7 @@ def unpack(layout: Layout, registers: Mapping[str, int], words: Words, memory: B
         plain[...] = memory[at : at + layout.nbytes]
         return
     if isinstance(layout, Blocks):
-        plain[...] = unblocked(memory[at : at + layout.places.size], layout.places)
+        layout.read(memory[at : at + layout.nbytes], plain)
         return
     surfaces, whole, rest = _both(layout, registers, words, memory, plain)
     whole[...] = surfaces[: len(whole)].swapaxes(1, 2)

@@ -7,15 +7,27 @@ W a word; P accumulators; L = post_lanes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from isa.arch import Arch, Words
 from isa.instruction import Command, Packed, ceil_div, formula
-from isa.layouts import Atoms, Blocks, Layout, Plain
+from isa.layouts import Atoms, Blocks, Bytes, Layout, Plain
 from isa.ops import matmul, pairs, pooling
 from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, element_bytes, group_shape, refused, taps
 from isa.ops.lookup import EX_TABLE_ADDRESS, TABLE_BYTES, table_count
-from isa.packing import Block, Shape, block_places, depthwise_places, transposed
+from isa.packing import (
+    Block,
+    Shape,
+    block_places,
+    depthwise_places,
+    read_blocks,
+    read_depthwise,
+    transposed,
+)
 
 
 def _words(arch: Arch) -> Words:
@@ -171,6 +183,33 @@ def _product_words(product: Product, arch: Arch, element: int) -> _ProductWords:
     )  # fmt: skip
 
 
+def product_places(product: Product, arch: Arch, *, inputs_first: bool = False) -> NDArray[np.int64]:
+    """The order in which the weights of a product lie (:func:`isa.packing.block_places`).
+
+    With ``inputs_first`` plain weights are (inputs, outputs).
+    """
+    places = block_places(product.weights, product_block(product, arch), _words(arch).word)
+    return transposed(places, product.weights.inputs, product.weights.outputs) if inputs_first else places
+
+
+def product_bytes(product: Product, arch: Arch) -> int:
+    """Bytes of the weights of a product in the order of their use."""
+    words = _words(arch)
+    return words.word * sum(count * words.count(weights) for count, weights in _blocks(product, arch))
+
+
+def _read_product(product: Product, arch: Arch, inputs_first: bool, blocks: Bytes, weights: Bytes) -> None:
+    shape = product.weights
+    plain = weights.reshape(shape.inputs, shape.outputs).T if inputs_first else weights
+    read_blocks(shape, product_block(product, arch), _words(arch).word, blocks, plain.reshape(shape))
+
+
+def depthwise_bytes(channels: int, taps: int, arch: Arch) -> int:
+    """Bytes of depthwise weights in the order of their use."""
+    words = _words(arch)
+    return words.word * sum(count * words.count(size * taps) for count, size in _parts(channels, words.atom))
+
+
 _PRODUCT = """
 first + max(Σ over blocks and stripes of max(q·v, w), ⌈results / L⌉ where the lanes work). A block is what the array
 holds of the weights: b output by a input channels of one tap, or with mapping 1 of the taps of a kernel's row side by
@@ -193,11 +232,14 @@ def product(
 
     def all_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
         found, (source, result) = read(command), layouts(command)
-        places = block_places(found.weights, product_block(found, arch), _words(arch).word)
-        if inputs_first:
-            places = transposed(places, found.weights.inputs, found.weights.outputs)
+        weights = Blocks(
+            "EX_OPERAND_ADDRESS",
+            product_bytes(found, arch),
+            partial(product_places, found, arch, inputs_first=inputs_first),
+            partial(_read_product, found, arch, inputs_first),
+        )
         records = Plain("EX_CHANNEL_ADDRESS", found.channels * arch.channel_record_bytes)
-        parts: tuple[Layout, ...] = (source, Blocks("EX_OPERAND_ADDRESS", places), records)
+        parts: tuple[Layout, ...] = (source, weights, records)
         if command.fields.get(ACCUMULATE.name, 0):
             assert isinstance(result, Atoms)
             parts = (*parts, result._replace(register=EX_PARTIAL_ADDRESS.name, element=4, plane=""))
@@ -290,11 +332,13 @@ def _depth_channels(command: Command) -> int:
 
 
 def _depth_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
-    channels, words = _depth_channels(command), _words(arch)
-    places = depthwise_places(channels, taps(command), words.atom, words.word)
+    channels, words, count = _depth_channels(command), _words(arch), taps(command)
+    order = partial(depthwise_places, channels, count, words.atom, words.word)
+    read = partial(read_depthwise, channels, count, words.atom, words.word)
+    weights = Blocks("EX_OPERAND_ADDRESS", depthwise_bytes(channels, count, arch), order, read)
     records = Plain("EX_CHANNEL_ADDRESS", channels * arch.channel_record_bytes)
     source, result = _planes(command)
-    return source, Blocks("EX_OPERAND_ADDRESS", places), records, *_tables(command), result
+    return source, weights, records, *_tables(command), result
 
 
 @formula(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,12 @@ from isa.errors import InputError
 from isa.instruction import Machine
 from isa.layouts import GAP, blocked, unblocked
 from isa.ops.packed import PACKED
-from isa.packing import Block, Shape, block_places, depthwise_places
+from isa.packing import Block, Shape, block_places, depthwise_places, read_blocks
 from isa.variants import VARIANTS
 from tests.isa.bench import make_command, run
 from tests.isa.packed_cases import DRAWS, Drawn, Placed, atom_by_atom, in_blocks, machines, placed
 
-COMMANDS = 60
+COMMANDS, MANY = 30, 400
 NUMERICS = ("onnxruntime", "fixed")
 ADDRESSES = ("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_CHANNEL_ADDRESS", "EX_TABLE_ADDRESS", "EX_PARTIAL_ADDRESS")
 
@@ -36,29 +37,32 @@ def plain_result(drawn: Drawn, arch: Arch) -> NDArray[Any]:
     return np.ascontiguousarray(found.T) if drawn.rows else found
 
 
-def drawn_commands(mnemonic: str, numerics: str, count: int = COMMANDS) -> list[tuple[Arch, Placed]]:
+def drawn_commands(mnemonic: str, numerics: str, count: int) -> Iterator[tuple[Arch, Placed]]:
     """Random commands on random machines, with what is to come of them."""
     rng, known = np.random.default_rng(zlib.crc32(f"{mnemonic} {numerics}".encode())), machines(numerics)
-    found = []
     for _ in range(count):
         arch = known[int(rng.integers(len(known)))]
         drawn = DRAWS[mnemonic](rng, arch)
-        found.append((arch, placed(drawn, plain_result(drawn, arch), arch, rng)))
-    return found
+        yield arch, placed(drawn, plain_result(drawn, arch), arch, rng)
 
 
 def bytes_of(access: Access) -> NDArray[np.int64]:
     return np.unique(row_starts(access)[:, np.newaxis] + np.arange(access.nbytes))
 
 
-@pytest.mark.parametrize("numerics", NUMERICS)
-@pytest.mark.parametrize("mnemonic", sorted(PACKED))
-def test_a_packed_command_means_what_the_plain_one_means(mnemonic: str, numerics: str) -> None:
-    """To the bit; zeros lie behind the last channel, and nothing else is written."""
-    for arch, case in drawn_commands(mnemonic, numerics):
-        sram, command = case.before.copy(), case.command
-        command.instruction.semantics(command, Machine(arch, sram, np.zeros(0, np.uint8)))
-        assert np.array_equal(sram, case.after), (arch, command.registers, command.fields)
+def check_commands(mnemonic: str, numerics: str, count: int) -> None:
+    """Semantics, operands and kernels of random commands against the bytes that have to come of them.
+
+    The kernels of one device do one command after another, each twice: what they keep is buffers, never values.
+    """
+    kernels: dict[Arch, Kernels] = {}
+    for arch, case in drawn_commands(mnemonic, numerics, count):
+        command, told = case.command, (arch, case.command.registers, case.command.fields)
+        kernel = kernels.setdefault(arch, Kernels(arch)).kernel_for(mnemonic)
+        for effect in (command.instruction.semantics, kernel, kernel):
+            sram = case.before.copy()
+            effect(command, Machine(arch, sram, np.zeros(0, np.uint8)))
+            assert np.array_equal(sram, case.after), told
         operands = command.instruction.operands(command, arch)
         assert np.array_equal(bytes_of(operands.writes[0]), case.written)
         for access, read in zip(operands.reads, case.read, strict=True):
@@ -67,15 +71,16 @@ def test_a_packed_command_means_what_the_plain_one_means(mnemonic: str, numerics
 
 @pytest.mark.parametrize("numerics", NUMERICS)
 @pytest.mark.parametrize("mnemonic", sorted(PACKED))
-def test_kernels_unpack_and_pack(mnemonic: str, numerics: str) -> None:
-    """The kernels of one device after another, twice each command: what they keep is buffers, never values."""
-    kernels: dict[Arch, Kernels] = {}
-    for arch, case in drawn_commands(mnemonic, numerics):
-        own = kernels.setdefault(arch, Kernels(arch))
-        for _ in range(2):
-            sram = case.before.copy()
-            own.kernel_for(mnemonic)(case.command, Machine(arch, sram, np.zeros(0, np.uint8)))
-            assert np.array_equal(sram, case.after), (arch, case.command.registers, case.command.fields)
+def test_a_packed_command_means_what_the_plain_one_means(mnemonic: str, numerics: str) -> None:
+    """To the bit, as semantics and as kernels; zeros lie behind the last channel, and nothing else is written."""
+    check_commands(mnemonic, numerics, COMMANDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("numerics", NUMERICS)
+@pytest.mark.parametrize("mnemonic", sorted(PACKED))
+def test_many_packed_commands_mean_what_the_plain_ones_mean(mnemonic: str, numerics: str) -> None:
+    check_commands(mnemonic, numerics, MANY)
 
 
 @pytest.mark.parametrize("mnemonic", sorted(PACKED))
@@ -104,6 +109,9 @@ def test_blocks_of_weights_lie_as_they_are_told() -> None:
             found = blocked(weights.view(np.uint8), places)
             assert np.array_equal(found, in_blocks(weights, arch, taps))
             assert np.array_equal(unblocked(found, places), weights.view(np.uint8).reshape(-1))
+            plain = np.empty(shape, np.uint8)
+            read_blocks(shape, Block(together, arch.pe.oc, arch.pe.ic, taps), arch.words.word, found, plain)
+            assert np.array_equal(plain, weights.view(np.uint8))
             assert np.array_equal(np.sort(places[places != GAP]), np.arange(weights.size))
 
 
