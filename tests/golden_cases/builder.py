@@ -12,7 +12,8 @@ from dla_sim.timing import Timing
 from experiments.golden.case import Case
 from isa.arch import Arch
 from isa.encoding import encode_operation, encode_set
-from isa.instruction import NEXT, PREVIOUS, Unit
+from isa.instruction import NEXT, PREVIOUS, Command, Unit
+from isa.layouts import Atoms, Blocks, Layout, Plain, access, blocked, put
 from isa.plugins import variant
 from isa.program import Program, Provenance, Segment, Tensor, TensorType
 
@@ -41,7 +42,8 @@ class Builder:
 
     def scratch(self, nbytes: int) -> int:
         """A free place in the scratchpad."""
-        address, self._sram = self._sram, self._sram + -(-nbytes // PLACE) * PLACE
+        place = max(PLACE, self.arch.granule)
+        address, self._sram = self._sram, self._sram + -(-nbytes // place) * place
         return address
 
     def memory(self, nbytes: int) -> int:
@@ -138,15 +140,21 @@ def single(
     """One instruction of EX: its operands loaded, the command, its result stored.
 
     ``operands`` maps the address register of each operand to its contents: activations become input tensors, weights
-    and channel records images.
+    and channel records images. They and ``result`` are laid out plainly here, whatever the machine does.
     """
     builder = Builder(arch, name.rpartition("/")[2])
     values = dict(registers or {})
     last = list(operands)[-1]
+    constants = {
+        register
+        for register, data in operands.items()
+        if register in ("EX_CHANNEL_ADDRESS", "EX_TABLE_ADDRESS")
+        or (register == "EX_OPERAND_ADDRESS" and data.ndim > 1)
+    }
+    if arch.words is not None:
+        operands, result = packed_operands(builder, mnemonic, operands, values, fields)
     for register, data in operands.items():
-        constant = register in ("EX_CHANNEL_ADDRESS", "EX_TABLE_ADDRESS") or (
-            register == "EX_OPERAND_ADDRESS" and data.ndim > 1
-        )
+        constant = register in constants
         label = register.removeprefix("EX_").removesuffix("_ADDRESS").lower()
         source = builder.image(data) if constant else builder.input(label, data)
         values[register] = builder.scratch(data.nbytes)
@@ -157,3 +165,47 @@ def single(
     builder.operation(mnemonic, values, "pop.LD push.ST", **fields)
     builder.write(target, values["EX_OUTPUT_ADDRESS"], nbytes, "pop.EX")
     return builder.case(name, description, timing)
+
+
+def packed_operands(
+    builder: Builder,
+    mnemonic: str,
+    operands: Mapping[str, NDArray[Any]],
+    registers: Mapping[str, int],
+    fields: Mapping[str, int],
+) -> tuple[dict[str, NDArray[Any]], tuple[TensorType, tuple[int, ...]]]:
+    """Operands as they lie on a machine of words, and type and shape of the result: (surfaces, positions, atom) of
+    tensors whose surfaces lie one behind the other, else all elements.
+    """
+    instruction, implied = builder.isa.by_mnemonic[mnemonic]
+    values = {item.name: item.reset for item in instruction.register_declarations()} | dict(registers)
+    given = {item.name: 0 for item in instruction.fields} | dict(implied) | dict(fields)
+    command = Command(0, instruction, Unit.EX, False, False, False, False, given, values)
+    assert instruction.packed is not None
+    *reads, written = instruction.packed.layouts(command, builder.arch)
+    found = {
+        layout.register: _laid_out(layout, values, builder.arch, operands[layout.register])
+        for layout in sorted(reads, key=lambda layout: list(operands).index(layout.register))
+    }
+    empty = np.zeros(_plain_bytes(written), np.uint8)
+    shaped = _laid_out(written, values, builder.arch, empty)
+    return found, ("int32" if shaped.dtype == np.int32 else "int8", shaped.shape)
+
+
+def _plain_bytes(layout: Layout) -> int:
+    return layout.channels * layout.positions * layout.element if isinstance(layout, Atoms) else layout.nbytes
+
+
+def _laid_out(layout: Layout, registers: Mapping[str, int], arch: Arch, data: NDArray[Any]) -> NDArray[Any]:
+    plain = np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint8)
+    if isinstance(layout, Blocks):
+        return blocked(plain, layout.places)
+    if isinstance(layout, Plain):
+        return data
+    words, at_zero = arch.words, {**registers, layout.register: 0}
+    assert words is not None
+    raw = np.zeros(access(layout, at_zero, words).end, np.uint8)
+    put(layout, at_zero, words, raw, plain)
+    elements = raw.view(np.int32 if layout.element == 4 else np.int8)
+    shape = words.surfaces(layout.channels), layout.positions, words.atom
+    return elements.reshape(shape) if elements.size == np.prod(shape) else elements
