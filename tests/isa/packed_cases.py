@@ -29,13 +29,14 @@ SRAM = 1 << 20
 
 
 def machines(numerics: str) -> list[Arch]:
-    """Every array with every atom and word that fit one another."""
+    """Every array with every atom and word that fit one another; wide words only where a block is some of them."""
     found = []
     for ic, oc, ow in ARRAYS:
         for atom in ATOMS:
             for word in WORDS:
                 a = atom or max(8, 1 << (ic - 1).bit_length())
-                if ic <= a and a * (1 << (ow - 1).bit_length()) <= (word or 1 << 30):
+                small = (word or 32) <= 4 * ic * oc + 28
+                if small and ic <= a and a * (1 << (ow - 1).bit_length()) <= (word or 1 << 30):
                     keys = {"isa": "v5", "atom": atom, "word_bytes": word, "numerics": numerics, "sram_bytes": SRAM}
                     found.append(Arch.model_validate({**keys, "pe": PeArray(ic=ic, oc=oc, ow=ow)}))
     return found
