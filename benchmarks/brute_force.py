@@ -244,17 +244,17 @@ class Bound:
 
     def _loads(self, tile: Tile) -> int:
         """Loading all of a tile."""
-        layer, geometry = self._layer, self._geometry
+        geometry = self._geometry
         channels, _, depth = sizes(tile)
         total = EDGE + geometry.constant_bytes(channels, depth) // TIMING.bus_bytes if geometry.has_constants else 0
         for index in range(geometry.inputs):
-            for transfer in layer.operation.transfers(geometry, tile, index):
+            for transfer in geometry.transfers(tile, index):
                 total += EDGE + _slots(transfer)
         return total
 
     def _stores(self, tile: Tile) -> int:
         """Storing the result of a tile."""
-        return sum(EDGE + _slots(transfer) for transfer in self._layer.operation.transfers(self._geometry, tile, None))
+        return sum(EDGE + _slots(transfer) for transfer in self._geometry.transfers(tile, None))
 
     def _ex(self, channels: int, rows: int, depth: int) -> int:
         """A command of EX."""

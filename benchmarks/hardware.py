@@ -24,11 +24,11 @@ from dla_sim.rtl.simulator.executable import COMPILERS, Executable, build_execut
 from dla_sim.rtl.simulator.machine_text import machine_text
 from dla_sim.rtl.simulator.running import Straps, run_cases
 from dla_sim.timing import Timing
-from experiments.rtl.comparison import network_cases
 from experiments.rtl.hardware import pipelined
 from experiments.running.inference import infer
 from experiments.running.network import load_network, network_feeds
 from isa.arch import Arch
+from tests.dla_sim.rtl.compare import network_cases
 
 
 class Phases:
