@@ -67,10 +67,10 @@ def explain(workload: Workload, times: CommandTimes) -> Causes:
         _explain_waits(members, times, tokens, causes)
     shared = (columns["slots"] > 0) * (times.end - times.start - columns["lead"] - columns["tail"] - columns["slots"])
     causes[:, BUS] = shared
-    memory = columns["latency"] + columns["slots"] - columns["beats"]
+    memory = columns["latency"] + columns["slots"] - columns["beats"] - columns["held"]
     causes[:, FLASH] = memory * columns["flash"]
     causes[:, DRAM] = memory - causes[:, FLASH]
-    causes[:, SRAM] = columns["scratchpad"]
+    causes[:, SRAM] = columns["scratchpad"] + columns["held"]
     constant = columns["lead"] + columns["tail"] + columns["beats"] - columns["latency"] - columns["scratchpad"]
     causes[:, BUSY] = constant
     _check(workload, times, causes)

@@ -146,7 +146,8 @@ class Demands:
     ``compute``, ``crowd`` (streams in the fullest bank), ``reads`` and ``writes`` (scratchpad bytes) are EX's;
     ``moving`` are the numbers of the DMA commands, whose transfers are ``transfers``; ``constant`` are those of them to
     or from where constants lie. ``pops`` and ``pushes`` are the token counters of each command, the previous unit's
-    first.
+    first. On a machine of words of ``word_bytes``, 0 on others, ``crowd`` are words in the fullest bank, ``reads`` and
+    ``writes`` bytes of whole words; ``touched`` has, for each of ``moving``, the words that its rows touch.
     """
 
     unit: Int64
@@ -157,16 +158,18 @@ class Demands:
     reads: Int64
     writes: Int64
     moving: Int64
+    touched: Int64
     transfers: TransferTable
     constant: Int64
     pops: tuple[tuple[int, ...], ...]
     pushes: tuple[tuple[int, ...], ...]
     word_count: int
     command_address: int
+    word_bytes: int
 
     @property
     def ex_bytes(self) -> int:
-        """Scratchpad bytes that EX reads and writes: every operand byte once and every result byte once."""
+        """Scratchpad bytes that EX reads and writes: every operand and result byte once, or every word."""
         return int(self.reads.sum()) + int(self.writes.sum())
 
     @cached_property
@@ -213,23 +216,25 @@ def _with_counter(counters: Sequence[tuple[int, ...]]) -> tuple[Int64, ...]:
 
 def demands(commands: Sequence[Command], operands: Sequence[Operands], program: Program) -> Demands:
     """The demands of ``commands`` of ``program`` (all but its ``OP_END``) with their ``operands``."""
-    rows = [_row(command, item, program.arch) for command, item in zip(commands, operands, strict=True)]
-    columns = np.array(rows, dtype=np.int64).reshape(-1, 6).T
+    arch = program.arch
+    streams = _streams(commands, operands, arch)
+    parts = zip(commands, operands, streams, strict=True)
+    columns = np.array([_row(*part, arch) for part in parts], dtype=np.int64).reshape(-1, 6).T
     unit, sync = columns[0], columns[2].astype(np.bool_)
     moving = np.flatnonzero((unit != EX) & ~sync)
-    sides = [
-        operands[number].reads[0] if unit[number] == LD else operands[number].writes[0] for number in moving.tolist()
-    ]
+    loading = [(operands[number], unit[number] == LD) for number in moving.tolist()]
+    sides = [item.reads[0] if load else item.writes[0] for item, load in loading]
     addresses = np.array([side.address for side in sides], dtype=np.int64)
+    near = [item.writes[0] if load else item.reads[0] for item, load in loading]
     tokens = [
         _tokens(one.unit.value, one.pop_previous, one.pop_next, one.push_previous, one.push_next) for one in commands
     ]
     return Demands(
         unit=unit, word=columns[1], sync=sync, compute=columns[3], reads=columns[4], writes=columns[5],
-        crowd=crowds(commands, operands, program.arch), moving=moving, transfers=TransferTable(sides),
-        constant=moving[among_constants(program, addresses)], pops=tuple(pops for pops, _ in tokens),
-        pushes=tuple(pushes for _, pushes in tokens), word_count=len(program.words),
-        command_address=program.command_address,
+        crowd=_crowds(operands, streams, arch), moving=moving, touched=_touched(near, arch),
+        transfers=TransferTable(sides), constant=moving[among_constants(program, addresses)],
+        pops=tuple(pops for pops, _ in tokens), pushes=tuple(pushes for _, pushes in tokens),
+        word_count=len(program.words), command_address=program.command_address, word_bytes=_word_bytes(arch),
     )  # fmt: skip
 
 
@@ -254,10 +259,11 @@ def continued(head: Demands, whole: Demands, stop: int) -> Demands:
         unit=columns("unit"), word=np.concatenate([head.word, whole.word[stop:] - begun + words]),
         sync=np.concatenate([head.sync, whole.sync[stop:]]), compute=columns("compute"), crowd=columns("crowd"),
         reads=columns("reads"), writes=columns("writes"), moving=numbers("moving"),
+        touched=np.concatenate([head.touched, whole.touched[moved:]]),
         transfers=TransferTable((*head.transfers.accesses, *whole.transfers.accesses[moved:])),
         constant=numbers("constant"), pops=(*head.pops, *whole.pops[stop:]),
         pushes=(*head.pushes, *whole.pushes[stop:]), word_count=words + whole.word_count - begun,
-        command_address=head.command_address,
+        command_address=head.command_address, word_bytes=head.word_bytes,
     )  # fmt: skip
 
 
@@ -274,30 +280,73 @@ def _within(addresses: Int64, ranges: Sequence[tuple[int, int]]) -> NDArray[np.b
     return np.asarray(((offset >= 0) & (offset < size)).any(axis=1), dtype=np.bool_)
 
 
-def _row(command: Command, operands: Operands, arch: Arch) -> tuple[int, ...]:
+Streams = tuple[int, ...]
+"""What each operand of a command of EX loads the banks with, reads first: 1, or on a machine of words its words."""
+
+
+def _row(command: Command, operands: Operands, streams: Streams, arch: Arch) -> tuple[int, ...]:
     """unit, word, sync, compute, reads, writes"""
     unit, sync = command.unit.value, command.instruction.unit is None
     if sync or unit != EX:
         return unit, command.index, sync, 0, 0, 0
-    reads, writes = (sum([access.total for access in side]) for side in (operands.reads, operands.writes))
-    return unit, command.index, sync, command.instruction.cycles(command, arch), reads, writes
+    compute, word = command.instruction.cycles(command, arch), _word_bytes(arch)
+    if word:
+        reads, writes = (word * sum(part) for part in (streams[: len(operands.reads)], streams[len(operands.reads) :]))
+    else:
+        reads, writes = (sum([access.total for access in side]) for side in (operands.reads, operands.writes))
+    return unit, command.index, sync, compute, reads, writes
+
+
+def _word_bytes(arch: Arch) -> int:
+    return 0 if arch.words is None else arch.words.word
+
+
+def _streams(commands: Sequence[Command], operands: Sequence[Operands], arch: Arch) -> list[Streams]:
+    """Of each command; nothing for those of other units."""
+    ones = zip(commands, operands, strict=True)
+    return [_loads(command, item, arch) if command.unit.value == EX else () for command, item in ones]
+
+
+def _loads(command: Command, operands: Operands, arch: Arch) -> Streams:
+    accesses, packed = (*operands.reads, *operands.writes), command.instruction.packed
+    if arch.words is None:
+        return (1,) * len(accesses)
+    if packed is None:
+        return tuple(arch.words.count(access.total) for access in accesses)
+    return packed.words(command, arch)
 
 
 def crowds(commands: Sequence[Command], operands: Sequence[Operands], arch: Arch) -> Int64:
-    """The largest number of streams of each command of EX in one bank, 0 for others: all that depends on the banks."""
+    """The largest number of streams of each command of EX in one bank, 0 for others: all that depends on the banks.
+
+    On a machine of words it is the largest number of words.
+    """
+    return _crowds(operands, _streams(commands, operands, arch), arch)
+
+
+def _crowds(operands: Sequence[Operands], streams: Sequence[Streams], arch: Arch) -> Int64:
     bank_bytes = arch.sram_bytes // arch.sram_banks
-    found = np.zeros(len(commands), dtype=np.int64)
-    for number, (command, item) in enumerate(zip(commands, operands, strict=True)):
-        if command.unit.value == EX and command.instruction.unit is not None:
-            found[number] = _crowd([access for access in (*item.reads, *item.writes) if access.total], bank_bytes)
+    found = np.zeros(len(operands), dtype=np.int64)
+    for number, (item, loads) in enumerate(zip(operands, streams, strict=True)):
+        if loads:
+            accesses = zip((*item.reads, *item.writes), loads, strict=True)
+            found[number] = _crowd([(access, load) for access, load in accesses if access.total], bank_bytes)
     return found
 
 
-def _crowd(streams: Sequence[Access], bank_bytes: int) -> int:
-    """The largest number of streams in one bank; a stream belongs to every bank that its hull touches."""
-    banks = [(access.address // bank_bytes, (access.end - 1) // bank_bytes) for access in streams]
-    # A bank with the most streams is always the first bank of one of them.
-    return max([sum([low <= bank <= high for low, high in banks]) for bank, _ in banks], default=0)
+def _crowd(streams: Sequence[tuple[Access, int]], bank_bytes: int) -> int:
+    """The largest sum of streams in one bank; a stream belongs to every bank that its hull touches."""
+    banks = [(access.address // bank_bytes, (access.end - 1) // bank_bytes, load) for access, load in streams]
+    # A bank with the largest sum is always the first bank of one of them.
+    return max([sum([load for low, high, load in banks if low <= bank <= high]) for bank, _, _ in banks], default=0)
+
+
+def _touched(sides: Sequence[Access], arch: Arch) -> Int64:
+    """Words that the rows of each of ``sides`` touch, row by row; 0 on a machine without words."""
+    if arch.words is None:
+        return np.zeros(len(sides), dtype=np.int64)
+    word = arch.words.word
+    return TransferTable(sides).cost(MemoryTiming(word, word, 0, 1))[1]
 
 
 @cache
@@ -346,15 +395,15 @@ class Workload:
     def columns(self) -> dict[str, Int64]:
         """Cycles of each command, as int64 arrays (docs/machine.md, section 5).
 
-        ``lead``, ``slots``, ``tail`` as in :class:`Cost`; ``beats`` of the slots move data; ``latency`` cycles of lead
-        and tail wait for the system memory and ``scratchpad`` cycles for the scratchpad. ``flash`` is 1 where that
-        memory is the flash.
+        ``lead``, ``slots``, ``tail`` as in :class:`Cost`; ``beats`` of the slots move data and ``held`` wait for the
+        scratchpad; ``latency`` cycles of lead and tail wait for the system memory and ``scratchpad`` cycles for the
+        scratchpad. ``flash`` is 1 where that memory is the flash.
         """
         demands, timing = self.demands, self.timing
-        scratchpad = _scratchpad_cycles(demands.compute, demands.crowd, demands.reads, demands.writes, timing)
+        scratchpad = _scratchpad_cycles(demands, timing)
         lead = demands.compute + scratchpad + (timing.ex_fill + timing.ex_drain)
         lead[demands.sync] = timing.sync_cycles
-        tail, slots, beats, latency, flash = (np.zeros_like(lead) for _ in range(5))
+        tail, slots, beats, held, latency, flash = (np.zeros_like(lead) for _ in range(6))
         moving = demands.moving
         latency[moving] = timing.main.latency
         slots[moving], beats[moving] = demands.transfers.cost(timing.main)
@@ -364,12 +413,16 @@ class Workload:
             latency[demands.constant] = timing.flash.latency
             in_flash = demands.transfers.cost(timing.flash)
             slots[demands.constant], beats[demands.constant] = (column[constant] for column in in_flash)
+        if demands.word_bytes:
+            most = np.maximum(slots[moving], demands.touched * timing.word_cycles(demands.word_bytes))
+            held[moving] = most - slots[moving]
+            slots[moving] = most
         loading = demands.unit[moving] == LD
         lead[moving] = timing.dma_setup + latency[moving] * loading
         tail[moving] = timing.dma_drain + latency[moving] * ~loading
         lead[lead + slots + tail == 0] = 1
-        names = ("lead", "slots", "beats", "tail", "latency", "scratchpad", "flash")
-        return dict(zip(names, (lead, slots, beats, tail, latency, scratchpad, flash), strict=True))
+        names = ("lead", "slots", "beats", "held", "tail", "latency", "scratchpad", "flash")
+        return dict(zip(names, (lead, slots, beats, held, tail, latency, scratchpad, flash), strict=True))
 
     @cached_property
     def costs(self) -> tuple[Cost, ...]:
@@ -389,14 +442,18 @@ class Workload:
         return slots
 
 
-def _scratchpad_cycles(compute: Int64, streams: Int64, reads: Int64, writes: Int64, timing: Timing) -> Int64:
-    """The further cycles x that EX waits for the scratchpad (docs/machine.md, section 5), command by command.
+def _scratchpad_cycles(demands: Demands, timing: Timing) -> Int64:
+    """The further cycles x that EX waits for the scratchpad, command by command.
 
-    ``streams`` is the largest number of streams in one bank, ``reads`` and ``writes`` are bytes.
+    docs/machine.md, section 5, and on a machine of words section 12.
     """
-    needed = compute * np.maximum(1, -(-streams // timing.bank_ports))
+    compute = demands.compute
+    if demands.word_bytes:
+        cycles = timing.word_cycles(demands.word_bytes)
+        return np.maximum(compute, -(-demands.crowd * cycles // (cycles - 1))) - compute
+    needed = compute * np.maximum(1, -(-demands.crowd // timing.bank_ports))
     if timing.sram_read_bytes:
-        needed = np.maximum(needed, -(-reads // timing.sram_read_bytes))
+        needed = np.maximum(needed, -(-demands.reads // timing.sram_read_bytes))
     if timing.sram_write_bytes:
-        needed = np.maximum(needed, -(-writes // timing.sram_write_bytes))
+        needed = np.maximum(needed, -(-demands.writes // timing.sram_write_bytes))
     return needed - compute

@@ -7,7 +7,7 @@ W a word; P accumulators; L = post_lanes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -83,6 +83,11 @@ class Product(NamedTuple):
         """Output channels."""
         return self.weights.groups * self.weights.outputs
 
+    @property
+    def depth(self) -> int:
+        """What stands side by side to be summed: input channels of a group, or with taps those of a kernel's row."""
+        return self.weights.inputs * (self.weights.columns if self.taps else 1)
+
 
 def _convolved(command: Command) -> Product:
     groups = group_shape(command) if "EX_GROUPS" in command.registers else None
@@ -104,25 +109,45 @@ def _multiplied(command: Command) -> Product:
 def product_block(product: Product, arch: Arch) -> Block:
     """What the array holds at once: min(G, ⌊a/I⌋, ⌊b/O⌋) groups, at least one, of b by a channels each.
 
-    Groups stand side by side only where their input channels lie in one atom.
+    I are the input channels of a group, with taps those of a kernel's row. Groups stand side by side only where their
+    input channels lie in one atom.
     """
     array, shape = arch.pe, product.weights
-    together = min(shape.groups, array.ic // shape.inputs or 1, array.oc // shape.outputs or 1)
+    together = min(shape.groups, array.ic // product.depth or 1, array.oc // max(shape.outputs, 1) or 1)
     if _words(arch).atom % shape.inputs:
         together = 1
     return Block(together, array.oc, array.ic, product.taps)
 
 
-def _reach(product: Product, block: Block, arch: Arch) -> int:
-    """Words of activations that the array takes in a step: ⌈((c - 1)·SW + 1)·A / W⌉, with taps ⌈c·SW·A / W⌉.
+class _Reach(NamedTuple):
+    """Of a step of the array: ``atoms`` that the input channels of a block lie in, ``words`` of each of them."""
 
-    Twice as many where the channels of a group do not begin with an atom.
-    """
+    atoms: int
+    words: int
+
+
+def _reach(product: Product, block: Block, arch: Arch) -> _Reach:
+    """⌈((c - 1)·SW + 1)·A / W⌉ words, with taps ⌈c·SW·A / W⌉, of as many atoms as the channels of any block lie in."""
     words, columns = _words(arch), arch.pe.ow
-    atoms = columns * product.stride if product.taps else (columns - 1) * product.stride + 1
-    shape = product.weights
-    aligned = shape.groups == 1 or not shape.inputs % words.atom or not words.atom % (block.groups * shape.inputs)
-    return words.count(atoms * words.atom) * (1 if aligned else 2)
+    positions = columns * product.stride if product.taps else (columns - 1) * product.stride + 1
+    return _Reach(_atoms(product.weights, block, words.atom), words.count(positions * words.atom))
+
+
+@lru_cache(maxsize=4096)
+def _atoms(shape: Shape, block: Block, atom: int) -> int:
+    """The most atoms that the input channels of a block lie in."""
+    if shape.groups == 1 and not block.taps and not atom % block.inputs:
+        return 1
+    depth = shape.inputs * (shape.columns if block.taps else 1)
+    return max(
+        len({(group * shape.inputs + place % shape.inputs) // atom for group in groups for place in places})
+        for groups in _ranges(shape.groups, block.groups)
+        for places in _ranges(depth, block.inputs)
+    )
+
+
+def _ranges(size: int, step: int) -> Iterator[range]:
+    return (range(first, min(first + step, size)) for first in range(0, size, step))
 
 
 def _stripes(product: Product, arch: Arch) -> tuple[tuple[int, int], ...]:
@@ -134,16 +159,16 @@ def _stripes(product: Product, arch: Arch) -> tuple[tuple[int, int], ...]:
 def _blocks(product: Product, arch: Arch) -> Iterator[tuple[int, int]]:
     """(count, weights) of the blocks that the array holds one after the other in a stripe, largest first."""
     block, shape = product_block(product, arch), product.weights
-    deep = shape.inputs * shape.columns if product.taps else shape.inputs
     kernel = shape.rows if product.taps else shape.rows * shape.columns
     for rounds, groups in _parts(shape.groups, block.groups):
         for wide, outputs in _parts(shape.outputs, block.outputs):
-            for count, inputs in _parts(deep, block.inputs):
+            for count, inputs in _parts(product.depth, block.inputs):
                 yield rounds * wide * count * kernel, groups * outputs * inputs
 
 
 def _product_cycles(product: Product, command: Command, arch: Arch) -> int:
-    words, reach = _words(arch), _reach(product, product_block(product, arch), arch)
+    words, found = _words(arch), _reach(product, product_block(product, arch), arch)
+    reach = found.atoms * found.words
     blocks = [(count, words.count(weights)) for count, weights in _blocks(product, arch)]
     stripes = _stripes(product, arch)
     array = sum(
@@ -163,10 +188,9 @@ def _product_words(product: Product, arch: Arch, element: int) -> _ProductWords:
     """Words of each operand but the tables; of partial sums as of results."""
     words, block, shape = _words(arch), product_block(product, arch), product.weights
     reach, stripes = _reach(product, block, arch), _stripes(product, arch)
-    across, atoms = ceil_div(product.columns, arch.pe.ow), arch.pe.ow * product.stride * words.atom
-    twice = reach // words.count(atoms if product.taps else ((arch.pe.ow - 1) * product.stride + 1) * words.atom)
-    stripe = sum(
-        count * min(steps * reach, twice * (words.count(steps * atoms) + ceil_div(steps, across)))
+    across, fresh = ceil_div(product.columns, arch.pe.ow), arch.pe.ow * product.stride * words.atom
+    stripe = reach.atoms * sum(
+        count * min(steps * reach.words, words.count(steps * fresh) + ceil_div(steps, across))
         for count, steps in stripes
     )
     blocks = list(_blocks(product, arch))
@@ -212,10 +236,11 @@ def depthwise_bytes(channels: int, taps: int, arch: Arch) -> int:
 
 _PRODUCT = """
 first + max(Σ over blocks and stripes of max(q·v, w), ⌈results / L⌉ where the lanes work). A block is what the array
-holds of the weights: b output by a input channels of one tap, or with mapping 1 of the taps of a kernel's row side by
-side; of groups min(G, ⌊a/(IC/G)⌋, ⌊b/(OC/G)⌋) at least one at once. w = ⌈weights of the block / W⌉, first that of the
-first block; q ≤ P steps of a stripe, of OH·⌈OW/c⌉ in all; v = ⌈((c-1)·SW + 1)·A / W⌉ words a step, with mapping 1
-⌈c·SW·A / W⌉, and twice that where the channels of a group do not begin with an atom.
+holds of the weights: b output by a input channels of one tap, or with mapping 1 of the S = (IC/G)·KW taps of a
+kernel's row side by side; min(G, ⌊a/S⌋, ⌊b/(OC/G)⌋) groups at once, S being IC/G with mapping 0, and one where that is
+0 or where IC/G does not divide A. w = ⌈weights of the block / W⌉, first that of the first block; q ≤ P steps of a
+stripe, of OH·⌈OW/c⌉ in all; v = ⌈((c-1)·SW + 1)·A / W⌉ words a step, with mapping 1 ⌈c·SW·A / W⌉, times the atoms that
+the channels of a block lie in (the most of any block).
 """
 
 
@@ -343,17 +368,16 @@ def _depth_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
 
 @formula(
     """
-    first + max(Σ over atoms of max(s, w), ⌈results / L⌉ where the lanes work). s = ⌈OW/x⌉ · ⌈OH/y⌉ · KH · KW: of ⌊N/A⌋
-    windows at once x ≤ OW stand in a row and y below one another; w = ⌈weights of the atom / W⌉, first that of the
-    first.
+    w + max(⌈C/A⌉ · s, ⌈results / L⌉ where the lanes work). s = ⌈OW/x⌉ · ⌈OH/y⌉ · KH · KW: of ⌊N/A⌋
+    windows at once x ≤ OW stand in a row and y below one another; where N < A it is one, and s is ⌈A/N⌉ times as much.
+    w = ⌈weights of the first atom / W⌉; those of the next take no longer than s.
     """
 )
 def _depth_cycles(command: Command, arch: Arch) -> int:
-    words, found = _words(arch), windows(command, arch)
-    channels, results = _depth_channels(command), _results(command, arch, 1)[0]
-    atoms = [(count, words.count(size * taps(command))) for count, size in _parts(channels, words.atom)]
-    array = sum(count * max(found.steps, load) for count, load in atoms)
-    return (atoms[0][1] if atoms else 0) + max(array, _finishing(command, results, arch))
+    words, channels = _words(arch), _depth_channels(command)
+    first = words.count(min(channels, words.atom) * taps(command))
+    array = words.surfaces(channels) * windows(command, arch).steps
+    return first + max(array, _finishing(command, _results(command, arch, 1)[0], arch))
 
 
 def _depth_words(command: Command, arch: Arch) -> tuple[int, ...]:
@@ -489,9 +513,10 @@ def _table_cycles(command: Command, arch: Arch) -> int:
 
 
 def _table_operand_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    words = _words(arch)
-    count = words.count(_table_bytes(command, arch))
-    return count, words.count(TABLE_BYTES * command["EX_OUTPUT_CHANNELS"]), count
+    words, channels = _words(arch), command["EX_OUTPUT_CHANNELS"]
+    surfaces = 1 if channels == 1 else words.surfaces(channels)
+    count = surfaces * words.count(_table_bytes(command, arch) // max(surfaces, 1))
+    return count, words.count(TABLE_BYTES * channels), count
 
 
 _PAIR = Packed(_pair_layouts, _pair_cycles, _pair_words)

@@ -14,7 +14,7 @@ from dla_sim.engine.times import compute_times
 from dla_sim.timing import Timing
 from isa.program import Program
 from tests.dla_sim.cases import Case, build_program
-from tests.dla_sim.program_generator import random_case
+from tests.dla_sim.program_generator import ISA, random_case
 from tests.dla_sim.shrink import shrink
 from tests.dla_sim.tick import TickResult, run_ticks
 
@@ -93,17 +93,18 @@ def case_differences(case: Case) -> tuple[TickResult, list[str]]:
     return result, found
 
 
-def compare_seeds(seeds: Iterable[int]) -> Iterable[TickResult]:
+def compare_seeds(seeds: Iterable[int], isa: str = ISA) -> Iterable[TickResult]:
     """The tick model's results; raises AssertionError with seed and smallest case at the first that differs."""
     for seed in seeds:
-        expected, found = case_differences(random_case(seed))
+        case = random_case(seed, isa)
+        expected, found = case_differences(case)
         if found:
-            raise AssertionError(explain_failure(seed, found))
+            raise AssertionError(explain_failure(seed, case, found))
         yield expected
 
 
-def explain_failure(seed: int, found: list[str]) -> str:
+def explain_failure(seed: int, drawn: Case, found: list[str]) -> str:
     """The report of a failing seed: its differences, the smallest case that still differs, and those of that case."""
-    case = shrink(random_case(seed), lambda candidate: bool(case_differences(candidate)[1]))
+    case = shrink(drawn, lambda candidate: bool(case_differences(candidate)[1]))
     shrunk = case_differences(case)[1]
     return "\n".join([f"seed {seed} differs:", *found, "shrunk to:", case.describe(), "which differs:", *shrunk])

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from isa.arch import PACKED
 from isa.ops import ALL
-from tests.dla_sim.program_generator import COMPUTE
+from tests.dla_sim.program_generator import COMPUTE, ISA
 from tests.dla_sim.tick import TickResult
 
-OPTIONS = tuple(
-    f"{mnemonic} {field.name} = {value}"
-    for mnemonic in COMPUTE
-    for field in ALL[mnemonic].fields
-    for value in range(field.highest + 1)
-)
 BURSTS = ("bound by burst_gap", "bound by its beats", "with a partial bus word")
-EVENTS = (
+COMMON = (
     "bus: fetch + LD", "bus: fetch + ST", "bus: LD + ST", "bus: fetch + LD + ST",
     *(f"{memory}: burst {what}" for memory in ("dram", "flash") for what in BURSTS),
     *(f"{unit} transfer, {memory}" for unit in ("LD", "ST") for memory in ("dram", "flash")),
@@ -25,10 +20,42 @@ EVENTS = (
     "command processor waits for a chunk", "chunk requested when a buffer was freed", "OP_END waits",
     "queue of LD full", "queue of EX full", "queue of ST full",
     "token popped in the cycle of its push", "EX waits for both tokens", "several units complete in one cycle",
-    "EX command bound by bank conflict", "EX command bound by read ports", "EX command bound by write ports",
     "EX command not bound by the scratchpad", "EX command of zero compute cycles",
-    "OP_SYNC on LD", "OP_SYNC on EX", "OP_SYNC on ST", "OP_DMA_READ", "OP_DMA_WRITE", *COMPUTE, *OPTIONS,
+    "OP_SYNC on LD", "OP_SYNC on EX", "OP_SYNC on ST", "OP_DMA_READ", "OP_DMA_WRITE",
 )  # fmt: skip
+REQUESTERS = ("activations", "weights", "records", "sums", "tables", "results", "a", "b", "input", "one", "several")
+OWN: Mapping[str, tuple[str, ...]] = {
+    ISA: tuple(f"EX command bound by {what}" for what in ("bank conflict", "read ports", "write ports")),
+    PACKED: (
+        *(f"words: EX command bound by a bank with {requester}" for requester in REQUESTERS),
+        *(f"words: {what}" for what in (
+            "EX command of operands in several banks", "the lanes take longer than the array",
+            "a stripe that fills the accumulators", "a block bound by its weights", "a block bound by its steps",
+            "activations of a step each", "activations in a stream", "several words a step",
+            "a block in several atoms", "several groups in a block",
+            "several windows in a row", "several rows of windows", "several pieces of columns",
+            "an array of less than an atom", "divisions bound by the dividers", "divisions bound by the lanes",
+            "tables of channels", "transfer bound by the words of the scratchpad", "transfer bound by its bursts",
+        )),
+    ),
+}  # fmt: skip
+"""What machines of one variant alone exercise."""
+_REFUSED = {"OP_DEPTH_CONV mapping": 1, "OP_CONV mapping": 2, "OP_GROUP_CONV mapping": 2}
+"""Fields of which machines of words have fewer values: how many."""
+
+
+def events(isa: str = ISA) -> tuple[str, ...]:
+    """What programs of a variant must have exercised: events of every machine, its own, instructions, options."""
+    options = (
+        f"{mnemonic} {field.name} = {value}"
+        for mnemonic in COMPUTE[isa]
+        for field in ALL[mnemonic].fields
+        for value in range(_REFUSED.get(f"{mnemonic} {field.name}", 4) if isa == PACKED else field.highest + 1)
+        if value <= field.highest
+    )
+    return (*COMMON, *OWN[isa], *COMPUTE[isa], *options)
+
+
 CAUSES = {
     "LD": ("busy", "dram", "flash", "bus", "token_EX", "queue_empty", "drained"),
     "EX": ("busy", "sram", "token_LD", "token_ST", "queue_empty", "drained"),
@@ -37,17 +64,23 @@ CAUSES = {
 """The causes that each unit can have: no more, and each must occur."""
 
 
-def coverage(results: Iterable[TickResult]) -> dict[str, tuple[int, int]]:
+def causes(isa: str = ISA) -> dict[str, tuple[str, ...]]:
+    """Those of a variant: where the scratchpad has words LD and ST wait for it, too."""
+    more = ("sram",) if isa == PACKED else ()
+    return {unit: (*names, *(cause for cause in more if cause not in names)) for unit, names in CAUSES.items()}
+
+
+def coverage(results: Iterable[TickResult], isa: str = ISA) -> dict[str, tuple[int, int]]:
     """Rows of the coverage table: name -> (programs in which it occurred, how often in all)."""
     programs: Counter[str] = Counter()
     times: Counter[str] = Counter()
     for result in results:
         found = Counter(result.events)
-        for unit, causes in result.causes.items():
-            found.update({f"cause {unit} {cause}": cycles for cause, cycles in causes.items()})
+        for unit, row in result.causes.items():
+            found.update({f"cause {unit} {cause}": cycles for cause, cycles in row.items()})
         times.update(found)
         programs.update(found.keys())
-    rows = [*EVENTS, *(f"cause {unit} {cause}" for unit, causes in CAUSES.items() for cause in causes)]
+    rows = [*events(isa), *(f"cause {unit} {cause}" for unit, names in causes(isa).items() for cause in names)]
     return {row: (programs[row], times[row]) for row in rows}
 
 

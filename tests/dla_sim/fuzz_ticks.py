@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from tests.dla_sim.comparison import compare_seeds
 from tests.dla_sim.coverage import coverage, format_coverage, missing_rows
+from tests.dla_sim.program_generator import COMPUTE, ISA
 from tests.dla_sim.tick import TickResult
 
 
@@ -19,13 +20,14 @@ def main() -> int:
     """Exit status: 0 all equal and everything covered, 1 otherwise."""
     parser = argparse.ArgumentParser(description="Hold the engines to the tick model on random programs.")
     parser.add_argument("--first", type=int, default=0, help="first seed")
+    parser.add_argument("--isa", choices=tuple(COMPUTE), default=ISA, help="of machines of words or of others")
     parser.add_argument("--count", type=int, default=10_000, help="number of seeds")
     arguments = parser.parse_args()
     seeds = range(arguments.first, arguments.first + arguments.count)
     begun = time.perf_counter()
     cycles = [0]
     try:
-        table = coverage(_counted(compare_seeds(seeds), cycles, arguments.count))
+        table = coverage(_counted(compare_seeds(seeds, arguments.isa), cycles, arguments.count), arguments.isa)
     except AssertionError as error:
         print(error)
         return 1

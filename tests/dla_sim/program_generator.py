@@ -11,7 +11,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 
-from isa.arch import Arch, PeArray
+from isa.arch import PACKED, Arch, PeArray, Words
 from isa.instruction import Command, Unit
 from isa.ops import ALL
 from isa.ops.pooling import GLOBAL_AVERAGE
@@ -20,7 +20,10 @@ from tests.dla_sim.cases import DRAM_BYTES, FLAGS, NO_FLASH, Case, Step
 
 ISA = "v4"
 RESET = variant(ISA).register_file.reset
-COMPUTE = tuple(sorted(name for name in variant(ISA).mnemonics if ALL[name].unit is Unit.EX))
+COMPUTE: Mapping[str, tuple[str, ...]] = {
+    isa: tuple(sorted(name for name in variant(isa).mnemonics if ALL[name].unit is Unit.EX)) for isa in (ISA, PACKED)
+}
+"""The compute instructions of each variant."""
 
 SMALL: Mapping[str, tuple[int, ...]] = {
     "EX_INPUT_CHANNELS": (1, 2, 3, 5),
@@ -40,12 +43,33 @@ SMALL: Mapping[str, tuple[int, ...]] = {
     "EX_LENGTH": (0, 1, 2, 7, 20, 64, 128),
 }
 """Values of the registers that decide cycles and byte ranges; the others keep their reset values."""
+LARGE: Mapping[str, tuple[int, ...]] = {
+    **SMALL,
+    "EX_INPUT_CHANNELS": (1, 2, 3, 4, 5, 8, 9, 16, 17, 24),
+    "EX_INPUT_HEIGHT": (1, 2, 4, 7),
+    "EX_INPUT_WIDTH": (1, 2, 4, 7, 12),
+    "EX_INPUT_PLANE": (0, 0, 1, 2),
+    "EX_OUTPUT_CHANNELS": (1, 2, 3, 6, 8, 9, 16, 20),
+    "EX_OUTPUT_HEIGHT": (1, 1, 2, 3, 6),
+    "EX_OUTPUT_WIDTH": (1, 2, 3, 5, 9),
+    "EX_OUTPUT_PLANE": (0, 0, 1, 2),
+    "EX_STRIDE_HEIGHT": (1, 1, 2),
+    "EX_STRIDE_WIDTH": (1, 1, 2, 3),
+    "EX_DILATION_HEIGHT": (1, 1, 2),
+    "EX_DILATION_WIDTH": (1, 1, 2),
+    "EX_ROWS": (0, 1, 1, 2, 5, 13),
+    "EX_LENGTH": (0, 1, 2, 7, 20, 64),
+    "EX_GROUPS": (1, 2, 3, 4, 8),
+}
+"""The same for machines of words: atoms and stripes that are full and that are not. Planes are words behind dense."""
 
 
-def random_case(seed: int) -> Case:
-    """The case of ``seed``, always the same."""
+def random_case(seed: int, isa: str = ISA) -> Case:
+    """The case of ``seed``, always the same, for a machine of ``isa``."""
     rng = random.Random(seed)
-    arch, timing = _arch(rng), random_timing(rng)
+    arch, timing = (_arch_of_words if isa == PACKED else _arch)(rng), random_timing(rng)
+    if arch.words is not None:
+        timing["bus_bytes"] = min(timing["bus_bytes"], arch.words.word // 2)
     scale = rng.choice((4, 16, 64, 150))
     push, pop = rng.choice((0.1, 0.4, 0.8)), rng.choice((0.3, 0.9, 1.0))
     weights = [rng.choice((0.3, 1, 1, 3)) for _ in range(4)]
@@ -106,6 +130,22 @@ def _arch(rng: random.Random) -> Arch:
     )  # fmt: skip
 
 
+def _arch_of_words(rng: random.Random) -> Arch:
+    """An array of which atoms, words and accumulators hold more, or just enough."""
+    numbers, banks = (1, 2, 3, 4, 6, 8, 8, 16), rng.choice((1, 2, 4, 16))
+    array = PeArray(ic=rng.choice(numbers), oc=rng.choice(numbers), ow=rng.choice((1, 1, 2, 3, 4)))
+    least = max(8, 1 << (array.ic - 1).bit_length())
+    atom = rng.choice((None, least, 2 * least))
+    across = (atom or least) << (array.ow - 1).bit_length()
+    word = rng.choice((None, across, 2 * across, 4 * across))
+    return Arch(
+        isa=PACKED, pe=array, sram_bytes=banks * rng.choice((4096, 16384)), sram_banks=banks, alignment=1,
+        numerics=rng.choice(("onnxruntime", "fixed")), post_lanes=rng.choice((None, None, 1, 4)),
+        atom=atom, word_bytes=word, accumulators=rng.choice((None, 1, 2, 3, 8)), dividers=rng.choice((None, 1, 3)),
+        divide_cycles=rng.choice((None, 1, 5)),
+    )  # fmt: skip
+
+
 def random_timing(rng: random.Random) -> dict[str, int]:
     """The constants of a machine without a flash."""
     bus = rng.choice((1, 2, 4, 8, 8, 16, 32))
@@ -141,6 +181,8 @@ def _dma(rng: random.Random, kind: str, scale: int, arch: Arch) -> Step:
     registers = {"BYTES": sram}
     for dimension, count in enumerate(counts, start=1):
         dram += rng.choice((0, 0, 1, 8, 16, 33))
+        if arch.words is not None:
+            sram += rng.choice((0, 0, 1, arch.words.atom, arch.words.word))
         registers |= {f"COUNT_{dimension}": count, f"DRAM_STRIDE_{dimension}": dram, f"SRAM_STRIDE_{dimension}": sram}
         dram, sram = dram * count, sram * count
     registers["SRAM_ADDRESS"] = rng.randint(0, arch.sram_bytes - sram)
@@ -153,12 +195,15 @@ def _compute(rng: random.Random, arch: Arch) -> Step:
     """Any compute instruction on a small shape, its operands anywhere in the scratchpad."""
     extent = arch.sram_bytes + 1
     while extent > arch.sram_bytes:  # some scratchpads are too small for some instructions whatever their shape
-        mnemonic = rng.choice(COMPUTE)
+        mnemonic = rng.choice(COMPUTE[arch.isa])
         instruction = ALL[mnemonic]
         fields = {item.name: rng.randint(0, item.highest) for item in instruction.fields}
         if fields.get("look_up") and "requantise" in fields:
             fields["requantise"] = 1
-        registers = {name: rng.choice(SMALL[name]) for name in instruction.registers if name in SMALL}
+        values = SMALL if arch.words is None else LARGE
+        registers = {name: rng.choice(values[name]) for name in instruction.registers if name in values}
+        if arch.words is not None:
+            _fit_words(mnemonic, registers, fields, arch.words)
         inputs, outputs = (registers.get(f"EX_{side}_CHANNELS", 1) for side in ("INPUT", "OUTPUT"))
         if mnemonic in ("OP_POOL", "OP_RESIZE"):
             registers["EX_OUTPUT_CHANNELS"] = inputs
@@ -172,13 +217,33 @@ def _compute(rng: random.Random, arch: Arch) -> Step:
         if name.endswith("ADDRESS"):
             address = rng.randint(0, arch.sram_bytes - extent)
             registers[name] = rng.choice((address, address // 64 * 64))  # so that streams end where a bank does
+            if arch.words is not None:
+                registers[name] = address // arch.words.word * arch.words.word
     return Step(mnemonic, "EX", registers, fields)
+
+
+def _fit_words(mnemonic: str, registers: dict[str, int], fields: dict[str, int], words: Words) -> None:
+    """Make of any registers and fields such as a machine of words has."""
+    if "mapping" in fields:
+        fields["mapping"] = 0 if mnemonic == "OP_DEPTH_CONV" else fields["mapping"] % 2
+    if mnemonic == "OP_DEPTH_CONV":
+        registers["EX_OUTPUT_CHANNELS"] = registers["EX_INPUT_CHANNELS"]
+    if "EX_GROUPS" in registers:
+        for name in ("EX_INPUT_CHANNELS", "EX_OUTPUT_CHANNELS"):
+            registers[name] = (1 + registers[name] // 3) * registers["EX_GROUPS"]
+    if mnemonic == "OP_LUT" and registers["EX_OUTPUT_CHANNELS"] != 1:
+        registers["EX_ROWS"] = 1
+    for side, element in (("INPUT", 1), ("OUTPUT", 1 if fields.get("requantise", 1) else 4)):
+        gap = registers.get(f"EX_{side}_PLANE", 0)
+        if gap:
+            dense = registers[f"EX_{side}_HEIGHT"] * registers[f"EX_{side}_WIDTH"] * words.atom * element
+            registers[f"EX_{side}_PLANE"] = (-(-dense // words.word) + gap) * words.word
 
 
 def _extent(mnemonic: str, registers: Mapping[str, int], fields: Mapping[str, int], arch: Arch) -> int:
     """The largest end of an operand when all addresses are 0."""
     instruction = ALL[mnemonic]
-    snapshot = {name: RESET[name] for name in instruction.registers} | dict(registers)
+    snapshot = {name: variant(arch.isa).register_file.reset[name] for name in instruction.registers} | dict(registers)
     command = Command(0, instruction, Unit.EX, False, False, False, False, fields, snapshot)
     operands = instruction.operands(command, arch)
     return max(access.end for access in (*operands.reads, *operands.writes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from isa.arch import Arch, PeArray
+from isa.arch import PACKED, Arch, PeArray
 from isa.plugins import variant
 from tests.dla_sim.cases import NO_FLASH, Case, Step, legal_steps
 
@@ -15,6 +15,7 @@ PLAIN_TIMING = {
     "sync_cycles": 1, "sram_read_bytes": 0, "sram_write_bytes": 0, "bank_ports": 4, **NO_FLASH,
 }  # fmt: skip
 PLAIN_ARCH = Arch(isa="v4", pe=PeArray(ic=8, oc=8, ow=1), alignment=1)
+PLAIN_WORDS = Arch(isa=PACKED, pe=PLAIN_ARCH.pe)
 RESET = variant(PLAIN_ARCH.isa).register_file.reset
 
 
@@ -31,8 +32,9 @@ def shrink(case: Case, fails: Callable[[Case], bool]) -> Case:
 def simplifications(case: Case) -> Iterator[Case]:
     """Cases that are one simplification away from ``case``, the boldest first."""
     yield from _fewer_steps(case)
-    if case.arch != PLAIN_ARCH:
-        yield replace(case, arch=PLAIN_ARCH)
+    plain = PLAIN_ARCH if case.arch.words is None else PLAIN_WORDS
+    if case.arch != plain and (plain.words is None or case.timing["bus_bytes"] <= plain.words.word // 2):
+        yield replace(case, arch=plain)
     if case.command_address != 1 << 17:
         yield replace(case, command_address=1 << 17)
     for name in ("segments", "tensors"):
@@ -41,7 +43,7 @@ def simplifications(case: Case) -> Iterator[Case]:
             yield replace(case, **{name: (*ranges[:number], *ranges[number + 1 :])})
     for name, value in PLAIN_TIMING.items():
         timing = {**case.timing, name: value}
-        if case.timing[name] != value and _is_machine(timing):
+        if case.timing[name] != value and _is_machine(timing, case.arch):
             yield replace(case, timing=timing)
     for number, step in enumerate(case.steps):
         for simpler in _simpler_steps(step):
@@ -49,8 +51,10 @@ def simplifications(case: Case) -> Iterator[Case]:
             yield replace(case, steps=legal_steps(steps))
 
 
-def _is_machine(timing: Mapping[str, int]) -> bool:
-    """Whether every burst has a beat, and the flash is no wider than the bus."""
+def _is_machine(timing: Mapping[str, int], arch: Arch) -> bool:
+    """Whether every burst has a beat, the flash is no wider than the bus, and the bus than half a word."""
+    if arch.words is not None and timing["bus_bytes"] > arch.words.word // 2:
+        return False
     burst, bus, flash_burst, flash = (
         timing[name] for name in ("burst_bytes", "bus_bytes", "flash_burst_bytes", "flash_bytes")
     )

@@ -1,4 +1,4 @@
-"""What a command does in each cycle, as a list of symbols: docs/machine.md sections 5 (units) and 6 (bursts).
+"""What a command does in each cycle, as a list of symbols: docs/machine.md sections 5 (units), 6 (bursts), 12 (words).
 
 A unit consumes one symbol a cycle. ``busy``, ``dram``, ``flash``, ``sram`` are consumed as they come and name the
 cycle's cause; ``BEAT`` and those of ``HELD`` are slots of the bus, consumed only in a cycle in which the bus is granted
@@ -15,10 +15,11 @@ from isa.access import Access
 from isa.arch import Arch
 from isa.instruction import Command
 from isa.program import Program
+from tests.dla_sim.tick import words
 from tests.dla_sim.tick.constants import TimingConstants
 
 BEAT = "beat"
-HELD = {"dram": "held for dram", "flash": "held for flash"}
+HELD = {"dram": "held for dram", "flash": "held for flash", "sram": "held for sram"}
 SLOT_CAUSE = {BEAT: "busy", **{symbol: cause for cause, symbol in HELD.items()}}
 
 
@@ -94,6 +95,41 @@ def _compute(command: Command, arch: Arch, timing: TimingConstants, events: Coun
     return ["busy"] * timing.ex_fill + ["busy"] * compute + ["sram"] * waiting + ["busy"] * timing.ex_drain
 
 
+def _compute_on_words(command: Command, arch: Arch, timing: TimingConstants, events: Counter[str]) -> list[str]:
+    """Section 12: as long as the array, the busiest requester or the busiest bank takes."""
+    assert arch.words is not None
+    found = words.count(command, arch, events)
+    operands = command.instruction.operands(command, arch)
+    bank_bytes = arch.sram_bytes // arch.sram_banks
+    banks: dict[int, Counter[str]] = {}
+    for access, (name, taken) in zip((*operands.reads, *operands.writes), found.words.items(), strict=True):
+        if access.total > 0:
+            for bank in range(access.address // bank_bytes, (access.end - 1) // bank_bytes + 1):
+                banks.setdefault(bank, Counter())[name] += taken
+    every = arch.words.word // timing.bus_bytes
+    longest = found.cycles
+    for bank in banks.values():
+        cycles = _with_bus(bank.total(), every)
+        if cycles > longest:
+            longest = cycles
+            events.update(f"words: EX command bound by a bank with {name}" for name in bank)
+            events[f"words: EX command bound by a bank with {'one' if len(bank) == 1 else 'several'}"] += 1
+    events["words: EX command of operands in several banks"] += len(banks) > 1
+    events["EX command not bound by the scratchpad"] += longest == found.cycles
+    events["EX command of zero compute cycles"] += found.cycles == 0
+    waiting = ["sram"] * (longest - found.cycles)
+    return ["busy"] * timing.ex_fill + ["busy"] * found.cycles + waiting + ["busy"] * timing.ex_drain
+
+
+def _with_bus(taken: int, every: int) -> int:
+    """Cycles of a bank that serves EX so many words, every ``every``-th cycle being the bus's."""
+    cycles = 0
+    while taken > 0:
+        cycles += 1
+        taken -= cycles % every != 1
+    return cycles
+
+
 def command_script(command: Command, program: Program, timing: TimingConstants, events: Counter[str]) -> list[str]:
     """The symbols of ``command``; what it exercises is counted in ``events``. One that takes no cycle takes one."""
     mnemonic = command.instruction.mnemonic
@@ -105,7 +141,8 @@ def command_script(command: Command, program: Program, timing: TimingConstants, 
         script = _dma(command, program, timing, events)
     else:
         events.update(f"{mnemonic} {name} = {value}" for name, value in command.fields.items())
-        script = _compute(command, program.arch, timing, events)
+        compute = _compute if program.arch.words is None else _compute_on_words
+        script = compute(command, program.arch, timing, events)
     events["command of no cycles, which takes one"] += not script
     return script or ["busy"]
 
@@ -121,6 +158,7 @@ def _dma(command: Command, program: Program, timing: TimingConstants, events: Co
     (side,) = (access for access in (*operands.reads, *operands.writes) if access.space == "dram")
     memory = memory_of(_is_constant(side.address, program), timing)
     slots = transfer_slots(side.runs(), memory, events)
+    slots += _held_for_words(command, program.arch, len(slots), timing, events)
     events[f"{command.unit.name} transfer, {memory.name}"] += 1
     events[f"{command.unit.name} transfer of {'zero' if not slots else 'some'} bytes"] += 1
     events["transfer of several rows"] += len(side.dims) > 0 and len(slots) > 0
@@ -128,3 +166,18 @@ def _dma(command: Command, program: Program, timing: TimingConstants, events: Co
     if command.instruction.mnemonic == "OP_DMA_READ":
         return setup + latency + slots + drain
     return setup + slots + latency + drain
+
+
+def _held_for_words(
+    command: Command, arch: Arch, slots: int, timing: TimingConstants, events: Counter[str]
+) -> list[str]:
+    """Section 12: the slots that the words of the scratchpad's side take beyond those of the bursts."""
+    if arch.words is None:
+        return []
+    operands, word = command.instruction.operands(command, arch), arch.words.word
+    (side,) = (access for access in (*operands.reads, *operands.writes) if access.space == "sram")
+    touched = sum(len({byte // word for byte in range(start, end)}) for start, end in side.runs())
+    wanted = touched * (word // timing.bus_bytes)
+    events["words: transfer bound by the words of the scratchpad"] += wanted > slots
+    events["words: transfer bound by its bursts"] += wanted < slots
+    return [HELD["sram"]] * max(0, wanted - slots)

@@ -1,0 +1,335 @@
+"""Commands on a scratchpad of words, step by step: docs/machine.md, section 12.
+
+Block after block, stripe after stripe, window after window: counted as the machine goes, where the formulas of ``isa``
+multiply. Nothing of ``isa.ops`` is used, only registers, fields, and the machine's keys.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from isa.arch import Arch
+from isa.instruction import Command
+
+TABLE = 256
+GLOBAL = 2
+AVERAGE = 1
+ALONG_LENGTH, ALONG_CHANNELS = 1, 2
+PAIRS = ("OP_E_MUL", "OP_E_SUB", "OP_B_ADD", "OP_B_MIN", "OP_E_DIV")
+DENSE = ("OP_E_ADD", "OP_C_MIN", "OP_C_MAX")
+WINDOWS = ("OP_DEPTH_CONV", "OP_POOL")
+
+
+@dataclass
+class Counted:
+    """What a command takes: compute cycles, and the words of each requester, in the order of its operands."""
+
+    cycles: int = 0
+    words: dict[str, int] = field(default_factory=dict)
+
+    def add(self, requester: str, words: int) -> None:
+        """``words`` more of a requester."""
+        self.words[requester] = self.words.get(requester, 0) + words
+
+
+def words_of(nbytes: int, arch: Arch) -> int:
+    """Aligned words that so many bytes touch which begin with a word."""
+    assert arch.words is not None
+    return (nbytes + arch.words.word - 1) // arch.words.word
+
+
+def count(command: Command, arch: Arch, events: Counter[str]) -> Counted:
+    """The cycles and words of an instruction of EX; what it exercises is counted in ``events``."""
+    mnemonic = command.instruction.mnemonic
+    if mnemonic in WINDOWS:
+        return _windows(command, arch, events)
+    if mnemonic in PAIRS:
+        return _pair(command, arch, events)
+    if mnemonic in DENSE:
+        return _alike(command, arch)
+    if mnemonic == "OP_LUT":
+        return _look_up(command, arch, events)
+    return _product(command, arch, events)
+
+
+def _pieces(size: int, step: int) -> list[list[int]]:
+    """0 to ``size`` - 1 in lists of ``step``, the last one shorter."""
+    return [list(range(first, min(first + step, size))) for first in range(0, size, step)]
+
+
+def _atoms(channels: int, arch: Arch) -> int:
+    assert arch.words is not None
+    return len(_pieces(channels, arch.words.atom))
+
+
+def _tables(command: Command) -> int:
+    """Tables of a look-up as last step."""
+    return [0, 1, command.registers.get("EX_OUTPUT_CHANNELS", 1)][command.fields.get("look_up", 0)]
+
+
+def _behind(command: Command, results: int, arch: Arch) -> int:
+    """Cycles of the lanes behind the array, L results each, where they have anything to do."""
+    fields = command.fields
+    if not (fields.get("requantise") or fields.get("accumulate") or fields.get("look_up")):
+        return 0
+    return len(_pieces(results, arch.lanes))
+
+
+def _finish(counted: Counted, first: int, behind: int, command: Command, arch: Arch, events: Counter[str]) -> Counted:
+    """The lanes beside the array, the first weights before it, and the tables."""
+    events["words: the lanes take longer than the array"] += behind > counted.cycles
+    counted.cycles = first + max(counted.cycles, behind)
+    results = counted.words.pop("results")
+    if _tables(command):
+        counted.add("tables", words_of(TABLE * _tables(command), arch))
+    counted.add("results", results)
+    return counted
+
+
+# Products ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Products:
+    """Groups, their output and input channels, rows and columns of kernel and output, and the stride of columns."""
+
+    groups: int
+    outputs: int
+    inputs: int
+    kernel_rows: int
+    kernel_columns: int
+    rows: int
+    columns: int
+    stride: int
+    taps: bool
+
+
+def _shape(command: Command) -> Products:
+    at = command.registers
+    if command.instruction.mnemonic == "OP_MAT_MUL":
+        channels = at["EX_OUTPUT_CHANNELS"], at["EX_INPUT_CHANNELS"]
+        return Products(1, *channels, 1, 1, 1, at["EX_ROWS"], 1, taps=False)
+    groups = at.get("EX_GROUPS", 1)
+    return Products(
+        groups, at["EX_OUTPUT_CHANNELS"] // groups, at["EX_INPUT_CHANNELS"] // groups,
+        at["EX_KERNEL_HEIGHT"], at["EX_KERNEL_WIDTH"], at["EX_OUTPUT_HEIGHT"], at["EX_OUTPUT_WIDTH"],
+        at["EX_STRIDE_WIDTH"], taps=command.fields.get("mapping", 0) == 1,
+    )  # fmt: skip
+
+
+def _depths(shape: Products) -> list[int]:
+    """The input channel of each product that may be summed at once: the taps of a row, the column slower."""
+    columns = shape.kernel_columns if shape.taps else 1
+    return [channel for _ in range(columns) for channel in range(shape.inputs)]
+
+
+def _together(shape: Products, arch: Arch) -> int:
+    """Groups in one block: as many as fit beside one another, where the input channels of a group divide an atom."""
+    assert arch.words is not None
+    if arch.words.atom % shape.inputs:
+        return 1
+    groups = 1
+    while (
+        groups < shape.groups
+        and (groups + 1) * len(_depths(shape)) <= arch.pe.ic
+        and (groups + 1) * shape.outputs <= arch.pe.oc
+    ):
+        groups += 1
+    return groups
+
+
+def _stripes(shape: Products, arch: Arch) -> list[list[tuple[int, int]]]:
+    """Steps (row, first column), P at a time."""
+    assert arch.words is not None
+    steps = [(row, piece[0]) for row in range(shape.rows) for piece in _pieces(shape.columns, arch.pe.ow)]
+    return [[steps[number] for number in numbers] for numbers in _pieces(len(steps), arch.words.accumulators)]
+
+
+def _blocks(shape: Products, groups: Sequence[int], arch: Arch) -> Iterator[tuple[int, set[int]]]:
+    """Of what the array holds one after the other for an output channel: input channels, atoms that they lie in."""
+    assert arch.words is not None
+    depths = _depths(shape)
+    kernel = shape.kernel_rows * (1 if shape.taps else shape.kernel_columns)
+    for numbers in _pieces(len(depths), arch.pe.ic):
+        channels = [group * shape.inputs + depths[number] for group in groups for number in numbers]
+        for _ in range(kernel):
+            yield len(numbers), {channel // arch.words.atom for channel in channels}
+
+
+def _word_span(positions: int, arch: Arch) -> int:
+    """Words that so many positions beside one another touch."""
+    assert arch.words is not None
+    return len({byte // arch.words.word for byte in range(positions * arch.words.atom)})
+
+
+def _product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
+    assert arch.words is not None
+    shape, counted = _shape(command), Counted()
+    element = 1 if command.fields["requantise"] else 4
+    width, together = arch.pe.ow, _together(shape, arch)
+    reach = width * shape.stride if shape.taps else (width - 1) * shape.stride + 1
+    alone = _word_span(reach, arch)
+    several = max(
+        (len(atoms) for groups in _pieces(shape.groups, together) for _, atoms in _blocks(shape, groups, arch)),
+        default=1,
+    )
+    a_row = len(_pieces(shape.columns, width))
+    first, results, sums, written = 0, 0, 0, 0
+    counted.words = {"activations": 0, "weights": 0, "records": 0}
+    for groups in _pieces(shape.groups, together):
+        for outputs in _pieces(shape.outputs, arch.pe.oc):
+            channels = len(groups) * len(outputs)
+            counted.add("records", words_of(channels * arch.channel_record_bytes, arch))
+            blocks = [(depth * channels, atoms) for depth, atoms in _blocks(shape, groups, arch)]
+            first = first or words_of(blocks[0][0], arch)
+            results += channels * shape.rows * shape.columns
+            for stripe in _stripes(shape, arch):
+                steps = len(stripe)
+                events["words: a stripe that fills the accumulators"] += steps == arch.words.accumulators
+                rows = len(_pieces(steps, a_row))
+                fresh = _word_span(steps * width * shape.stride, arch)
+                for weights, _ in blocks:
+                    load = words_of(weights, arch)
+                    passing = sum(several * alone for _ in stripe)
+                    events["words: a block bound by its weights"] += load > passing
+                    events["words: a block bound by its steps"] += passing > load
+                    events["words: activations of a step each"] += steps * alone < fresh + rows
+                    events["words: activations in a stream"] += steps * alone > fresh + rows
+                    counted.cycles += max(passing, load)
+                    counted.add("weights", load)
+                    counted.add("activations", several * min(steps * alone, fresh + rows))
+                positions = steps * width * arch.words.atom
+                written += _atoms(channels, arch) * words_of(positions * element, arch)
+                sums += _atoms(channels, arch) * words_of(positions * 4, arch)
+    events["words: several words a step"] += alone > 1
+    events["words: a block in several atoms"] += several > 1
+    events["words: several groups in a block"] += together > 1
+    if command.fields.get("accumulate"):
+        counted.add("sums", sums)
+    counted.add("results", written)
+    return _finish(counted, first, _behind(command, results, arch), command, arch, events)
+
+
+# Windows -------------------------------------------------------------------------------------------------------------
+
+
+def _windows(command: Command, arch: Arch, events: Counter[str]) -> Counted:
+    """One atom after the other, piece of columns after piece, some rows at once, tap after tap."""
+    assert arch.words is not None
+    at, counted, words = command.registers, Counted(), arch.words
+    depthwise = command.instruction.mnemonic == "OP_DEPTH_CONV"
+    channels, rows, columns = at["EX_OUTPUT_CHANNELS"], at["EX_OUTPUT_HEIGHT"], at["EX_OUTPUT_WIDTH"]
+    kernel = [(row, column) for row in range(at["EX_KERNEL_HEIGHT"]) for column in range(at["EX_KERNEL_WIDTH"])]
+    whole = command.fields.get("mode") == GLOBAL
+    at_once = arch.pe.count // words.atom
+    slower = 1 if at_once else len(_pieces(words.atom, arch.pe.count))
+    across = min(max(at_once, 1), columns)
+    down = 1
+    while down < rows and across * (down + 1) <= at_once:
+        down += 1
+    pieces = _pieces(columns, across)
+    last_row = (rows - 1) * at["EX_STRIDE_HEIGHT"] + (at["EX_KERNEL_HEIGHT"] - 1) * at["EX_DILATION_HEIGHT"]
+    last_column = (across - 1) * at["EX_STRIDE_WIDTH"] + (at["EX_KERNEL_WIDTH"] - 1) * at["EX_DILATION_WIDTH"]
+    input_rows = [row for row in range(last_row + 1) if row < at["EX_INPUT_HEIGHT"]]
+    input_columns = [column for column in range(last_column + 1) if column < at["EX_INPUT_WIDTH"]]
+    counted.words = {"activations": 0, "weights": 0, "records": 0} if depthwise else {"activations": 0}
+    first, results, lead = 0, 0, 0
+    written = 0
+    for atom in _pieces(channels, words.atom):
+        if whole:
+            plane = words_of(at["EX_INPUT_HEIGHT"] * at["EX_INPUT_WIDTH"] * words.atom, arch)
+            counted.add("activations", plane)
+            steps = plane
+        else:
+            steps = 0
+            for _ in pieces:
+                for _ in input_rows:
+                    counted.add("activations", words_of(len(input_columns) * words.atom, arch) + (len(pieces) > 1))
+                for _ in _pieces(rows, down):
+                    for _ in kernel:
+                        steps += slower
+        if depthwise:
+            load = words_of(len(atom) * len(kernel), arch)
+            assert load <= steps  # so that the next atom's weights are always there
+            counted.add("weights", load)
+            first = first or load
+        counted.cycles += steps
+        results += len(atom) * rows * columns
+        element = 1 if command.fields.get("requantise", 1) else 4
+        written += words_of(rows * columns * words.atom * element, arch)
+    if depthwise:
+        counted.add("records", words_of(channels * arch.channel_record_bytes, arch))
+    elif command.fields["mode"] == AVERAGE:
+        lead = _divisions(len(kernel) + 1, arch)
+    counted.add("results", written)
+    events["words: several windows in a row"] += across > 1
+    events["words: several rows of windows"] += down > 1
+    events["words: several pieces of columns"] += len(pieces) > 1
+    events["words: an array of less than an atom"] += slower > 1
+    return _finish(counted, first + lead, _behind(command, results, arch), command, arch, events)
+
+
+# Element by element --------------------------------------------------------------------------------------------------
+
+
+def _divisions(divisors: int, arch: Arch) -> int:
+    """Each divider makes one reciprocal after the other."""
+    assert arch.words is not None
+    return sum(arch.words.divide_cycles for _ in _pieces(divisors, arch.words.dividers))
+
+
+def _alike(command: Command, arch: Arch) -> Counted:
+    length = command["EX_LENGTH"]
+    words = {"a": words_of(length, arch), "b": words_of(length, arch)}
+    if _tables(command):
+        words["tables"] = words_of(TABLE * _tables(command), arch)
+    return Counted(len(_pieces(length, arch.lanes)), {**words, "results": words_of(length, arch)})
+
+
+def _tensor(channels: int, length: int, arch: Arch) -> tuple[int, int]:
+    """(elements, words) of a tensor in atoms: surface after surface."""
+    assert arch.words is not None
+    elements = words = 0
+    if length:
+        for _ in _pieces(channels, arch.words.atom):
+            elements += arch.words.atom * length
+            words += words_of(arch.words.atom * length, arch)
+    return elements, words
+
+
+def _pair(command: Command, arch: Arch, events: Counter[str]) -> Counted:
+    assert arch.words is not None
+    channels, length = command["EX_OUTPUT_CHANNELS"], command["EX_LENGTH"]
+    elements, written = _tensor(channels, length, arch)
+    counted, divisors = Counted(len(_pieces(elements, arch.lanes))), 0
+    for name in "ab":
+        repeat = command.fields[f"repeat_{name}"]
+        along = 1 if repeat & ALONG_LENGTH else length
+        counted.add(name, 0)
+        if length:
+            for _ in _pieces(channels, arch.words.atom):  # a row for all channels is read again for each surface
+                counted.add(name, words_of(along * arch.words.atom, arch))
+            divisors = along * (1 if channels and repeat & ALONG_CHANNELS else channels)
+    if command.instruction.mnemonic == "OP_E_SUB":
+        counted.cycles += arch.words.divide_cycles
+    if command.instruction.mnemonic == "OP_E_DIV":
+        events["words: divisions bound by the dividers"] += _divisions(divisors, arch) > counted.cycles
+        events["words: divisions bound by the lanes"] += _divisions(divisors, arch) < counted.cycles
+        counted.cycles = arch.words.divide_cycles + max(counted.cycles, _divisions(divisors, arch))
+    if _tables(command):
+        counted.add("tables", words_of(TABLE * _tables(command), arch))
+    counted.add("results", written)
+    return counted
+
+
+def _look_up(command: Command, arch: Arch, events: Counter[str]) -> Counted:
+    channels, rows, length = command["EX_OUTPUT_CHANNELS"], command["EX_ROWS"], command["EX_LENGTH"]
+    events["words: tables of channels"] += channels > 1
+    elements = rows * length
+    words = words_of(elements, arch)
+    if channels != 1:
+        elements, words = _tensor(channels, length, arch)
+    tables = words_of(TABLE * channels, arch)
+    return Counted(tables + len(_pieces(elements, arch.lanes)), {"input": words, "tables": tables, "results": words})
