@@ -185,6 +185,8 @@ def _dma(rng: random.Random, kind: str, scale: int, arch: Arch) -> Step:
             sram += rng.choice((0, 0, 1, arch.words.atom, arch.words.word))
         registers |= {f"COUNT_{dimension}": count, f"DRAM_STRIDE_{dimension}": dram, f"SRAM_STRIDE_{dimension}": sram}
         dram, sram = dram * count, sram * count
+    if sram > arch.sram_bytes:
+        return _dma(rng, kind, scale, arch)
     registers["SRAM_ADDRESS"] = rng.randint(0, arch.sram_bytes - sram)
     address = rng.randint(0, DRAM_BYTES // 4)
     registers["DRAM_ADDRESS"] = rng.choice((address, address // 64 * 64))

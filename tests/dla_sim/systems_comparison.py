@@ -16,9 +16,10 @@ from dla_sim.engine.bus import NEVER, PORTS
 from dla_sim.systems.machines import Machines, Running, SharedMemory
 from dla_sim.systems.spec import MEMORY_KEYS
 from dla_sim.timing import Timing
+from isa.arch import PACKED
 from isa.program import Program
 from tests.dla_sim.cases import build_program
-from tests.dla_sim.program_generator import random_case
+from tests.dla_sim.program_generator import COMPUTE, ISA, random_case
 from tests.dla_sim.tick.system import TickSystem, Turn
 
 
@@ -46,24 +47,29 @@ class SystemCase:
     grants: int
 
 
-def random_system(seed: int) -> SystemCase:
-    """The system of ``seed``, always the same: 1 to 4 machines whose timings agree in what is the memory's."""
+def random_system(seed: int, isa: str = ISA) -> SystemCase:
+    """The system of ``seed``, always the same: 1 to 4 machines whose timings agree in what is the memory's.
+
+    A bus serves the narrowest word of machines of words.
+    """
     rng = random.Random(seed)
     count = rng.choice((1, 2, 2, 3, 4))
     donor = random_case(rng.randrange(1 << 30)).timing
     shared = {name: donor[name] for name in MEMORY_KEYS if name in donor}
+    if isa == PACKED:
+        shared |= {name: min(4, shared[name]) for name in ("bus_bytes", "flash_bytes")}
     others = [random_case(rng.randrange(1 << 30)).timing for _ in range(count)]
     timings = [Timing(**{name: one[name] for name in one if name not in MEMORY_KEYS}, **shared) for one in others]
     ports: list[list[int]] = [[] for _ in range(rng.randint(1, count))]
     for machine in range(count):
         rng.choice(ports).append(machine)
     ports = [machines for machines in ports if machines]
-    jobs = [[_job(rng) for _ in range(rng.randint(0, 3))] for _ in range(count)]
+    jobs = [[_job(rng, isa) for _ in range(rng.randint(0, 3))] for _ in range(count)]
     return SystemCase(jobs, timings, ports, rng.randint(1, len(ports)))
 
 
-def _job(rng: random.Random) -> Job:
-    program = build_program(random_case(rng.randrange(1 << 30)))
+def _job(rng: random.Random, isa: str) -> Job:
+    program = build_program(random_case(rng.randrange(1 << 30), isa))
     commands = range(len(program.commands) - 1)
     stops = sorted(rng.sample(commands, rng.randint(0, min(3, len(commands)))))
     return Job(program, rng.choice((0, 0, rng.randint(0, 400))), {stop: rng.random() < 0.6 for stop in stops})
@@ -119,9 +125,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Hold systems of several machines to the tick model.")
     parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--count", type=int, default=2000, help="number of seeds")
+    parser.add_argument("--isa", choices=tuple(COMPUTE), default=ISA, help="of machines of words or of others")
     given = parser.parse_args(arguments)
     for seed in range(given.first, given.first + given.count):
-        if found := system_differences(random_system(seed)):
+        if found := system_differences(random_system(seed, given.isa)):
             print(f"seed {seed} differs:", *found, sep="\n")
             return 1
     print(f"{given.count} systems, all equal")

@@ -17,7 +17,7 @@ from isa.instruction import Command, Unit
 from isa.program import Program
 from tests.dla_sim.cases import build_program
 from tests.dla_sim.compiled import COMPILED, compiled_program
-from tests.dla_sim.program_generator import random_case
+from tests.dla_sim.program_generator import COMPUTE, random_case
 
 
 class CycleByCycle:
@@ -109,10 +109,11 @@ def broken_down(program: Program, timing: Timing) -> tuple[Counter[tuple[str, st
     return found, CycleByCycle(program, loaded).table()
 
 
-def test_random_programs() -> None:
+@pytest.mark.parametrize("isa", COMPUTE)
+def test_random_programs(isa: str) -> None:
     everything: Counter[str] = Counter()
     for seed in range(150):
-        case = random_case(seed)
+        case = random_case(seed, isa)
         found, expected = broken_down(build_program(case), Timing(**case.timing))
         if case.steps:
             assert found == expected, f"seed {seed}"

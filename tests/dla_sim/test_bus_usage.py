@@ -13,7 +13,7 @@ from dla_sim.inspection import BusUsage, bus_usage
 from dla_sim.timing import Timing
 from isa.program import Program
 from tests.dla_sim.cases import build_program
-from tests.dla_sim.program_generator import random_case
+from tests.dla_sim.program_generator import COMPUTE, random_case
 from tests.dla_sim.tick.model import TickModel, TickResult
 
 
@@ -40,11 +40,12 @@ def _usage(program: Program, timing: Timing) -> BusUsage:
     return bus_usage(workload, compute_times(workload))
 
 
+@pytest.mark.parametrize("isa", COMPUTE)
 @pytest.mark.parametrize("first", range(0, 200, 25))
-def test_grants_are_those_of_the_tick_model(first: int) -> None:
+def test_grants_are_those_of_the_tick_model(first: int, isa: str) -> None:
     shared = 0
     for seed in range(first, first + 25):
-        case = random_case(seed)
+        case = random_case(seed, isa)
         program, timing = build_program(case), Timing(**case.timing)
         grants, ready = _granted_by_ticks(program, timing)
         usage = _usage(program, timing)

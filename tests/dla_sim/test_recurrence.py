@@ -19,7 +19,7 @@ from dla_sim.timing import Timing
 from isa.program import Program
 from tests.dla_sim.cases import build_program
 from tests.dla_sim.compiled import COMPILED, compiled_program
-from tests.dla_sim.program_generator import random_case
+from tests.dla_sim.program_generator import COMPUTE, random_case
 
 TIMINGS = (
     Timing(),
@@ -45,10 +45,11 @@ def workload_of(program: Program, timing: Timing) -> Workload:
     return Device(program.arch, timing).load(program).workload
 
 
-def test_random_programs() -> None:
+@pytest.mark.parametrize("isa", COMPUTE)
+def test_random_programs(isa: str) -> None:
     """Beside ``test_tick_equality``, which does not see arrivals."""
     for seed in range(200):
-        case = random_case(seed)
+        case = random_case(seed, isa)
         workload = workload_of(build_program(case), Timing(**case.timing))
         assert outcome(compute_times, workload) == outcome(simulate, workload), f"seed {seed}"
 
@@ -100,9 +101,10 @@ def test_a_sweep_equals_single_runs() -> None:
         assert sweep.layers(timing) == {layer.name: layer.cycles for layer in trace.layers}
 
 
-def test_kinds_alone_equal_the_accounts() -> None:
+@pytest.mark.parametrize("isa", COMPUTE)
+def test_kinds_alone_equal_the_accounts(isa: str) -> None:
     for seed in range(200):
-        case = random_case(seed)
+        case = random_case(seed, isa)
         program, timing = build_program(case), Timing(**case.timing)
         loaded = Device(program.arch, timing).load(program)
         times = compute_times(loaded.workload)

@@ -26,14 +26,15 @@ from isa.instruction import Operands, Unit
 from isa.ops.control import OP_END, OP_SYNC
 from isa.program import Program
 from tests.dla_sim.cases import build_program
-from tests.dla_sim.program_generator import random_case
+from tests.dla_sim.program_generator import COMPUTE, random_case
 from tests.dla_sim.systems_comparison import random_system, system_differences
 
 
+@pytest.mark.parametrize("isa", COMPUTE)
 @pytest.mark.parametrize("first", range(0, 60, 10))
-def test_random_systems_equal_the_tick_model(first: int) -> None:
+def test_random_systems_equal_the_tick_model(first: int, isa: str) -> None:
     for seed in range(first, first + 10):
-        assert system_differences(random_system(seed)) == [], f"seed {seed}"
+        assert system_differences(random_system(seed, isa)) == [], f"seed {seed}"
 
 
 def _workloads(count: int) -> Iterator[Workload]:

@@ -8,14 +8,16 @@ from isa.arch import Arch, PeArray
 from tests.dla_sim.cases import Case, Step
 from tests.dla_sim.comparison import case_differences, compare_seeds
 from tests.dla_sim.coverage import coverage, format_coverage, missing_rows
+from tests.dla_sim.program_generator import COMPUTE
 from tests.dla_sim.shrink import PLAIN_TIMING
 
 SEEDS = range(600)
 
 
-def test_engines_equal_the_tick_model() -> None:
+@pytest.mark.parametrize("isa", COMPUTE)
+def test_engines_equal_the_tick_model(isa: str) -> None:
     """``tests/dla_sim/fuzz_ticks.py`` does the same for ten thousand."""
-    table = coverage(compare_seeds(SEEDS))
+    table = coverage(compare_seeds(SEEDS, isa), isa)
     print(format_coverage(table))
     assert missing_rows(table) == []
 

@@ -9,8 +9,8 @@ import pytest
 
 from isa.arch import Arch, PeArray
 from tests.dla_sim.cases import Case, Step, build_program, legal_steps
-from tests.dla_sim.coverage import CAUSES
-from tests.dla_sim.program_generator import random_case
+from tests.dla_sim.coverage import causes
+from tests.dla_sim.program_generator import COMPUTE, random_case
 from tests.dla_sim.shrink import PLAIN_TIMING, shrink
 from tests.dla_sim.tick import TickResult, run_ticks
 
@@ -128,12 +128,13 @@ def test_zero_bytes() -> None:
     assert result.causes["LD"] == {"queue_empty": 8, "busy": 3, "dram": 5, "drained": 1}
 
 
-def test_sums_and_causes() -> None:
+@pytest.mark.parametrize("isa", COMPUTE)
+def test_sums_and_causes(isa: str) -> None:
     for seed in range(40):
-        result = run(random_case(seed))
-        for unit, causes in result.causes.items():
-            assert sum(causes.values()) == result.total
-            assert set(causes) <= set(CAUSES[unit])
+        result = run(random_case(seed, isa))
+        for unit, row in result.causes.items():
+            assert sum(row.values()) == result.total
+            assert set(row) <= set(causes(isa)[unit])
         assert sum(result.kinds.values()) == result.total
 
 

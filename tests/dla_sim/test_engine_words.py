@@ -1,0 +1,316 @@
+"""Programs on a scratchpad of words, worked out by hand from docs/machine.md, section 12, before they ran.
+
+Where nothing else is said the machine has an array of 8 x 8 x 1: atoms of A = 8 bytes, words of W = 32, P = 32
+accumulators, L = 32 lanes, 4 dividers of 16 cycles, banks of 0x8000 bytes. The bus brings 8 bytes a cycle, so that of
+K = 4 cycles of a bank EX has 3: n words take ceil(n * 4 / 3) cycles.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from dla_sim.device import Device
+from dla_sim.presets import load_hardware
+from dla_sim.program_timing import ProgramTiming
+from dla_sim.timing import Timing
+from isa.arch import Arch
+from isa.assembler import assemble
+from isa.errors import InputError
+from isa.program import Program
+from tests.dla_sim.test_engine_hand_worked import present, spans, trace_of
+
+PACKED = '{"isa": "v5"}'
+WIDER = '{"isa": "v5", "pe": {"ow": 2}}'
+
+# Three programs. -----------------------------------------------------------------------------------------------------
+
+PRODUCT = """
+    SET EX_INPUT_CHANNELS, 8
+    SET EX_OUTPUT_CHANNELS, 12
+    SET EX_INPUT_HEIGHT, 8
+    SET EX_INPUT_WIDTH, 9
+    SET EX_OUTPUT_HEIGHT, 8
+    SET EX_OUTPUT_WIDTH, 9
+    SET EX_INPUT_ADDRESS, {input}
+    SET EX_OPERAND_ADDRESS, {weights}
+    SET EX_CHANNEL_ADDRESS, {records}
+    SET EX_OUTPUT_ADDRESS, {output}
+    OP_CONV requantise=1
+    OP_END
+"""
+
+
+@pytest.mark.parametrize(
+    ("places", "waiting"),
+    [
+        ((0, 0x8000, 0x10000, 0x18000), 0),  # alone: 58 words of activations take 78 cycles, 40 of results 54
+        ((0, 0x1000, 0x2000, 0x3000), 61),  # one bank: 58 + 6 + 3 + 40 = 107 words, ceil(142.7) = 143; 143 - 82
+        ((0, 0x1000, 0x8000, 0x9000), 4),  # activations and weights 64, 86 cycles; records and results 43, 58
+    ],
+    ids=["alone", "one bank", "two banks"],
+)
+def test_a_product(places: tuple[int, int, int, int], waiting: int) -> None:
+    """8 channels of 8 x 9 positions, 1 x 1, become 12, on an array of 8 x 8 x 2 (A = 8, W = 32 as before).
+
+    A row takes ceil(9 / 2) = 5 steps, 40 in all: stripes of 32 and 8. A step takes (1 + 1) * 8 / 32, one word. Output
+    channels come as 8, w = 64 / 32 = 2, and as 4, w = 1: both pass the stripes in 32 + 8. So c = 2 + 80 = 82; the lanes
+    need 12 * 72 / 32 = 27 only.
+
+    Activations: the stripe of 32 steps takes 32 * 2 * 8 / 32 = 16 words and one more for each of ceil(32 / 5) = 7 rows,
+    23 in place of 32; that of 8 takes 4 + 2; both twice: 58. Weights 2 + 1 a stripe: 6. Records 8 * 8 / 32 = 2, and 1.
+    Results: 16 and 4 words for either block of output channels (4 channels are an atom, too): 40.
+    """
+    names = ("input", "weights", "records", "output")
+    trace = trace_of(PRODUCT.format(**dict(zip(names, places, strict=True))), Timing(), WIDER)
+    # Some SETs change nothing and are words all the same: 12 words, 96 bytes, bursts of 8 and 4 beats, 8 + 7 slots:
+    # ready at 115; the operation is word 10, so that EX starts at 126.
+    assert spans(trace) == [(126, 126, 126 + 8 + 82 + waiting + 8)]
+    assert trace.cycles == 225 + waiting
+    expected = {"queue_empty": 126, "busy": 98, "sram": waiting, "drained": 1}
+    assert present(trace.units["EX"]) == present(expected)
+
+
+WINDOW = """
+    SET EX_INPUT_CHANNELS, 20
+    SET EX_OUTPUT_CHANNELS, 20
+    SET EX_INPUT_HEIGHT, 5
+    SET EX_INPUT_WIDTH, 11
+    SET EX_OUTPUT_HEIGHT, 4
+    SET EX_OUTPUT_WIDTH, 10
+    SET EX_KERNEL_HEIGHT, 2
+    SET EX_KERNEL_WIDTH, 2
+    SET EX_INPUT_ADDRESS, {input}
+    SET EX_OUTPUT_ADDRESS, {output}
+    OP_POOL
+    OP_END
+"""
+
+
+@pytest.mark.parametrize(
+    ("places", "waiting"),
+    [
+        ((0, 0x8000), 64),  # alone: 120 words, 160 cycles
+        ((0, 0x1000), 104),  # one bank: 150 words, 200 cycles
+        ((0x7D80, 0x9000), 104),  # the input lies in both banks, and counts in both
+    ],
+    ids=["alone", "one bank", "over two banks"],
+)
+def test_a_window(places: tuple[int, int], waiting: int) -> None:
+    """The maxima of 2 x 2 windows of 20 channels of 5 x 11, 4 x 10 windows.
+
+    20 channels are 3 atoms. 64 / 8 = 8 windows at once: 8 in a row, 1 below another; 10 columns are 2 pieces, so an
+    atom takes 2 * 4 * 4 = 32 cycles: c = 96. There are no lanes behind it.
+
+    A piece reads 8 + 1 = 9 columns, 72 bytes: 3 words, and one more as there are two pieces; 4 + 1 = 5 rows: 20 words
+    a piece, 40 an atom, 120. Results: 3 * 40 * 8 / 32 = 30.
+    """
+    trace = trace_of(WINDOW.format(input=places[0], output=places[1]), Timing(), PACKED)
+    assert spans(trace) == [(126, 126, 126 + 8 + 96 + waiting + 8)]
+    assert present(trace.units["EX"]) == {"queue_empty": 126, "busy": 112, "sram": waiting, "drained": 1}
+
+
+ADDITION = """
+    SET EX_LENGTH, 1000
+    SET EX_OPERAND_ADDRESS, {operand}
+    SET EX_OUTPUT_ADDRESS, {output}
+    OP_E_ADD
+    OP_END
+"""
+
+
+@pytest.mark.parametrize(
+    ("places", "bus", "waiting"),
+    [
+        ((0x8000, 0x10000), 8, 11),  # alone: ceil(32 * 4 / 3) = 43
+        ((0x400, 0x800), 8, 96),  # one bank: 96 words, 128 cycles
+        ((0x400, 0x8000), 8, 54),  # two in one bank: ceil(64 * 4 / 3) = 86
+        ((0x8000, 0x10000), 16, 32),  # alone, and the bus takes every other cycle: 64
+        ((0x8000, 0x10000), 1, 2),  # every 32nd: ceil(32 * 32 / 31) = 34
+    ],
+)
+def test_an_addition(places: tuple[int, int], bus: int, waiting: int) -> None:
+    """1000 elements on 32 lanes: c = 32; each of the three operands is ceil(1000 / 32) = 32 words."""
+    trace = trace_of(ADDITION.format(operand=places[0], output=places[1]), Timing(bus_bytes=bus), PACKED)
+    ((_, start, end),) = spans(trace)
+    assert end - start == 8 + 32 + waiting + 8
+    assert trace.units["EX"]["sram"] == waiting
+    if bus == 8:  # 5 words are there at 107, the operation is word 3
+        assert (start, trace.cycles) == (111, 111 + 48 + waiting + 1)
+
+
+def test_a_transfer_of_rows_that_each_touch_a_word() -> None:
+    """32 dense bytes of system memory, 4 beats in a burst of 7 slots, become 4 rows of 8 in 4 words: 4 * K = 16 slots.
+
+    So 4 slots are beats, 3 are the burst gap's and 9 the scratchpad's. Rows of 8 that lie across the ends of words
+    touch two each: 32 slots.
+    """
+    text = """
+        SET LD_DRAM_ADDRESS, 0x1000
+        SET LD_SRAM_ADDRESS, {place}
+        SET LD_BYTES, 8
+        SET LD_COUNT_1, 4
+        SET LD_DRAM_STRIDE_1, 8
+        SET LD_SRAM_STRIDE_1, 32
+        OP_DMA_READ
+        OP_END
+    """
+    for place, slots in ((0, 16), (28, 32)):
+        trace = trace_of(text.format(place=place), Timing(), PACKED)
+        ((_, start, end),) = spans(trace)
+        assert end - start == 4 + 100 + slots + 4
+        within = {"busy": 12, "dram": 103, "sram": slots - 7}
+        assert present(trace.units["LD"]) == {"queue_empty": start, **within, "drained": 1}
+    assert trace_of(text.format(place=28), Timing()).units["LD"]["sram"] == 0  # on a machine without words
+
+
+# Compute cycles of layers by hand. -----------------------------------------------------------------------------------
+
+LAYERS = (
+    (
+        "CONV: 1 x 1, 32 to 64 channels, 14 x 14. 196 steps, 6 stripes of 32 and one of 4, 4 * 8 blocks of w = 2, each "
+        "196 cycles: 2 + 32 * 196; lanes 392",
+        "OP_CONV requantise=1", {"INPUT_CHANNELS": 32, "OUTPUT_CHANNELS": 64, "INPUT_HEIGHT": 14, "INPUT_WIDTH": 14,
+        "OUTPUT_HEIGHT": 14, "OUTPUT_WIDTH": 14}, {}, 6274,
+    ),
+    (
+        "CONV: 3 x 3, 16 to 24, 7 x 7. 49 steps, 2 * 3 * 9 = 54 blocks: 2 + 54 * 49",
+        "OP_CONV requantise=1", {"INPUT_CHANNELS": 16, "OUTPUT_CHANNELS": 24, "INPUT_HEIGHT": 9, "INPUT_WIDTH": 9,
+        "OUTPUT_HEIGHT": 7, "OUTPUT_WIDTH": 7, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3}, {}, 2648,
+    ),
+    (
+        "CONV: 3 x 3, stride 2, 8 to 8, 6 x 5, array 8 x 8 x 2, words of 16. 6 * 3 = 18 steps, each reads (2 + 1) * 8 "
+        "bytes, 2 words; w = 4; 9 blocks: 4 + 9 * 36",
+        "OP_CONV requantise=1", {"INPUT_CHANNELS": 8, "OUTPUT_CHANNELS": 8, "INPUT_HEIGHT": 13, "INPUT_WIDTH": 11,
+        "OUTPUT_HEIGHT": 6, "OUTPUT_WIDTH": 5, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3, "STRIDE_HEIGHT": 2,
+        "STRIDE_WIDTH": 2}, {"pe": {"ow": 2}, "word_bytes": 16}, 328,
+    ),
+    (
+        "CONV, a first layer: 3 x 3, 3 to 16, 16 x 16, taps side by side. 9 taps of a row are blocks of 8 and 1, times "
+        "3 rows and 2 blocks of outputs: 2 + 12 * 256",
+        "OP_CONV requantise=1 mapping=1", {"INPUT_CHANNELS": 3, "OUTPUT_CHANNELS": 16, "INPUT_HEIGHT": 18,
+        "INPUT_WIDTH": 18, "OUTPUT_HEIGHT": 16, "OUTPUT_WIDTH": 16, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3}, {}, 3074,
+    ),
+    (
+        "CONV, 4 groups of 2 to 2 channels, 3 x 3, 8 x 8: all groups are one block of 16 weights, w = 1: 1 + 9 * 64",
+        "OP_GROUP_CONV requantise=1", {"INPUT_CHANNELS": 8, "OUTPUT_CHANNELS": 8, "INPUT_HEIGHT": 10, "INPUT_WIDTH": 10,
+        "OUTPUT_HEIGHT": 8, "OUTPUT_WIDTH": 8, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3, "GROUPS": 4}, {}, 577,
+    ),
+    (
+        "CONV, 2 groups of 12 to 8 channels, 1 x 1, 8 x 8: the second begins within an atom, channels 12 to 19 lie in "
+        "two: v = 2. Blocks of 8 and 4 channels: 2 + 4 * 64 * 2",
+        "OP_GROUP_CONV requantise=1", {"INPUT_CHANNELS": 24, "OUTPUT_CHANNELS": 16, "INPUT_HEIGHT": 8, "INPUT_WIDTH": 8,
+        "OUTPUT_HEIGHT": 8, "OUTPUT_WIDTH": 8, "GROUPS": 2}, {}, 514,
+    ),
+    (
+        "MATMUL: a row of 64 by 64 x 64. 64 blocks of one step: w = 2 is longer: 2 + 64 * 2",
+        "OP_MAT_MUL requantise=1", {"INPUT_CHANNELS": 64, "OUTPUT_CHANNELS": 64}, {}, 130,
+    ),
+    (
+        "MATMUL: 50 rows of 20 by 20 x 10, array 4 x 16. 5 blocks of 40 weights, w = 2, stripes of 32 and 18: 2 + 250",
+        "OP_MAT_MUL requantise=1", {"ROWS": 50, "INPUT_CHANNELS": 20, "OUTPUT_CHANNELS": 10},
+        {"pe": {"ic": 4, "oc": 16}}, 252,
+    ),
+    (
+        "DEPTH: 3 x 3, 12 channels, 6 x 6. 6 of 8 windows in a row: 6 * 9 = 54 an atom; 72 weights of the first are 3 "
+        "words: 3 + 108; lanes 14",
+        "OP_DEPTH_CONV requantise=1", {"INPUT_CHANNELS": 12, "OUTPUT_CHANNELS": 12, "INPUT_HEIGHT": 6, "INPUT_WIDTH": 6,
+        "OUTPUT_HEIGHT": 6, "OUTPUT_WIDTH": 6, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3, "PAD_TOP": 1, "PAD_LEFT": 1},
+        {}, 111,
+    ),
+    (
+        "DEPTH: 5 x 5, stride 2, 20 channels, 7 x 7, array 16 x 16: atoms of 16, 16 windows, 7 by 2 of them: 4 * 25 an "
+        "atom; 400 weights are 13 words: 13 + 200; lanes 31",
+        "OP_DEPTH_CONV requantise=1", {"INPUT_CHANNELS": 20, "OUTPUT_CHANNELS": 20, "INPUT_HEIGHT": 17,
+        "INPUT_WIDTH": 17, "OUTPUT_HEIGHT": 7, "OUTPUT_WIDTH": 7, "KERNEL_HEIGHT": 5, "KERNEL_WIDTH": 5,
+        "STRIDE_HEIGHT": 2, "STRIDE_WIDTH": 2}, {"pe": {"ic": 16, "oc": 16}}, 213,
+    ),
+    (
+        "DEPTH on an array of 2 x 2, less than an atom: a tap of a window takes 2 cycles: 3 + 36 * 9 * 2; 4 lanes 72",
+        "OP_DEPTH_CONV requantise=1", {"INPUT_CHANNELS": 8, "OUTPUT_CHANNELS": 8, "INPUT_HEIGHT": 6, "INPUT_WIDTH": 6,
+        "OUTPUT_HEIGHT": 6, "OUTPUT_WIDTH": 6, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3, "PAD_TOP": 1, "PAD_LEFT": 1},
+        {"pe": {"ic": 2, "oc": 2}}, 651,
+    ),
+    (
+        "POOL: the average of 3 x 3 windows, 8 channels, 4 x 4. 9 counts and a scale are 10 divisors, 3 turns of 4 "
+        "dividers: 48; 4 windows by 2: 2 * 9",
+        "OP_POOL mode=1", {"INPUT_CHANNELS": 8, "OUTPUT_CHANNELS": 8, "INPUT_HEIGHT": 6, "INPUT_WIDTH": 6,
+        "OUTPUT_HEIGHT": 4, "OUTPUT_WIDTH": 4, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3}, {}, 66,
+    ),
+    (
+        "POOL: the average of whole planes of 7 x 7, 64 channels: 8 atoms of 392 bytes, 13 words each",
+        "OP_POOL mode=2", {"INPUT_CHANNELS": 64, "OUTPUT_CHANNELS": 64, "INPUT_HEIGHT": 7, "INPUT_WIDTH": 7,
+        "KERNEL_HEIGHT": 7, "KERNEL_WIDTH": 7}, {}, 104,
+    ),
+    (
+        "ELTWISE: 20 channels of 49 times a value each: 3 atoms of 8 * 49 elements on 32 lanes: 1176 / 32",
+        "OP_E_MUL repeat_b=1", {"OUTPUT_CHANNELS": 20, "LENGTH": 49}, {}, 37,
+    ),
+    (
+        "ELTWISE: 20 channels divided by a value each: a reciprocal of the scale, 20 more on 4 dividers: 16 + 5 * 16",
+        "OP_E_DIV repeat_b=1", {"OUTPUT_CHANNELS": 20, "LENGTH": 49}, {}, 96,
+    ),
+    (
+        "ACT: 20 channels of 49 looked up in a table each: 160 words of tables, then 37",
+        "OP_LUT", {"OUTPUT_CHANNELS": 20, "LENGTH": 49, "ROWS": 1}, {}, 197,
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer[0].split(".")[0])
+def test_compute_cycles(layer: tuple[str, str, dict[str, int], dict[str, object], int]) -> None:
+    """Worked out in the words of each layer; registers that are not named keep their reset values."""
+    _, operation, registers, machine, cycles = layer
+    program = _program("\n".join(f"SET EX_{name}, {value}" for name, value in registers.items()), operation, machine)
+    command = program.commands[0]
+    assert command.instruction.cycles(command, program.arch) == cycles
+
+
+def _program(settings: str, operation: str, machine: dict[str, object]) -> Program:
+    arch = json.dumps({"isa": "v5", **machine})
+    return assemble(f".arch {arch}\n.memory 0x4000 commands 0x0\n{settings}\n{operation}\nOP_END\n")
+
+
+# Machines that cannot be, and figures. -------------------------------------------------------------------------------
+
+
+def test_a_bus_that_would_take_all_of_a_bank() -> None:
+    """A bank has to serve EX in one of K cycles at least, K = W / bus_bytes."""
+    said = r"bus_bytes 32 is more than half of word_bytes 32.*; bus_bytes 16 or word_bytes 64 would do"
+    with pytest.raises(InputError, match=said):
+        Device(Arch(isa="v5"), Timing(bus_bytes=32))
+    with pytest.raises(InputError, match=said):
+        load_hardware(settings=("bus_bytes=32",), isa="v5")
+    with pytest.raises(InputError, match=said):
+        ProgramTiming(_program("SET EX_LENGTH, 5", "OP_E_ADD", {})).run(Timing(bus_bytes=32))
+    Device(Arch(isa="v5"), Timing(bus_bytes=16))
+    Device(Arch(isa="v4"), Timing(bus_bytes=32))
+
+
+def test_ports_of_the_other_machines_mean_nothing() -> None:
+    """What bounds EX there does not here."""
+    text = ADDITION.format(operand=0x8000, output=0x10000)
+    assert trace_of(text, Timing(sram_read_bytes=1, sram_write_bytes=1, bank_ports=1), PACKED).units["EX"]["sram"] == 11
+
+
+def test_the_scratchpad_counts_whole_words() -> None:
+    """Three times 32 words of 32 bytes; without words 3000 bytes."""
+    text = ADDITION.format(operand=0x8000, output=0x10000)
+    assert trace_of(text, Timing(), PACKED).sram_moved_bytes == 3 * 32 * 32
+    assert trace_of(text, Timing()).sram_moved_bytes == 3000
+
+
+def test_another_size_of_the_scratchpad() -> None:
+    """What shares a bank changes with the banks: ``resized`` must give what a preparation anew gives."""
+    settings = "SET EX_LENGTH, 1000\nSET EX_OPERAND_ADDRESS, 0x1000\nSET EX_OUTPUT_ADDRESS, 0x8000"
+    program = _program(settings, "OP_E_ADD", {})
+    prepared = ProgramTiming(program)
+    for size, waiting in ((1 << 19, 54), (1 << 16, 11), (1 << 17, 54)):
+        other = program.arch.model_copy(update={"sram_bytes": size})
+        changed = replace(program, arch=other)
+        resized = prepared.resized(changed)
+        assert resized is not None
+        assert resized.run(Timing()).units["EX"]["sram"] == waiting
+        assert resized.run(Timing()) == ProgramTiming(changed).run(Timing())
