@@ -214,6 +214,10 @@ LAYERS = (
         {"pe": {"ic": 4, "oc": 16}}, 252,
     ),
     (
+        "MATMUL with 4 lanes: 20 rows of 8 by 8 x 8. One block, 20 steps, but 160 results are 40 turns: 2 + 40",
+        "OP_MAT_MUL requantise=1", {"ROWS": 20, "INPUT_CHANNELS": 8, "OUTPUT_CHANNELS": 8}, {"post_lanes": 4}, 42,
+    ),
+    (
         "DEPTH: 3 x 3, 12 channels, 6 x 6. 6 of 8 windows in a row: 6 * 9 = 54 an atom; 72 weights of the first are 3 "
         "words: 3 + 108; lanes 14",
         "OP_DEPTH_CONV requantise=1", {"INPUT_CHANNELS": 12, "OUTPUT_CHANNELS": 12, "INPUT_HEIGHT": 6, "INPUT_WIDTH": 6,

@@ -21,6 +21,8 @@ FILES = ("encoding", "semantics", "numerics", "cycles", "kernels", "engine")
 """Faults in what a program means and how long it takes."""
 CHOICES = ("estimate", "tiling", "scheduling", "quantisation")
 """Faults in what the compiler chooses."""
+WORDS = ("words",)
+"""Faults in the cycles of machines of words, all of which quick tests see."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Fault:
 
     ``equivalent`` is the argument that the fault changes nothing anybody could observe; such faults must not be caught.
     ``tests`` are files of quick tests that see it, ``case`` the recorded case whose cycles do: of faults of
-    :data:`CHOICES`, and of those in :data:`tests.faults.quality.MUTANTS`, one of the two is given.
+    :data:`CHOICES` and :data:`WORDS`, and of those in :data:`tests.faults.quality.MUTANTS`, one of the two is given.
     """
 
     name: str

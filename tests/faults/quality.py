@@ -18,7 +18,7 @@ from pathlib import Path
 
 from isa.errors import InputError
 from isa.files import write_atomically
-from tests.faults.fault import CHOICES, Fault, choose_faults, seeded_faults
+from tests.faults.fault import CHOICES, WORDS, Fault, choose_faults, seeded_faults
 from tests.faults.run import SECONDS, Finding, copied_packages
 
 ROOT = Path(__file__).parents[2]
@@ -135,12 +135,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.quality", description=main.__doc__)
     parser.add_argument("--fault", metavar="NAME", action="append", default=[], help="only this fault; repeatable")
     parser.add_argument("--mutants", action="store_true", help="the sample of all floors")
+    parser.add_argument("--words", action="store_true", help="those of machines of words")
     parser.add_argument("--jobs", metavar="N", type=int, default=2, help="checks at a time")
     parser.add_argument("--output", "-o", metavar="FILE.md", type=Path, help="write the page")
     given = parser.parse_args(arguments)
     findings = []
     try:
-        known = mutants() if given.mutants else seeded_faults(CHOICES)
+        known = mutants() if given.mutants else seeded_faults(WORDS if given.words else CHOICES)
         for finding in seed_all(choose_faults(given.fault, known), max(1, given.jobs)):
             findings.append(finding)
             seen = finding.message if finding.level == CYCLES else finding.case or finding.level or "not caught"

@@ -10,7 +10,7 @@ import pytest
 from isa.errors import InputError
 from tests.cycles.cases import all_cases
 from tests.faults.__main__ import main
-from tests.faults.fault import AREAS, CHOICES, choose_faults, seeded_faults
+from tests.faults.fault import AREAS, CHOICES, WORDS, choose_faults, seeded_faults
 from tests.faults.quality import main as quality_main
 from tests.faults.quality import mutants, seed
 from tests.faults.run import copied_packages, seed_all
@@ -21,12 +21,13 @@ SAMPLE = (
     "conv-cycles-without-columns", "kernel-chunk-too-long", "token-not-taken", "recurrence-queue-one-deeper",
 )  # fmt: skip
 CHOICES_SAMPLE = ("least-is-a-sum", "ahead-forgets-what-was", "constants-kept-one-late")
+WORDS_SAMPLE = ("operand-in-its-first-bank", "words-of-rows-merged", "rows-begin-for-nothing")
 
 
 def test_every_fault_fits_the_sources() -> None:
     """Whoever seeds them would stop at the first that does not: whoever changes a source adapts its faults."""
     with copied_packages() as folder:
-        for fault in (*seeded_faults(), *seeded_faults(CHOICES)):
+        for fault in (*seeded_faults(), *seeded_faults(CHOICES), *seeded_faults(WORDS)):
             file = folder / fault.file
             whole = file.read_text(encoding="utf-8")
             fault.apply(folder)
@@ -41,13 +42,13 @@ def test_there_are_faults_of_every_kind() -> None:
     areas = [fault.area for fault in choices if not fault.equivalent]
     assert areas.count("estimate") + areas.count("tiling") + areas.count("scheduling") >= 50
     assert areas.count("quantisation") >= 15
-    every = (*faults, *choices)
+    every = (*faults, *choices, *seeded_faults(WORDS))
     assert len({fault.name for fault in every}) == len(every)
     assert len({(fault.file, fault.old, fault.new) for fault in every}) == len(every)
 
 
 def test_what_sees_faults_in_choices_and_mutants_exists() -> None:
-    faults = (*seeded_faults(CHOICES), *mutants())
+    faults = (*seeded_faults(CHOICES), *seeded_faults(WORDS), *mutants())
     assert {fault.case for fault in faults} - {""} <= set(all_cases())
     assert [name for fault in faults for name in fault.tests if not (ROOT / name).exists()] == []
     assert all(bool(fault.case) != bool(fault.tests) for fault in faults if not fault.equivalent)
@@ -93,6 +94,13 @@ def test_a_sample_of_the_faults_in_choices_is_caught(name: str) -> None:
     found = seed(fault)
     assert found.right, found
     assert found.case.startswith(f"{fault.case} on ")
+
+
+@pytest.mark.parametrize("name", WORDS_SAMPLE)
+def test_a_sample_of_the_faults_in_words_is_caught(name: str) -> None:
+    (fault,) = choose_faults([name], seeded_faults(WORDS))
+    found = seed(fault)
+    assert found.right, found
 
 
 def test_a_fault_that_fits_no_source_is_named(tmp_path: Path) -> None:
