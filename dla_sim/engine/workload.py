@@ -5,7 +5,7 @@ Demands are what of it does not depend on the Timing; made once, whatever Timing
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from math import gcd
@@ -336,9 +336,40 @@ def _crowds(operands: Sequence[Operands], streams: Sequence[Streams], arch: Arch
 
 def _crowd(streams: Sequence[tuple[Access, int]], bank_bytes: int) -> int:
     """The largest sum of streams in one bank; a stream belongs to every bank that its hull touches."""
-    banks = [(access.address // bank_bytes, (access.end - 1) // bank_bytes, load) for access, load in streams]
+    banks = [(*_banks(access, bank_bytes), load) for access, load in streams]
     # A bank with the largest sum is always the first bank of one of them.
     return max([sum([load for low, high, load in banks if low <= bank <= high]) for bank, _, _ in banks], default=0)
+
+
+@dataclass(frozen=True)
+class Bank:
+    """What a bank serves: its number, and the words of each operand, by the register of its address."""
+
+    number: int
+    words: Mapping[str, int]
+
+
+def fullest_bank(command: Command, operands: Operands, arch: Arch) -> Bank | None:
+    """The bank that serves ``command`` the most words, the first of equals: what it waits for, if it waits at all.
+
+    None where the instruction is not worked out on words, or has nothing in the scratchpad.
+    """
+    packed = command.instruction.packed
+    if arch.words is None or packed is None:
+        return None
+    served: dict[int, dict[str, int]] = {}
+    layouts, words = packed.layouts(command, arch), packed.words(command, arch)
+    for access, layout, load in zip((*operands.reads, *operands.writes), layouts, words, strict=True):
+        low, high = _banks(access, arch.sram_bytes // arch.sram_banks)
+        for bank in range(low, high + 1 if access.total else low):
+            served.setdefault(bank, {})[layout.register] = load
+    found = max(sorted(served), key=lambda bank: sum(served[bank].values()), default=None)
+    return None if found is None else Bank(found, served[found])
+
+
+def _banks(access: Access, bank_bytes: int) -> tuple[int, int]:
+    """The first and the last bank that an access which is not empty touches."""
+    return access.address // bank_bytes, (access.end - 1) // bank_bytes
 
 
 def _touched(sides: Sequence[Access], arch: Arch) -> Int64:

@@ -15,10 +15,11 @@ from dla_sim.device import Trace
 from dla_sim.engine.accounts import CAUSES
 from dla_sim.engine.bus import PORTS
 from dla_sim.engine.times import completion_order
-from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES
+from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES, fullest_bank
 from dla_sim.inspection import bus_usage, live_bytes, token_pairs
 from experiments.report.figures import RegionRun
 from experiments.report.schema import WITHIN
+from isa.arch import Arch
 from isa.assembler import command_text
 from isa.instruction import KINDS
 
@@ -66,7 +67,7 @@ def _region_events(run: RegionRun, offset: int, flows: int) -> Iterable[Event]:
     """All events of one region, its first cycle at ``offset``; token flows are numbered from ``flows`` on."""
     name, arguments = run.program.name, {"region": run.region, "arch": run.program.arch.digest()}
     yield _slice("program", name, "program", (offset, offset + run.trace.cycles), arguments)
-    yield from _commands(run.trace, offset)
+    yield from _commands(run.trace, run.program.arch, offset)
     yield from _tokens(run.trace, offset, flows)
     yield from _bus(run.trace, offset)
     yield from _scratchpad(run, offset)
@@ -78,11 +79,15 @@ def _slice(track: str, name: str, category: str, span: tuple[int, int], argument
     return {**head, "ts": begin, "dur": end - begin, "args": arguments}
 
 
-def _commands(trace: Trace, offset: int) -> Iterator[Event]:
-    """One slice a command, labelled with its layer, or its mnemonic where no provenance covers it."""
+def _commands(trace: Trace, arch: Arch, offset: int) -> Iterator[Event]:
+    """One slice a command, labelled with its layer, or its mnemonic where no provenance covers it.
+
+    One of EX that waits for a scratchpad of words says for which bank, and how many words of which operands it serves.
+    """
     times = (trace.times.arrival, trace.times.start, trace.times.end, trace.labels.kind)
-    rows = zip(trace.commands, trace.sources, trace.causes.commands.tolist(), *map(_listed, times), strict=True)
-    for command, source, causes, arrival, start, end, kind in rows:
+    commands = trace.commands, trace.prepared.operands, trace.sources
+    rows = zip(*commands, trace.causes.commands.tolist(), *map(_listed, times), strict=True)
+    for command, operands, source, causes, arrival, start, end, kind in rows:
         by_cause = {name: cycles for name, cycles in zip(CAUSES, causes, strict=True) if cycles}
         arguments: dict[str, Any] = {"word": command.index, "assembly": command_text(command)}
         if source is not None:
@@ -93,6 +98,9 @@ def _commands(trace: Trace, offset: int) -> Iterator[Event]:
             "cycles": {name: cycles for name, cycles in by_cause.items() if name in WITHIN},
             "waited before": {name: cycles for name, cycles in by_cause.items() if name not in WITHIN},
         }
+        bank = fullest_bank(command, operands, arch) if "sram" in by_cause else None
+        if bank is not None:
+            arguments |= {"waits for bank": bank.number, "words of it": dict(bank.words)}
         name = source.layer if source is not None and source.layer else command.instruction.mnemonic
         yield _slice(command.unit.name, name, KINDS[kind], (offset + start, offset + end), arguments)
 

@@ -13,13 +13,17 @@ from dataclasses import replace
 import pytest
 
 from dla_sim.device import Device
+from dla_sim.engine.workload import EX, Bank, fullest_bank
 from dla_sim.presets import load_hardware
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
+from isa.arch import PACKED as PACKED_ISA
 from isa.arch import Arch
 from isa.assembler import assemble
 from isa.errors import InputError
 from isa.program import Program
+from tests.dla_sim.cases import build_program
+from tests.dla_sim.program_generator import random_case
 from tests.dla_sim.test_engine_hand_worked import present, spans, trace_of
 
 PACKED = '{"isa": "v5"}'
@@ -166,6 +170,38 @@ def test_a_transfer_of_rows_that_each_touch_a_word() -> None:
     assert trace_of(text.format(place=28), Timing()).units["LD"]["sram"] == 0  # on a machine without words
 
 
+def test_the_bank_that_a_command_waits_for() -> None:
+    """The product of above with activations and weights in one bank, and the window over two."""
+    program = assemble(f".arch {WIDER}\n.memory 0x4000 commands 0x0\n" + PRODUCT.format(
+        input=0, weights=0x1000, records=0x8000, output=0x9000
+    ))  # fmt: skip
+    assert _fullest(program) == Bank(0, {"EX_INPUT_ADDRESS": 58, "EX_OPERAND_ADDRESS": 6})
+    program = assemble(f".arch {PACKED}\n.memory 0x4000 commands 0x0\n" + WINDOW.format(input=0x7D80, output=0x9000))
+    assert _fullest(program) == Bank(1, {"EX_INPUT_ADDRESS": 120, "EX_OUTPUT_ADDRESS": 30})
+    empty = _program("SET EX_LENGTH, 0", "OP_E_ADD", {})
+    assert _fullest(empty) is None
+
+
+def test_the_banks_of_random_programs() -> None:
+    """What waits for a bank waits for the fullest one: its words are the demand's."""
+    waiting = 0
+    for seed in range(60):
+        case = random_case(seed, PACKED_ISA)
+        program = build_program(case)
+        workload = Device(case.arch, Timing(**case.timing)).load(program).workload
+        for number in workload.demands.by_unit[EX].tolist():
+            command = program.commands[number]
+            bank = fullest_bank(command, command.instruction.operands(command, case.arch), case.arch)
+            assert workload.demands.crowd[number] == (sum(bank.words.values()) if bank else 0)
+            waiting += bool(workload.columns["scratchpad"][number])
+    assert waiting > 20
+
+
+def _fullest(program: Program) -> Bank | None:
+    command = program.commands[0]
+    return fullest_bank(command, command.instruction.operands(command, program.arch), program.arch)
+
+
 # Compute cycles of layers by hand. -----------------------------------------------------------------------------------
 
 LAYERS = (
@@ -275,6 +311,57 @@ def test_compute_cycles(layer: tuple[str, str, dict[str, int], dict[str, object]
 def _program(settings: str, operation: str, machine: dict[str, object]) -> Program:
     arch = json.dumps({"isa": "v5", **machine})
     return assemble(f".arch {arch}\n.memory 0x4000 commands 0x0\n{settings}\n{operation}\nOP_END\n")
+
+
+WORDS = (
+    (
+        "50 rows of 20 by 20 x 10, array 4 x 16, stripes of 32 and 18: activations 8 + 1 and 5 + 1, of 5 blocks; weights "
+        "2 a block and stripe; records 80 bytes; results 2 atoms, 8 and 5",
+        "OP_MAT_MUL requantise=1", {"ROWS": 50, "INPUT_CHANNELS": 20, "OUTPUT_CHANNELS": 10},
+        {"pe": {"ic": 4, "oc": 16}}, (75, 20, 3, 26),
+    ),
+    (
+        "3 x 3, 12 channels, 6 x 6: 6 rows of 48 bytes, 2 words, for 2 atoms; weights 72 and 36 bytes, records 96, "
+        "results 2 * 288 bytes",
+        "OP_DEPTH_CONV requantise=1", {"INPUT_CHANNELS": 12, "OUTPUT_CHANNELS": 12, "INPUT_HEIGHT": 6, "INPUT_WIDTH": 6,
+        "OUTPUT_HEIGHT": 6, "OUTPUT_WIDTH": 6, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3, "PAD_TOP": 1, "PAD_LEFT": 1},
+        {}, (24, 5, 3, 18),
+    ),
+    (
+        "the same in int32: four times the results",
+        "OP_DEPTH_CONV", {"INPUT_CHANNELS": 12, "OUTPUT_CHANNELS": 12, "INPUT_HEIGHT": 6, "INPUT_WIDTH": 6,
+        "OUTPUT_HEIGHT": 6, "OUTPUT_WIDTH": 6, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3, "PAD_TOP": 1, "PAD_LEFT": 1},
+        {}, (24, 5, 3, 72),
+    ),
+    (
+        "a row of 64 by 64 x 64 goes on from sums and is looked up: a word of activations a block, 8 words of sums, "
+        "256 bytes of table",
+        "OP_MAT_MUL requantise=1 accumulate=1 look_up=1", {"INPUT_CHANNELS": 64, "OUTPUT_CHANNELS": 64}, {},
+        (64, 128, 16, 8, 8, 8),
+    ),
+    (
+        "20 channels of 49, 3 surfaces of 392 bytes, times a value each, a word of each surface",
+        "OP_E_MUL repeat_b=1", {"OUTPUT_CHANNELS": 20, "LENGTH": 49}, {}, (39, 3, 39),
+    ),
+    (
+        "20 channels of 49 times one row, again for each surface",
+        "OP_E_MUL repeat_b=2", {"OUTPUT_CHANNELS": 20, "LENGTH": 49}, {}, (39, 39, 39),
+    ),
+    (
+        "20 channels of 49 looked up in a table each",
+        "OP_LUT", {"OUTPUT_CHANNELS": 20, "LENGTH": 49, "ROWS": 1}, {}, (39, 160, 39),
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("layer", WORDS, ids=lambda layer: layer[0].split(",")[0])
+def test_words(layer: tuple[str, str, dict[str, int], dict[str, object], tuple[int, ...]]) -> None:
+    """The words of each operand, worked out in the words of the layer."""
+    _, operation, registers, machine, words = layer
+    program = _program("\n".join(f"SET EX_{name}, {value}" for name, value in registers.items()), operation, machine)
+    command = program.commands[0]
+    assert command.instruction.packed is not None
+    assert command.instruction.packed.words(command, program.arch) == words
 
 
 # Machines that cannot be, and figures. -------------------------------------------------------------------------------

@@ -21,9 +21,10 @@ from experiments.report.figures import RegionRun, timeline
 from experiments.report.schema import UNITS, Layer
 from experiments.report.timeline import TRACKS, microseconds, timeline_json
 from experiments.running.simulate import SimulatedRegion
+from isa.arch import PACKED
 from isa.errors import InputError
 from tests.dla_sim.cases import build_program
-from tests.dla_sim.program_generator import random_case
+from tests.dla_sim.program_generator import ISA, random_case
 from tests.experiments.command_line import dla
 from tests.experiments.debug_runs import digits_regions, program_region
 
@@ -92,10 +93,10 @@ def _events(runs: Sequence[RegionRun]) -> list[Any]:
     return events
 
 
-def _random_regions(seeds: range) -> list[SimulatedRegion]:
+def _random_regions(seeds: range, isa: str = ISA) -> list[SimulatedRegion]:
     regions = []
     for seed in seeds:
-        case = random_case(seed)
+        case = random_case(seed, isa)
         try:
             regions.append(program_region(build_program(case), Timing(**case.timing)))
         except InputError:  # a race between commands: there is no such run
@@ -105,6 +106,19 @@ def _random_regions(seeds: range) -> list[SimulatedRegion]:
 
 def _all_runs() -> list[tuple[SimulatedRegion, ...]]:
     return [digits_regions()[1], digits_regions("v1")[1], *((region,) for region in _random_regions(range(120)))]
+
+
+def test_waits_for_banks_of_words_are_named() -> None:
+    waiting = 0
+    for region in _random_regions(range(40), PACKED):
+        for event in _events((region,)):
+            if event.ph == "X" and event.args.get("cycles", {}).get("sram"):
+                compute = event.tid == 2 + TRACKS.index("EX")
+                assert ("waits for bank" in event.args) == compute
+                waiting += compute
+                if compute:
+                    assert 3 * sum(event.args["words of it"].values()) >= event.args["cycles"]["sram"]
+    assert waiting > 10
 
 
 @given(st.integers(0, 10**12))
