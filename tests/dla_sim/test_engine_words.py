@@ -315,8 +315,8 @@ def _program(settings: str, operation: str, machine: dict[str, object]) -> Progr
 
 WORDS = (
     (
-        "50 rows of 20 by 20 x 10, array 4 x 16, stripes of 32 and 18: activations 8 + 1 and 5 + 1, of 5 blocks; weights "
-        "2 a block and stripe; records 80 bytes; results 2 atoms, 8 and 5",
+        "50 rows of 20 by 20 x 10, array 4 x 16, stripes of 32 and 18: activations 8 + 1 and 5 + 1, of 5 blocks; "
+        "weights 2 a block and stripe; records 80 bytes; results 2 atoms, 8 and 5",
         "OP_MAT_MUL requantise=1", {"ROWS": 50, "INPUT_CHANNELS": 20, "OUTPUT_CHANNELS": 10},
         {"pe": {"ic": 4, "oc": 16}}, (75, 20, 3, 26),
     ),
