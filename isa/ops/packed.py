@@ -324,7 +324,6 @@ def windows(command: Command, arch: Arch) -> Windows:
     """How the array goes over the windows of one atom: ⌊N/A⌋ at once, side by side in a row, then in rows.
 
     An array of fewer than A elements takes one window at once, and ⌈A/N⌉ cycles for each of its taps.
-
     The registers hold the rows that the windows of a step need, so that each input row is read once for every piece of
     columns, and one word more where there are several pieces.
     """

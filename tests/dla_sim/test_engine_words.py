@@ -373,7 +373,7 @@ def test_a_bus_that_would_take_all_of_a_bank() -> None:
     with pytest.raises(InputError, match=said):
         Device(Arch(isa="v5"), Timing(bus_bytes=32))
     with pytest.raises(InputError, match=said):
-        load_hardware(settings=("bus_bytes=32",), isa="v5")
+        load_hardware(settings=("word_bytes=32", "bus_bytes=32"), isa="v5")
     with pytest.raises(InputError, match=said):
         ProgramTiming(_program("SET EX_LENGTH, 5", "OP_E_ADD", {})).run(Timing(bus_bytes=32))
     Device(Arch(isa="v5"), Timing(bus_bytes=16))
