@@ -132,6 +132,8 @@ def _fits(value: Any, kind: Any) -> bool:
     plain = origin or kind
     if plain is Callable or plain is Callable.__class__:
         return callable(value) and _takes(value, inside)
+    if _called(plain):
+        return callable(value) and _takes(value, ([*inspect.signature(plain.__call__).parameters][1:],))
     asked = isinstance(plain, type) and getattr(plain, "_is_runtime_protocol", True)
     if not asked or plain in (object, type, Any):
         return True  # who takes it looks for itself
@@ -142,6 +144,11 @@ def _fits(value: Any, kind: Any) -> bool:
     if plain in (tuple, list, Sequence, Iterable):
         return _fits_list(value, inside)
     return isinstance(value, plain)
+
+
+def _called(kind: Any) -> bool:
+    """Whether it is a protocol of what can be called."""
+    return bool(getattr(kind, "_is_protocol", False)) and "__call__" in vars(kind)
 
 
 def _takes(function: Any, inside: tuple[Any, ...]) -> bool:
@@ -178,7 +185,7 @@ def _words(kind: Any) -> str:
     if origin is Literal:
         return " or ".join(repr(one) for one in inside)
     plain = origin or kind
-    said = _WORDS.get(plain) or _NAMES.get(_name(kind)) or _name(kind).lstrip("_")
+    said = "a function" if _called(plain) else _WORDS.get(plain) or _NAMES.get(_name(kind)) or _name(kind).lstrip("_")
     if plain in (Sequence, Iterable, list, tuple) and inside:
         return f"{said} of {_plural(inside[0])}"
     return said
