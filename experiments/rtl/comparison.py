@@ -25,7 +25,7 @@ SHOWN_DIFFERENCES, SHOWN_BYTES = 4, 16
 
 
 def corpus_cases(corpus: Corpus, names: Iterable[str], within: Callable[[Arch], Arch] | None = None) -> Iterator[Case]:
-    """The cases of a corpus; those are left out that the machine refuses, for no hardware runs them.
+    """The cases of a corpus; left out are those that the machine refuses and machines of words: no hardware runs them.
 
     On their own machines, or on what ``within`` makes of those. Raises InputError for a case that needs a variant which
     this version does not have.
@@ -33,8 +33,10 @@ def corpus_cases(corpus: Corpus, names: Iterable[str], within: Callable[[Arch], 
     for name in names:
         stored = corpus.case(name)
         require_variant(stored)
-        if stored.record.refused is None:
-            program, timing = runnable(stored), timing_of(stored)
+        if stored.record.refused is not None:
+            continue
+        program, timing = runnable(stored), timing_of(stored)
+        if not program.arch.packed:
             program = program if within is None else replace(program, arch=within(program.arch))
             inputs = tensors(program, stored.inputs)
             yield Case(name, program, inputs, timing, expect(program, inputs, timing))

@@ -170,7 +170,8 @@ def test_every_machine_of_the_corpus_has_a_build() -> None:
     corpus = open_corpus(Path("tests/golden"))
     for name in choose(corpus.entries, ("L1", "L10"), ()):
         stored = corpus.case(name)
-        assert hardware.build_of(runnable(stored), timing_of(stored)) in hardware.BUILDS
+        program = runnable(stored)
+        assert program.arch.packed or hardware.build_of(program, timing_of(stored)) in hardware.BUILDS
 
 
 def test_a_case_is_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
