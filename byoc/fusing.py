@@ -197,7 +197,7 @@ def _followed(maker: Operator, operation: Operator, tables: Tables, arch: Arch) 
         operation.output.offset + maker.output.offset,
         dict.fromkeys((*maker.onnx_nodes, *operation.onnx_nodes)),
     )
-    output = Operand(operation.output.value, maker.output.shape, place)
+    output = replace(maker.output, value=operation.output.value, offset=place, dtype="int8")
     if own is not None and len(own) == len(tables) == 1:
         return Table(
             name=maker.name, kind="ACT", inputs=maker.inputs, output=output, onnx_nodes=tuple(names),

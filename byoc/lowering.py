@@ -8,7 +8,7 @@ otherwise a :class:`Copy` takes its place.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from byoc.graph import Value
 from byoc.operators.movement import Copy
 from byoc.operators.operator import Operand, Operator
+from byoc.operators.packing import lying
 from byoc.operators.products import apart
+from isa.arch import Words
 from isa.errors import InputError
 
 Role = Literal["input", "output", "intermediate"]
@@ -46,23 +48,30 @@ class Place:
 class Lowered:
     """Operations that compute or copy, the place of every value, and the buffers in order of first use.
 
-    ``constants``: operands that are constant; each is a place of its own name, and no buffer.
+    ``constants``: operands that are constant; each is a place of its own name, and no buffer. ``atoms``: bytes of the
+    atoms in which what enters and leaves lies, 0 where it lies plainly.
     """
 
     operations: tuple[Operator, ...]
     places: Mapping[str, Place]
     buffers: tuple[Buffer, ...]
     constants: Mapping[str, NDArray[np.int8]]
+    atoms: Mapping[str, int]
 
     def place(self, operand: Operand) -> Place:
         """Where the first element of ``operand`` lies."""
         start = self.places[operand.value]
-        return Place(start.buffer, start.offset + operand.offset * operand.element_bytes)
+        return Place(start.buffer, start.offset + operand.start)
 
 
-def value_bytes(value: Value) -> int:
-    """Bytes of a boundary value in the accelerator's memory: int32 stays, every other type is stored as int8."""
-    return value.elements * (4 if value.dtype == "int32" else 1)
+def value_bytes(value: Value, atom: int = 0) -> int:
+    """Bytes of a boundary value in the accelerator's memory: int32 stays, every other type is stored as int8.
+
+    ``atom``: bytes of the atoms in which it lies, 0 where it lies plainly.
+    """
+    element = 4 if value.dtype == "int32" else 1
+    lies = lying(value.shape, atom) if atom else None
+    return element * (value.elements if lies is None else lies.surfaces * lies.atom * lies.positions)
 
 
 def require_few(operations: int) -> None:
@@ -75,17 +84,23 @@ def require_few(operations: int) -> None:
 
 
 def lower(
-    operations: Iterable[Operator], values: Mapping[str, Value], inputs: tuple[str, ...], outputs: tuple[str, ...]
+    operations: Iterable[Operator],
+    values: Mapping[str, Value],
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
+    words: Words | None = None,
 ) -> Lowered:
     """Buffers for all values of a region and its operations that compute or copy, order kept.
 
-    ``values`` needs to hold the region's ``inputs`` and ``outputs``; sizes of others come from the operands. Raises
-    InputError for more than :data:`MOST_OPERATIONS`.
+    ``values`` needs to hold the region's ``inputs`` and ``outputs``; sizes of others come from the operands. ``words``:
+    those of the machine, on which values lie in atoms. Raises InputError for more than :data:`MOST_OPERATIONS`.
     """
     listed = tuple(operations)
     require_few(len(listed))
     constants = {name: data for operation in listed for name, data in operation.constant_operands.items()}
-    sharing = _Sharing(_sizes(listed, values, (*inputs, *outputs), constants), inputs, outputs)
+    atoms = _atoms(listed, (*inputs, *outputs), words)
+    sizes = {name: value_bytes(values[name], atom) for name, atom in atoms.items()}
+    sharing = _Sharing(_sizes(listed, sizes, constants), inputs, outputs)
     kept: list[Operator] = []
     for operation in listed:
         if operation.slices:
@@ -94,20 +109,27 @@ def lower(
         else:
             kept.append(operation)
     places = sharing.places | {name: Place(name, 0) for name in constants}
-    return Lowered(tuple(kept), places, sharing.buffers(), constants)
+    return Lowered(tuple(kept), places, sharing.buffers(), constants, atoms)
 
 
-def _sizes(
-    operations: Iterable[Operator], values: Mapping[str, Value], boundary: Iterable[str], constants: Container[str]
-) -> dict[str, int]:
-    """Bytes of every value that is no constant, in order of first mention."""
-    sizes = {name: value_bytes(values[name]) for name in boundary}
+def _atoms(operations: Iterable[Operator], boundary: Iterable[str], words: Words | None) -> dict[str, int]:
+    """Bytes of the atoms in which values at the ``boundary`` lie: as operations find them; 0 for plain ones."""
+    found = dict.fromkeys(boundary, 0 if words is None else words.atom)
+    for operation in operations if words is not None else ():
+        for operand in operation.inputs:
+            if operand.value in found and operand.lying is not None:
+                found[operand.value] = operand.lying.atom
+    return found
+
+
+def _sizes(operations: Iterable[Operator], boundary: Mapping[str, int], constants: Container[str]) -> dict[str, int]:
+    """Bytes of every value that is no constant, in order of first mention; those at the ``boundary`` are known."""
+    sizes = dict(boundary)
     for operation in operations:
         for operand in (*operation.inputs, operation.output):
             if operand.value in constants:
                 continue
-            end = (operand.offset + operand.elements) * operand.element_bytes
-            sizes[operand.value] = max(sizes.get(operand.value, 0), end)
+            sizes[operand.value] = max(sizes.get(operand.value, 0), operand.start + operand.nbytes)
     return sizes
 
 
@@ -166,7 +188,7 @@ class _Sharing:
     def place(self, operand: Operand, offset: int = 0) -> Place:
         """Where the first element of ``operand`` lies, and ``offset`` bytes behind it."""
         start = self.places[operand.value]
-        return Place(start.buffer, start.offset + operand.offset * operand.element_bytes + offset)
+        return Place(start.buffer, start.offset + operand.start + offset)
 
     def share(self, source: Operand, target: Operand, nbytes: int) -> bool:
         """Make ``nbytes`` from the beginning of both slices the same bytes; False where that is impossible."""
@@ -208,4 +230,4 @@ def split(lowered: Lowered) -> Lowered:
             name = operation.output.value
             places[name] = Place(name, 0)
             buffers.append(Buffer(name, operation.output.nbytes, "intermediate"))
-    return Lowered(operations, places, tuple(buffers), lowered.constants)
+    return replace(lowered, operations=operations, places=places, buffers=tuple(buffers))

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
+from isa.arch import Words
 from isa.errors import InputError, meant
 
 if TYPE_CHECKING:
@@ -456,14 +457,13 @@ class Target:
     spatial_limit: int = 1 << 16
     window_limit: int = 1 << 8
     group_limit: int = 1 << 16
+    words: Words | None = None
 
 
 def target_of(arch: Arch, options: CompileOptions = DEFAULTS) -> Target:
-    """The target that ``arch`` is; raises InputError for an ISA variant that does not exist, and for packed tensors."""
+    """The target that ``arch`` is; raises InputError for an ISA variant that does not exist."""
     from isa.plugins import variant
 
-    if arch.packed:
-        raise InputError(f"isa {arch.isa}: the compiler does not pack tensors yet; choose v1 to v4")
     isa, choices = variant(arch.isa), (options.emulate_depthwise, options.grouped, arch.numerics)
     window = isa.register_file.by_name["EX_KERNEL_WIDTH"].maximum + 1
-    return Target(isa.mnemonics, arch.isa, *choices, window_limit=window)
+    return Target(isa.mnemonics, arch.isa, *choices, window_limit=window, words=arch.words)

@@ -146,7 +146,7 @@ def smallest_tiling(geometry: Geometry, arch: Arch) -> Tiling:
     whole = Tiling(channels, 1 if may_cut_rows(geometry, channels) else geometry.nest.rows)
     cuts = geometry.nest.input_channels > 1 and may_cut_depth(geometry, resident)
     tilings = (whole, whole._replace(depth=1)) if cuts else (whole,)
-    return min(tilings, key=lambda tiling: working_set(geometry, tiling, resident, arch.alignment))
+    return min(tilings, key=lambda tiling: working_set(geometry, tiling, resident, arch.granule))
 
 
 def shapes(geometry: Geometry, resident: Resident) -> Iterator[Tiling]:
@@ -158,7 +158,7 @@ def shapes(geometry: Geometry, resident: Resident) -> Iterator[Tiling]:
 
 def buffered(geometry: Geometry, arch: Arch, resident: Resident, budget: int, shape: Tiling) -> Iterator[Tiling]:
     """The tilings of one shape that fit: either loop order where there are two, and all useful numbers of buffers."""
-    if working_set(geometry, shape, resident, arch.alignment) > budget:
+    if working_set(geometry, shape, resident, arch.granule) > budget:
         return
     parts, bands = counts(geometry, shape)
     operands, chunks = streams(geometry, resident), chunk_count(geometry, shape)
@@ -169,7 +169,7 @@ def buffered(geometry: Geometry, arch: Arch, resident: Resident, budget: int, sh
     for inputs, kept in product(useful(different, chunks), useful(constants, chunks)):
         for output in useful(outputs):
             tiling = shape._replace(slots=Slots(inputs, kept, output))
-            if working_set(geometry, tiling, resident, arch.alignment) > budget:
+            if working_set(geometry, tiling, resident, arch.granule) > budget:
                 break
             yield from (tiling._replace(channels_outer=outer) for outer in orders)
 
@@ -210,9 +210,10 @@ def depths(geometry: Geometry, resident: Resident) -> tuple[int, ...]:
 
 
 def is_flat(geometry: Geometry) -> bool:
-    """Whether rows are single elements."""
+    """Whether rows are single elements, or atoms of them."""
     nest = geometry.nest
-    return not nest.matrix and nest.columns == nest.channels == 1
+    atoms = geometry.packing is not None and geometry.packing.plain.flat
+    return atoms or (not nest.matrix and nest.columns == nest.channels == 1)
 
 
 def may_cut_rows(geometry: Geometry, channels: int) -> bool:

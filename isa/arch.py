@@ -163,8 +163,8 @@ class Arch(BaseModel):
     def words(self) -> Words | None:
         """The words of a packed machine, by default as they fit its array; None where every byte has an address.
 
-        An atom feeds the array's input channels; a word holds two positions of its columns at least, and 32 bytes, so
-        that the stream of activations leaves every other cycle of a bank to others.
+        An atom feeds the array's input channels; a word holds four positions of its columns, and 32 bytes at least, so
+        that the stream of activations leaves three of four cycles of a bank to others.
         """
         if not self.packed:
             return None
@@ -213,7 +213,7 @@ def _fitted(
 ) -> Words:
     """The words of an array of so many input channels and columns: what is chosen, and what fits it for the rest."""
     atom = atom or max(8, _power(inputs))
-    word = word or max(32, 2 * atom * _power(columns))
+    word = word or max(32, 4 * atom * _power(columns))
     return Words(atom, word, accumulators or 32, dividers or 4, divide_cycles or 16)
 
 

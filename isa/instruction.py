@@ -166,11 +166,13 @@ class Packed:
 
     ``layouts`` has how its operands lie, parallel to reads and then writes of its plain operands; ``cycles`` its
     compute cycles without waiting for the scratchpad; ``words`` the words of each operand, in the same order.
+    ``raw``: operands are bytes where they lie, as on other machines; ``layouts`` is not asked.
     """
 
     layouts: Callable[[Command, Arch], tuple[Layout, ...]]
     cycles: Callable[[Command, Arch], int]
     words: Callable[[Command, Arch], tuple[int, ...]]
+    raw: bool = False
 
 
 @dataclass(frozen=True, eq=False)

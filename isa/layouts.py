@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,8 @@ class Atoms(NamedTuple):
 
     Element (c, p) is at base + (c // A) · surface + (p · A + c % A) · element; ``plane`` names the register of the
     surface's bytes, 0 in it or no name being the dense positions · A · element. Behind the last channel lie zeros.
-    Plainly it lies channel by channel, or with ``rows``, a matrix, position by position.
+    Plainly it lies channel by channel, or with ``rows``, a matrix, position by position. ``narrow`` is the A of a
+    tensor that has other atoms than the machine's, 0 else.
     """
 
     register: str
@@ -39,6 +41,7 @@ class Atoms(NamedTuple):
     element: int = 1
     plane: str = ""
     rows: bool = False
+    narrow: int = 0
 
 
 class Blocks(NamedTuple):
@@ -68,9 +71,14 @@ def access(layout: Layout, registers: Mapping[str, int], words: Words) -> Access
     at = registers[layout.register]
     if not isinstance(layout, Atoms):
         return strided("sram", at, layout.nbytes)
-    return strided(
-        "sram", at, _dense(layout, words), (words.surfaces(layout.channels), _surface(layout, registers, words))
-    )
+    words = _own(layout, words)
+    surfaces = words.surfaces(layout.channels), _surface(layout, registers, words)
+    return strided("sram", at, _dense(layout, words), surfaces)
+
+
+def _own(layout: Atoms, words: Words) -> Words:
+    """``words`` with the atoms of a tensor."""
+    return replace(words, atom=layout.narrow) if layout.narrow else words
 
 
 def _dense(layout: Atoms, words: Words) -> int:
@@ -119,7 +127,7 @@ def unpack(layout: Layout, registers: Mapping[str, int], words: Words, memory: B
     if isinstance(layout, Blocks):
         layout.read(memory[at : at + layout.nbytes], plain)
         return
-    surfaces, whole, rest = _both(layout, registers, words, memory, plain)
+    surfaces, whole, rest = _both(layout, registers, _own(layout, words), memory, plain)
     whole[...] = surfaces[: len(whole)].swapaxes(1, 2)
     if len(rest):
         rest[...] = surfaces[-1].T[: len(rest)]
@@ -130,7 +138,7 @@ def put(layout: Atoms | Plain, registers: Mapping[str, int], words: Words, memor
     if isinstance(layout, Plain):
         memory[registers[layout.register] :][: layout.nbytes] = data
         return
-    surfaces, whole, rest = _both(layout, registers, words, memory, data)
+    surfaces, whole, rest = _both(layout, registers, _own(layout, words), memory, data)
     surfaces[: len(whole)] = whole.swapaxes(1, 2)
     if len(rest):
         surfaces[-1].T[: len(rest)] = rest

@@ -152,14 +152,14 @@ def with_words(plain: Instruction, packed: Packed) -> Instruction:
 
     def operands(command: Command, arch: Arch) -> Operands:
         words = arch.words
-        if words is None:
+        if words is None or packed.raw:
             return plain.operands(command, arch)
         reads = len(plain.operands(_at(command, {}), arch).reads)  # what has no meaning is refused as ever
         found = [access(layout, command.registers, words) for layout in packed.layouts(command, arch)]
         return Operands(tuple(found[:reads]), tuple(found[reads:]))
 
     def semantics(command: Command, machine: Machine) -> None:
-        if machine.arch.words is None:
+        if machine.arch.words is None or packed.raw:
             plain.semantics(command, machine)
         else:
             Unpacked(command, machine.arch).run(plain.semantics, machine)

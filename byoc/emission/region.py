@@ -20,6 +20,7 @@ from byoc.graph import Node, Value
 from byoc.lowering import Buffer, Lowered, lower, split, value_bytes
 from byoc.operators.layer import Layer, Shortage, find_shortage, make_layer, streamed, working_set
 from byoc.operators.operator import Geometry, Operator
+from byoc.operators.packing import lying
 from byoc.operators.products import apart
 from byoc.options import NOTHING, Choices, Schedule
 from byoc.scheduling.default import ONE_SIZE, SearchPool, schedule_default
@@ -159,7 +160,7 @@ def layers_of(
     """
     if schedule == "default":
         return _layers_within(region, values, arch, Budget(arch.sram_bytes))
-    lowered = split(lower(region.operations, values, region.inputs, region.outputs))
+    lowered = split(lower(region.operations, values, region.inputs, region.outputs, arch.words))
     return lowered, tuple(make_layer(operation, arch) for operation in lowered.operations)
 
 
@@ -172,13 +173,13 @@ def _layers_within(
         return bool(operation.slices) or budget.holds(_least_bytes(make_layer(operation, arch).geometry, arch))
 
     fused = fuse(region.operations, region.outputs, arch, fits)
-    lowered = lower(fused, values, region.inputs, region.outputs)
+    lowered = lower(fused, values, region.inputs, region.outputs, arch.words)
     return lowered, tuple(make_layer(operation, arch) for operation in lowered.operations)
 
 
 def _least_bytes(geometry: Geometry, arch: Arch) -> int:
     """What the smallest tiles of a layer take with everything streamed."""
-    return working_set(geometry, smallest_tiling(geometry, arch), streamed(geometry), arch.alignment)
+    return working_set(geometry, smallest_tiling(geometry, arch), streamed(geometry), arch.granule)
 
 
 def _demanded(region: Region, values: Mapping[str, Value], lowered: Lowered, arch: Arch) -> tuple[int, Demand]:
@@ -205,7 +206,7 @@ def _emitted(
         name=region.name,
         arch=arch,
         words=emission.words,
-        tensors=_tensors(region, memory.lowered, values, memory.dram),
+        tensors=_tensors(region, memory.lowered, values, memory),
         segments=(Segment(start, image),) if image.size else (),
         provenance=emission.provenance,
         dram_bytes=command_address + 8 * len(emission.words),
@@ -272,13 +273,18 @@ def _layout(buffers: tuple[Buffer, ...]) -> tuple[dict[str, int], int]:
     return addresses, end
 
 
-def _tensors(
-    region: Region, lowered: Lowered, values: Mapping[str, Value], dram: Mapping[str, int]
-) -> tuple[Tensor, ...]:
+def _tensors(region: Region, lowered: Lowered, values: Mapping[str, Value], memory: Memory) -> tuple[Tensor, ...]:
+    """What enters and leaves; on a machine of words of shape (surfaces, positions, A)."""
+
     def tensor(name: str, role: Literal["input", "output"]) -> Tensor:
         value, place = values[name], lowered.places[name]
         dtype: TensorType = "int32" if value.dtype == "int32" else "int8"
-        return Tensor(name, role, dtype, value.shape, dram[place.buffer] + place.offset)
+        shape, atom = value.shape, lowered.atoms[name]
+        if atom:
+            lies = lying(shape, atom)
+            assert lies is not None
+            shape = lies.surfaces, lies.positions, lies.atom
+        return Tensor(name, role, dtype, shape, memory.dram[place.buffer] + place.offset)
 
     return (
         *(tensor(name, "input") for name in region.inputs),
@@ -350,7 +356,7 @@ def moved_bytes(lowered: Lowered, outputs: Iterable[Value]) -> int:
     }
     for value in outputs:
         place = lowered.places[value.name]
-        moved[place.buffer][place.offset : place.offset + value_bytes(value)] = True
+        moved[place.buffer][place.offset : place.offset + value_bytes(value, lowered.atoms[value.name])] = True
     read = {buffer.name: moved[buffer.name] for buffer in lowered.buffers if buffer.role == "input"}
     for operation in lowered.operations:
         rows = operation.rows_read()
@@ -361,5 +367,6 @@ def moved_bytes(lowered: Lowered, outputs: Iterable[Value]) -> int:
                 if rows is None:
                     slice_[:] = True
                 else:
-                    slice_.reshape(-1, rows.size, operand.nbytes // (operand.shape[0] * rows.size))[:, rows] = True
+                    planes = operand.shape[0] if operand.lying is None else operand.lying.surfaces
+                    slice_.reshape(planes, rows.size, -1)[:, rows] = True
     return sum(int(np.count_nonzero(mask)) for mask in moved.values())

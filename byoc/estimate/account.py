@@ -116,7 +116,7 @@ class LayerCost:
         key = tiling.channels, tiling.rows, tiling.depth
         found = self._buffers.get(key)
         if found is None:
-            found = self._buffers[key] = buffers_of(self.geometry, tiling, self._arch.alignment)
+            found = self._buffers[key] = buffers_of(self.geometry, tiling, self._arch.granule)
         return found
 
     def estimate(self, tiling: Tiling, resident: Resident) -> float:

@@ -217,14 +217,14 @@ class Compute:
             return 0
         key = channels, rows, depth
         if key not in self._known:
-            self._known[key] = self._asked(instruction.cycles, self._command(instruction, channels, rows, depth))
+            self._known[key] = self._asked(_busiest, self._command(instruction, channels, rows, depth))
         return self._known[key]
 
     def _command(self, instruction: Instruction, channels: int, rows: int, depth: int = 0) -> Command:
         """The command that computes a tile, as far as cycle formulas may know it."""
         geometry = self._geometry
         tile = make_tile(geometry.nest, Span(0, channels), Span(0, rows), Span(0, depth) if depth else None)
-        registers = _Known({**self._base, **geometry.operator.tile_registers(geometry, tile)})
+        registers = _Known({**self._base, **geometry.tile_registers(tile)})
         return Command(0, instruction, Unit.EX, False, False, False, False, self._fields, registers)
 
     def _asked(self, formula: Callable[[Command, Arch], int], command: Command) -> int:
@@ -236,6 +236,15 @@ class Compute:
                 f"the cycle formula of {command.instruction.mnemonic} reads {error.args[0]}, which is among the "
                 f"numbers of operator {self._geometry.operator.__name__}; take it off there"
             ) from error
+
+
+def _busiest(command: Command, arch: Arch) -> int:
+    """Compute cycles; on a machine of words as many at least as any of its requesters has words."""
+    instruction = command.instruction
+    cycles = instruction.cycles(command, arch)
+    if arch.words is None or instruction.packed is None or instruction.packed.raw:
+        return cycles
+    return max(cycles, *instruction.packed.words(command, arch))
 
 
 def copy_cycles(planes: int, nbytes: int, arch: Arch) -> int:

@@ -14,7 +14,9 @@ from byoc.emission.region import Region
 from byoc.graph import Graph, Value
 from byoc.host.sessions import Engine, opener
 from byoc.operators import domain
+from byoc.operators.packing import from_atoms, in_atoms
 from byoc.partition import HostPart
+from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Executor, Program, Tensor
 
@@ -67,13 +69,13 @@ class Runtime(Generic[TraceT]):
         execution = self._executor.run(program, region_inputs(program, values))
         graph = self._network.graph
         for tensor in program.outputs:
-            values[tensor.name] = from_device(execution.outputs[tensor.name], graph.values[tensor.name])
+            values[tensor.name] = from_device(execution.outputs[tensor.name], graph.values[tensor.name], program.arch)
         return execution.trace
 
 
 def region_inputs(program: Program, values: Tensors) -> dict[str, NDArray[Any]]:
     """The input tensors of a region's program, in the accelerator's domain, from model tensors by name."""
-    return {tensor.name: to_device(values[tensor.name], tensor) for tensor in program.inputs}
+    return {tensor.name: to_device(values[tensor.name], tensor, program.arch) for tensor in program.inputs}
 
 
 def _as_declared(graph: Graph, found: Tensors) -> Tensors:
@@ -89,19 +91,23 @@ def _as_declared(graph: Graph, found: Tensors) -> Tensors:
     return found
 
 
-def to_device(array: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
+def to_device(array: NDArray[Any], tensor: Tensor, arch: Arch) -> NDArray[Any]:
     """A model tensor in the accelerator's domain: uint8 moved by 128 to int8, flags 0 and 1, dense, in the program's
-    shape.
+    shape; packed in atoms for a machine of words.
     """
     if array.dtype == np.uint8:
         array = (array ^ np.uint8(0x80)).view(np.int8)
     elif array.dtype == np.bool_:
         array = array.astype(np.int8)
+    if arch.words is not None:
+        return in_atoms(array, tensor.shape[-1])
     return np.ascontiguousarray(array).reshape(tensor.shape)
 
 
-def from_device(array: NDArray[Any], value: Value) -> NDArray[Any]:
+def from_device(array: NDArray[Any], value: Value, arch: Arch) -> NDArray[Any]:
     """An accelerator tensor as the model's: moved back to uint8, or made flags or indices, where the model says so."""
+    if arch.words is not None:
+        array = from_atoms(array, value.shape)
     if value.dtype == "uint8":
         array = array.view(np.uint8) ^ np.uint8(0x80)
     elif value.dtype == domain.FLAGS:

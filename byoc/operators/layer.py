@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from byoc.operators.nest import Nest, Span, Tile, make_tile, split
 from byoc.operators.operator import ChannelConstants, Geometry, Operator
+from byoc.operators.packing import mapping_of, packed_geometry
 from byoc.options import Order
 from isa.arch import Arch
 from isa.errors import InputError
@@ -64,6 +65,9 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
             f"layer '{operation.name}' needs {mnemonic}, which ISA {arch.isa} does not have; choose another ISA"
         )
     registers, fields = operation.settings(arch)
+    packed = operation.output.lying is not None
+    if packed:
+        fields = mapping_of(operation, fields, arch)
     if operation.tables is not None:
         fields = {**fields, LOOK_UP.name: 1 if len(operation.tables) == 1 else 2}
     constants = operation.constants()
@@ -89,6 +93,8 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
         repeats=loops.repeats,
         dims=loops.dims,
     )
+    if packed:
+        geometry = packed_geometry(geometry, operation, arch)
     layer = Layer(operation, geometry, registers, fields)
     if geometry.instruction is not None:
         _prove_settings(layer, geometry.instruction)
@@ -99,7 +105,7 @@ def _prove_settings(layer: Layer, instruction: Instruction) -> None:
     """Raises InputError where ``instruction`` lacks a register or field that the operator sets."""
     geometry, nest = layer.geometry, layer.nest
     whole = make_tile(nest, Span(0, nest.channels), Span(0, nest.rows))
-    shaped = geometry.operator.tile_registers(geometry, whole)
+    shaped = geometry.tile_registers(whole)
     wanted = (*address_registers(geometry), *layer.registers, *shaped)
     missing = [name for name in wanted if name not in instruction.registers]
     declared = {field.name for field in instruction.fields}
@@ -294,7 +300,7 @@ class Shortage:
 
 def find_shortage(geometry: Geometry, tiling: Tiling, arch: Arch) -> Shortage | None:
     """None where ``tiling`` fits with everything streamed."""
-    needed = working_set(geometry, tiling, streamed(geometry), arch.alignment)
+    needed = working_set(geometry, tiling, streamed(geometry), arch.granule)
     if needed <= arch.sram_bytes:
         return None
     buffers = list(buffer_sizes(geometry, tiling).items())

@@ -243,7 +243,8 @@ class Movement(Operator):
         scaled = Operand(f"{result.name}:scaled" if record.rescaled else source.name, (source.elements,))
         changes = (rescaled(node, source, result, scaled),) if record.rescaled else ()
         copies = placed(node, scaled.value, result.name, record.pieces)
-        fills = (Fill(**_fields(node, piece, result.name), inputs=(), value=record.fill) for piece in record.filled)
+        names = node.name, node.onnx_nodes
+        fills = (Fill(**_fields(*names, piece, result.name), inputs=(), value=record.fill) for piece in record.filled)
         return (*changes, *copies, *fills)
 
 
@@ -312,20 +313,27 @@ def taken(value: Value, result: str, positions: Positions) -> Node:
 
 def placed(node: Node, source: str, result: str, pieces: Iterable[Piece]) -> tuple[Operator, ...]:
     """The copies that move ``pieces`` of the value ``source`` into ``result``."""
+    return copies(node.name, node.onnx_nodes, source, result, pieces)
+
+
+def copies(
+    name: str, onnx_nodes: tuple[str, ...], source: str, result: str, pieces: Iterable[Piece]
+) -> tuple[Operator, ...]:
+    """The same of a layer ``name`` from ``onnx_nodes``."""
     found = []
     for piece in pieces:
         hull = piece.highest - piece.lowest + 1
         operand = Operand(source, (1, hull), piece.lowest)
-        found.append(StridedCopy(**_fields(node, piece, result), inputs=(operand,)))
+        found.append(StridedCopy(**_fields(name, onnx_nodes, piece, result), inputs=(operand,)))
     return tuple(found)
 
 
-def _fields(node: Node, piece: Piece, result: str) -> dict[str, Any]:
+def _fields(name: str, onnx_nodes: tuple[str, ...], piece: Piece, result: str) -> dict[str, Any]:
     """What a copy and a fill have in common: a name, and where the piece is in the result."""
     hull = 1 + sum((dim.size - 1) * dim.target for dim in piece.dims)
     output = Operand(result, (hull,), piece.target)
     parts = _cut(piece.dims)
-    return {"name": node.name, "kind": "ELTWISE", "output": output, "onnx_nodes": node.onnx_nodes, **parts}
+    return {"name": name, "kind": "ELTWISE", "output": output, "onnx_nodes": onnx_nodes, **parts}
 
 
 def _cut(dims: tuple[Dim, ...]) -> dict[str, Any]:

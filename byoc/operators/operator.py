@@ -37,11 +37,13 @@ from byoc.operators.nest import (
 )
 from byoc.operators.sharding import Along, Sharding
 from byoc.options import Target
-from isa.arch import Arch
+from isa.arch import Arch, Words
 from isa.instruction import Instruction
 from isa.ops.convolution import ACCUMULATE, parallel_groups
 from isa.ops.lookup import TABLE_BYTES
+from isa.ops.packed import Product, depthwise_bytes, mapped, product_bytes, words_of
 from isa.ops.requant import ChannelScales
+from isa.packing import Shape
 
 Asked = ParamSpec("Asked")
 
@@ -138,14 +140,31 @@ NUMBERS = frozenset(
 """Registers and fields that the cycle formulas do not read: layers that differ in nothing else are tiled alike."""
 
 
+class Lying(NamedTuple):
+    """How an operand lies on a machine of words: so many channels of so many positions, in atoms of ``atom`` bytes."""
+
+    channels: int
+    positions: int
+    atom: int
+
+    @property
+    def surfaces(self) -> int:
+        """Atoms of a position."""
+        return -(-self.channels // self.atom)
+
+
 @dataclass(frozen=True)
 class Operand:
-    """A dense slice of a value: ``offset`` elements from its start, then ``shape`` elements row-major."""
+    """A dense slice of a value: ``offset`` elements from its start, then ``shape`` elements row-major.
+
+    ``lying``: on a machine of words it is whole channels of all positions, and begins with an atom.
+    """
 
     value: str
     shape: tuple[int, ...]
     offset: int = 0
     dtype: Literal["int8", "int32"] = "int8"
+    lying: Lying | None = None
 
     @property
     def elements(self) -> int:
@@ -160,7 +179,18 @@ class Operand:
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
+        if self.lying is not None:
+            return self.lying.surfaces * self.lying.atom * self.lying.positions * self.element_bytes
         return self.elements * self.element_bytes
+
+    @property
+    def start(self) -> int:
+        """Where it begins in its value, in bytes."""
+        return self.offset * self.element_bytes
+
+    def part(self, source: Operand, offset: int) -> Operand:
+        """The slice from element ``offset`` on that has the elements of ``source``, which lies as that does."""
+        return Operand(self.value, source.shape, self.offset + offset, source.dtype, source.lying)
 
 
 class Repeat(NamedTuple):
@@ -253,6 +283,77 @@ class ChannelConstants:
 
 
 @dataclass(frozen=True)
+class Packing:
+    """A layer on a machine of words, of which a channel is an atom of them: its geometry on ``plain`` channels.
+
+    ``machine``: its array and words and nothing else of it. ``kernel``: rows and columns of its window; ``mapping``:
+    the value of that field.
+    """
+
+    plain: Geometry
+    machine: Arch
+    kernel: tuple[int, int] = (1, 1)
+    mapping: int = 0
+
+    @property
+    def words(self) -> Words:
+        """The words of the machine."""
+        return words_of(self.machine)
+
+    def channels(self, atoms: Span, count: int) -> Span:
+        """The channels, of ``count``, that some atoms hold."""
+        return Span(atoms.start * self.words.atom, min(atoms.stop * self.words.atom, count))
+
+    def outputs_in(self, atoms: Span) -> Span:
+        """The output channels that some atoms hold."""
+        return self.channels(atoms, self.plain.nest.channels)
+
+    def outputs(self, atoms: int) -> int:
+        """The output channels that so many atoms hold at most."""
+        return min(atoms * self.words.atom, self.plain.nest.channels)
+
+    def record_bytes(self, atoms: int) -> int:
+        """Bytes of the channel records of so many atoms, in whole words."""
+        return self.words.count(self.outputs(atoms) * self.plain.record_bytes) * self.words.word
+
+    def product(self, outputs: int, depth: int) -> Product:
+        """So many output channels as the array sees them, of ``depth`` input channels, 0: of all."""
+        nest = self.plain.nest
+        groups = max(outputs // nest.group_outputs, 1) if nest.grouped else 1
+        inputs = min(depth, nest.group_inputs) if depth else nest.group_inputs
+        shape = Shape(groups, outputs // groups, inputs, *self.kernel)
+        return mapped(Product(shape, 1, 1), self.mapping)
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether weights lie atom by atom."""
+        instruction = self.plain.instruction
+        return instruction is not None and instruction.mnemonic == "OP_DEPTH_CONV"
+
+    def weight_bytes(self, atoms: int, depth: int) -> int:
+        """Bytes of the weights of so many atoms of output channels, of ``depth`` atoms of input channels, 0: of all."""
+        outputs, plain = self.outputs(atoms), self.plain
+        if not plain.weight_bytes or not plain.record_bytes:
+            return outputs * plain.weight_bytes
+        if self.depthwise:
+            return depthwise_bytes(outputs, prod(self.kernel), self.machine)
+        return product_bytes(self.product(outputs, depth * self.words.atom), self.machine)
+
+    def tile_registers(self, tile: Tile) -> Registers:
+        """What an instruction is told of a tile: channels, or a length in bytes."""
+        plain, operator = self.plain, self.plain.operator
+        if plain.flat:
+            registers = operator.tile_registers(plain, tile)
+            if "EX_OUTPUT_CHANNELS" not in registers:
+                return registers
+            return {**registers, "EX_OUTPUT_CHANNELS": self.words.atom, "EX_LENGTH": tile.output.rows.size}
+        output, source, nest = tile.output, tile.input, plain.nest
+        made = output._replace(channels=self.channels(output.channels, nest.channels))
+        read = source._replace(channels=self.channels(source.channels, nest.input_channels))
+        return operator.tile_registers(plain, tile._replace(output=made, input=read))
+
+
+@dataclass(frozen=True)
 class Geometry:
     """All of a layer that tilings and their costs can depend on: layers of equal geometry share them.
 
@@ -263,7 +364,8 @@ class Geometry:
     tile, not all. ``inputs`` counts the operands that are cut alike; a ``second`` that is not takes the weights' place.
     ``tables``: those in which results are looked up last, which lie apart from the other constants.
     ``repeats`` says how each of those operands repeats; empty: none does. ``dims`` are the dimensions of a copy by
-    strides, in elements, those of its channels and rows first; empty: it is none.
+    strides, in elements, those of its channels and rows first; empty: it is none. ``packing``: on a machine of words,
+    where channels of the nest are atoms.
     """
 
     operator: type[Operator]
@@ -281,6 +383,11 @@ class Geometry:
     tables: Tables = "none"
     repeats: tuple[Repeat, ...] = ()
     dims: tuple[Dim, ...] = ()
+    packing: Packing | None = None
+
+    def tile_registers(self, tile: Tile) -> Registers:
+        """The registers that a tile's shape sets (addresses and planes apart)."""
+        return self.operator.tile_registers(self, tile) if self.packing is None else self.packing.tile_registers(tile)
 
     def tile_dims(self, channels: int, rows: int) -> tuple[Dim, ...]:
         """The dimensions of a copy in a tile of so many channels and rows."""
@@ -297,6 +404,8 @@ class Geometry:
         nest, array = self.nest, arch.pe
         if self.single or self.operator.traits.along_elements:
             return 1
+        if self.packing is not None:
+            return 1 if nest.grouped else max(1, array.oc // self.packing.words.atom)
         if nest.grouped and nest.group_inputs > 1:
             return nest.group_outputs * parallel_groups(nest.groups, nest.group_inputs, nest.group_outputs, arch)
         return array.ic * array.oc if nest.grouped else array.oc
@@ -319,6 +428,8 @@ class Geometry:
 
     def weights_offset(self, channels: int) -> int:
         """Where the weights begin behind the channel records of a packed constant tile."""
+        if self.packing is not None:
+            return self.packing.record_bytes(channels)
         return -(-channels * self.record_bytes // 8) * 8
 
     def constant_bytes(self, channels: int, depth: int = 0) -> int:
@@ -326,11 +437,14 @@ class Geometry:
 
         Those of ``depth`` input channels, 0: of all.
         """
+        if self.packing is not None:
+            return self.packing.record_bytes(channels) + self.packing.weight_bytes(channels, depth)
         weights = self.weight_bytes * depth // self.nest.input_channels if depth else self.weight_bytes
         return self.weights_offset(channels) + channels * weights
 
     def table_bytes(self, channels: int) -> int:
         """Bytes of the tables of a tile of so many output channels."""
+        channels = channels if self.packing is None else self.packing.outputs(channels)
         return {"none": 0, "one": TABLE_BYTES, "each": TABLE_BYTES * channels}[self.tables]
 
     def repeat(self, index: int) -> Repeat:
@@ -357,7 +471,8 @@ class Geometry:
 
     def sums_bytes(self, channels: int, rows: int) -> int:
         """Bytes of the int32 sums of a tile."""
-        return 4 * channels * rows * self.nest.columns
+        atom = 1 if self.packing is None else self.packing.words.atom
+        return 4 * atom * channels * rows * self.nest.columns
 
     def weight_transfer(self, channels: Span) -> Transfer:
         """What these output channels need of a second operand in the weights' place."""
@@ -446,11 +561,8 @@ class Operator(Reading):
     def slices(self) -> tuple[tuple[Operand, Operand], ...]:
         """Of what needs no instruction as long as buffers can be shared: each input with the slice of the output that
         is its elements. Of all else nothing."""
-        output = self.output
-        return tuple(
-            (source, Operand(output.value, source.shape, output.offset + offset, source.dtype))
-            for source, offset in zip(self.inputs, self.offsets, strict=False)
-        )
+        pairs = zip(self.inputs, self.offsets, strict=False)
+        return tuple((source, self.output.part(source, offset)) for source, offset in pairs)
 
     # From a canonical node to operations. ---------------------------------------------------------------------------
 

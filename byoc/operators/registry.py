@@ -25,7 +25,16 @@ from byoc import operators
 from byoc.graph import Graph, Node
 from byoc.operators.forms import Closes, Form, IntegerProduct, QLinear
 from byoc.operators.onnx_view import BOUNDARIES
-from byoc.operators.operator import Operator, Refusal, finding, missing_instruction, open_shape, unknown_operator
+from byoc.operators.operator import (
+    Finding,
+    Operator,
+    Refusal,
+    finding,
+    missing_instruction,
+    open_shape,
+    unknown_operator,
+)
+from byoc.operators.packing import RULE, packed_operations
 from byoc.options import Target
 from isa.errors import InputError
 from isa.plugins import loaded
@@ -123,7 +132,12 @@ def lower(family: type[Operator], graph: Graph, node: Node, target: Target) -> t
         found = constraint(record, target)
         if found is not None:
             return Refusal(node.name, constraint.name, found, constraint.text)
-    return family.operations(record, target)
+    operations = family.operations(record, target)
+    if target.words is None:
+        return operations
+
+    packed = packed_operations(operations, graph, target)
+    return Refusal(node.name, "packed", packed, RULE) if isinstance(packed, Finding) else packed
 
 
 @cache

@@ -429,11 +429,12 @@ class _LayerBands:
     def _flat(
         self, pointers: Sequence[Pointer], length: int, constants: Pointer | None, tables: Pointer | None
     ) -> tuple[tuple[Step, ...], int]:
-        """The command on ``length`` elements at operands and result, and its cycles."""
+        """The command on ``length`` bytes at operands and result, and its cycles."""
         *inputs, result = pointers
-        tile = make_tile(self._layer.nest, Span(0, 1), Span(0, length))
+        rows = length // self._layer.nest.columns
+        tile = make_tile(self._layer.nest, Span(0, 1), Span(0, rows))
         operands = Operands(tuple(inputs), constants, result, tables=tables)
-        return compute_steps(self._layer, tile, operands, self.source), self._compute.tile(1, length)
+        return compute_steps(self._layer, tile, operands, self.source), self._compute.tile(1, rows)
 
     def _load_constants(self, channels: Span, loads: list[Step]) -> Pointer | None:
         if self._constants is None:

@@ -110,7 +110,7 @@ class Facts:
         geometry = self.layers[index].geometry
         count = ceil_div(geometry.nest.channels, channels)
         loaded = geometry.constant_bytes(channels) if geometry.has_constants else 0
-        nbytes = aligned(loaded, self.arch.alignment) + aligned(geometry.table_bytes(channels), self.arch.alignment)
+        nbytes = aligned(loaded, self.arch.granule) + aligned(geometry.table_bytes(channels), self.arch.granule)
         return _Part(channels, count, nbytes, count * run_slots(nbytes) if nbytes else 0)
 
 
@@ -173,7 +173,7 @@ class Growth:
 
     def __init__(self, facts: Facts, last: int, height: int, keep: bool, residents: Collection[str]) -> None:
         self._facts, self._last, self._height, self._keep = facts, last, height, keep
-        self._residents, self._planes, self._alignment = residents, facts.graph.planes, facts.arch.alignment
+        self._residents, self._planes, self._alignment = residents, facts.graph.planes, facts.arch.granule
         self._rows = facts[last].made.rows
         self._bands = ceil_div(self._rows, height)
         self._wanted: dict[str, _Wanted] = {}

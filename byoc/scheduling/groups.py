@@ -216,10 +216,10 @@ def _plane_sizes(layers: Sequence[Layer], uses: Sequence[_Use]) -> dict[str, _Si
         found[buffer] = size if found.get(buffer, size) == size else None
 
     for layer, (sources, target) in zip(layers, uses, strict=True):
-        nest = layer.nest
+        nest, geometry = layer.nest, layer.geometry
         if _planar(layer):
-            see(sources[0].buffer, (nest.input_rows, nest.input_columns))
-            see(target.buffer, (nest.rows, nest.columns))
+            see(sources[0].buffer, (nest.input_rows, nest.input_columns * geometry.input_bytes))
+            see(target.buffer, (nest.rows, nest.columns * geometry.output_bytes))
     for order in (range(len(layers)), reversed(range(len(layers)))):
         for index in order:
             sources, target = uses[index]
@@ -243,14 +243,14 @@ def _planes(buffer: Buffer, size: _Size, uses: Sequence[_Use]) -> Planes:
 
 def _member(layer: Layer, sources: Sequence[Place], target: Place, planes: Mapping[str, Planes]) -> Member | None:
     """None for a layer of another kind, or with an operand or result that is not whole planes."""
-    operation, geometry, nest = layer.operation, layer.geometry, layer.nest
+    operation, nest = layer.operation, layer.nest
     planar, seen = _planar(layer), planes.get(target.buffer)
     moves = None if seen is None else _moves(layer, seen.rows * seen.row_bytes)
-    bytes_only = geometry.input_bytes == geometry.output_bytes == 1 and operation.output.element_bytes == 1
+    bytes_only = all(operand.element_bytes == 1 for operand in (*operation.inputs, operation.output))
     if not (planar or _element_wise(layer) or moves is not None) or not bytes_only or operation.constant_operands:
         return None
     operands = zip((*operation.inputs, operation.output), (*sources, target), strict=True)
-    slices = [_slice(place, operand.elements, planes) for operand, place in operands]
+    slices = [_slice(place, operand.nbytes, planes) for operand, place in operands]
     found = [one for one in slices if one is not None]
     if len(found) < len(slices) or not found[:-1]:
         return None

@@ -372,7 +372,7 @@ def pipelined(
     for share in AHEAD_SHARES:
         profile = _Profile(lives, scratch, len(tiles), arch.sram_bytes * share // 100)
         requests = profile.requests(fetches, apart)
-        addresses = plan(requests, arch.sram_bytes, arch.alignment, arch.sram_bytes // arch.sram_banks)
+        addresses = plan(requests, arch.sram_bytes, arch.granule, arch.sram_bytes // arch.sram_banks)
         if addresses is not None:
             break
     else:
@@ -380,10 +380,10 @@ def pipelined(
     bank = arch.sram_bytes // arch.sram_banks
     # What is larger than a bank keeps others away, by the size of banks; in banks of a larger scratchpad all fits.
     free &= profile.free and share == AHEAD_SHARES[0] and all(scratch[buffer][1] <= bank for buffer in apart)
-    free &= addresses == plan(requests, 2 * BOUNDLESS, arch.alignment, BOUNDLESS)
+    free &= addresses == plan(requests, 2 * BOUNDLESS, arch.granule, BOUNDLESS)
     space = _Space(requests, addresses, arch, windows)
     estimate = _run(tiles, cycles, fetches, space)
-    check_plan(space.requests, space.addresses, arch.sram_bytes, arch.alignment)
+    check_plan(space.requests, space.addresses, arch.sram_bytes, arch.granule)
     cues = tuple(_stream(tiles, cycles, fetches))
     return Pipelined(cues, tuple(space.requests), tuple(space.addresses), estimate, free and space.free)
 
@@ -477,7 +477,7 @@ class _Space:
         self._windows = frozenset(windows)
         self.requests, self.addresses = list(requests), list(addresses)
         self.free = True
-        self._capacity, self._alignment = arch.sram_bytes, arch.alignment
+        self._capacity, self._alignment = arch.sram_bytes, arch.granule
         placed = zip(requests, addresses, strict=True)
         taken = [
             Taken(address, address + request.nbytes, request.first, request.last, buffer)

@@ -235,7 +235,7 @@ def _candidates(
         if layers[index].geometry.instruction is None:
             excluded |= {*sources, target}
     last_made = {target: index for index, (_, target) in enumerate(uses)}
-    sizes = {buffer.name: aligned(buffer.nbytes, arch.alignment) for buffer in buffers}
+    sizes = {buffer.name: aligned(buffer.nbytes, arch.granule) for buffer in buffers}
     return {
         name: Life(sizes[name], first, max(read[name], last_made[name]))
         for name, first in made.items()

@@ -49,7 +49,7 @@ def _tiling(geometry: Geometry, size: int) -> Tiling:
 
 
 def _fits(geometry: Geometry, tiling: Tiling, arch: Arch) -> bool:
-    return working_set(geometry, tiling, streamed(geometry), arch.alignment) <= arch.sram_bytes
+    return working_set(geometry, tiling, streamed(geometry), arch.granule) <= arch.sram_bytes
 
 
 def schedule_seed(layers: Sequence[Layer], memory: Memory) -> Scheduled:
@@ -60,8 +60,8 @@ def schedule_seed(layers: Sequence[Layer], memory: Memory) -> Scheduled:
             steps += (*loads, *computes, *stores)
     lives = lifetimes([[step]] for step in steps)
     requests = tuple(Request(*buffer, *lives.get(number, (0, 0))) for number, buffer in enumerate(memory.scratch))
-    addresses = plan(requests, arch.sram_bytes, arch.alignment)
+    addresses = plan(requests, arch.sram_bytes, arch.granule)
     if addresses is None:  # a layer's buffers fit together, and no two layers have live buffers at a time
         raise InputError(f"the region finds no place in {arch.sram_bytes} bytes of SRAM; give it more memory")
-    check_plan(requests, addresses, arch.sram_bytes, arch.alignment)
+    check_plan(requests, addresses, arch.sram_bytes, arch.granule)
     return Scheduled(tuple(steps), memory, requests, addresses)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import chain
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from byoc.lowering import Lowered, Place
 from byoc.operators.layer import Buffers, Layer, Tiling, aligned, buffers_of, counts, tiles
 from byoc.operators.nest import Dim, Span, Tile, Transfer, make_tile
 from byoc.operators.operator import ChannelConstants, Whole
+from byoc.operators.packing import blocked_weights
 from byoc.options import NOTHING, Choices
 from byoc.scheduling.memplan import Request
 from isa.arch import Arch
@@ -82,14 +83,15 @@ class ConstantPool:
             if channels not in packed:
                 start = self._begin(geometry.table_bytes(channels.size))
                 if tables is not None and self._data:
-                    self._pieces.append((start, partial(tables.__getitem__, slice(*channels))))
+                    own = channels if geometry.packing is None else geometry.packing.outputs_in(channels)
+                    self._pieces.append((start, partial(tables.__getitem__, slice(*own))))
                 packed[channels] = self.address + start
             return packed[channels]
 
         return pack
 
     def tensor(self, name: str, data: NDArray[np.int8]) -> int:
-        """The address of a constant operand, packed once, dense."""
+        """The address of a constant operand, packed once, as it lies in ``data``."""
         if name not in self._tensors:
             start = self._begin(data.size)
             if self._data:
@@ -107,11 +109,14 @@ class ConstantPool:
         geometry, constants, (channels, depth) = layer.geometry, layer.constants, which
         start = self._begin(geometry.constant_bytes(channels.size, depth.size if depth else 0))
         if constants is not None and self._data:
-            width = geometry.record_bytes
-            self._pieces.append((start, lambda: records()[channels.start * width : channels.stop * width]))
+            own, width = channels, geometry.record_bytes
+            pack: Callable[[], NDArray[Any]] = partial(_weights, constants, which)
+            if geometry.packing is not None:
+                own, width = geometry.packing.outputs_in(channels), geometry.packing.plain.record_bytes
+                pack = partial(blocked_weights, geometry.packing, constants, which)
+            self._pieces.append((start, lambda: records()[own.start * width : own.stop * width]))
             if constants.weights is not None:
-                offset = start + geometry.weights_offset(channels.size)
-                self._pieces.append((offset, partial(_weights, constants, which)))
+                self._pieces.append((start + geometry.weights_offset(channels.size), pack))
         return self.address + start
 
     def image(self) -> NDArray[np.uint8]:
@@ -274,7 +279,7 @@ def compute_steps(layer: Layer, tile: Tile, operands: Operands, source: Source) 
     geometry = layer.geometry
     if geometry.instruction is None:
         return ()
-    registers = {**layer.registers, **geometry.operator.tile_registers(geometry, tile)}
+    registers = {**layer.registers, **geometry.tile_registers(tile)}
     pointers = {"EX_INPUT_ADDRESS": operands.inputs[0]} if operands.inputs else {}
     pointers["EX_OUTPUT_ADDRESS"] = operands.output
     if len(operands.inputs) > 1:
@@ -416,7 +421,7 @@ class _LayerStream:
         operation, lowered = layer.operation, memory.lowered
         self._inputs = [lowered.place(operand) for operand in operation.inputs]
         self._output = lowered.place(operation.output)
-        self._make_buffers(tiling, buffers_of(layer.geometry, tiling, memory.arch.alignment))
+        self._make_buffers(tiling, buffers_of(layer.geometry, tiling, memory.arch.granule))
 
     def _make_buffers(self, tiling: Tiling, buffers: Buffers) -> None:
         slots, geometry, memory, name = tiling.slots, self._layer.geometry, self._memory, self._layer.name

@@ -213,7 +213,7 @@ class Subject:
             transfers=len(loads) + len(stores),
             tiles=len(tiles),
             first=sum([step.slots for step in tiles[0].loads]),
-            nbytes=_peak([nbytes for _, nbytes in memory.scratch], tiles, self.arch.alignment),
+            nbytes=_peak([nbytes for _, nbytes in memory.scratch], tiles, self.arch.granule),
             budget=budget,
             estimate=None if clocked is None else clocked.cycles,
         )
@@ -237,7 +237,7 @@ class Subject:
         Sizes are such as scratchpads have: equal banks, and an end where a buffer may end. Those of which other layers
         come out, as of a tensor that is moved in more pieces, say nothing of these.
         """
-        whole = lcm(self.arch.sram_banks, self.arch.alignment)
+        whole = lcm(self.arch.sram_banks, self.arch.granule)
         for share in shares:
             size = self.arch.sram_bytes * share // 100
             resized = self.arch.model_copy(update={"sram_bytes": size - size % whole})

@@ -84,7 +84,7 @@ class Donor:
         for own, known in self._sites:
             if own.kind == site.kind:
                 for tiling in _fitted(known, own, site, resident):
-                    size = working_set(site.geometry, tiling, resident, self._subject.arch.alignment)
+                    size = working_set(site.geometry, tiling, resident, self._subject.arch.granule)
                     if tiling not in seen and size <= budget:
                         seen.add(tiling)
                         yield tiling

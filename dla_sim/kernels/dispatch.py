@@ -78,7 +78,8 @@ class Kernels:
         try:
             return self._prepared[command]
         except KeyError:
-            packed = self.arch.packed and command.instruction.packed is not None
+            form = command.instruction.packed
+            packed = self.arch.packed and form is not None and not form.raw
             found = self._prepared[command] = self._unpacked(command) if packed else self._plain(command)
             return found
 

@@ -205,11 +205,11 @@ class SplitExecutor:
         whole = Device(program.arch).run(program, inputs).outputs
         found: Tensors = {}
         for steps in self._steps[program.name]:
-            memory = {name: from_device(array, self._values[name]) for name, array in inputs.items()}
+            memory = {name: from_device(array, self._values[name], program.arch) for name, array in inputs.items()}
             for step in steps:
                 for piece in step.pieces:
                     run_piece(piece, memory, self._values)
-            found = {one.name: to_device(memory[one.name], one) for one in program.outputs}
+            found = {one.name: to_device(memory[one.name], one, program.arch) for one in program.outputs}
             self.elements += sum(array.size for array in found.values())
             self.mismatches += sum(int(np.count_nonzero(found[name] != whole[name])) for name in found)
         return Execution(found, None)
@@ -221,10 +221,10 @@ def run_piece(piece: Piece, memory: Tensors, values: Mapping[str, Value]) -> Non
     feeds = {}
     for tensor in program.inputs:
         window = piece.reads[tensor.name]
-        feeds[tensor.name] = to_device(memory[window.tensor][_index(window.axis, window.span)], tensor)
+        feeds[tensor.name] = to_device(memory[window.tensor][_index(window.axis, window.span)], tensor, program.arch)
     for name, array in Device(program.arch).run(program, feeds).outputs.items():
         window, value = piece.writes[name], piece.values[name]
-        made = from_device(array, value)
+        made = from_device(array, value, program.arch)
         if window.span is None:
             memory[window.tensor] = made
             continue

@@ -7,16 +7,19 @@ W a word; P accumulators; L = post_lanes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from isa.access import Access
 from isa.arch import Arch, Words
-from isa.instruction import Command, Packed, ceil_div, formula
+from isa.instruction import Command, Instruction, Packed, ceil_div, formula, formula_of
 from isa.layouts import Atoms, Blocks, Bytes, Layout, Plain
-from isa.ops import matmul, pairs, pooling
+from isa.ops import matmul, movement, pairs, pooling, rows
 from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, element_bytes, group_shape, refused, taps
 from isa.ops.lookup import EX_TABLE_ADDRESS, TABLE_BYTES, table_count
 from isa.packing import (
@@ -28,6 +31,11 @@ from isa.packing import (
     read_depthwise,
     transposed,
 )
+
+
+def words_of(arch: Arch) -> Words:
+    """The words of a machine; raises ValueError where it has none."""
+    return _words(arch)
 
 
 def _words(arch: Arch) -> Words:
@@ -61,10 +69,17 @@ def _finishing(command: Command, outputs: int, arch: Arch) -> int:
 # Products ------------------------------------------------------------------------------------------------------------
 
 
+NARROW = 4
+"""Bytes of a position of an input of few channels, as pictures have them."""
+COLUMNS, TAPS_OF_PIXELS = 2, 3
+"""Values of the field ``mapping``: one that is none here, and taps side by side of an input in atoms of NARROW."""
+
+
 class Product(NamedTuple):
     """A convolution or a product of matrices as the array sees it: (G, O, I) channels, outputs, kernel, column stride.
 
-    ``taps``: those of a kernel's row stand side by side (mapping 1).
+    ``taps``: those of a kernel's row stand side by side (mapping 1). ``narrow``: all of a kernel of so many rows, which
+    are one row of ``weights``, and the input lies in atoms of :data:`NARROW` bytes (mapping 3); 0: not so.
     """
 
     weights: Shape
@@ -72,6 +87,7 @@ class Product(NamedTuple):
     columns: int
     stride: int = 1
     taps: bool = False
+    narrow: int = 0
 
     @property
     def outputs(self) -> int:
@@ -93,12 +109,23 @@ def _convolved(command: Command) -> Product:
     groups = group_shape(command) if "EX_GROUPS" in command.registers else None
     channels = groups or (1, command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"])
     mapping = command.fields.get("mapping", 0)
-    if mapping > 1:
-        raise refused(command, f"mapping {mapping} is for machines without words; give 0 or 1")
+    if mapping == COLUMNS:
+        raise refused(command, f"mapping {mapping} is for machines without words; give 0, 1 or 3")
+    if mapping == TAPS_OF_PIXELS and (channels[0] > 1 or channels[1] > NARROW):
+        raise refused(command, f"mapping {mapping} is for one group of at most {NARROW} input channels; give 0 or 1")
     kernel = command["EX_KERNEL_HEIGHT"], command["EX_KERNEL_WIDTH"]
-    shape = Shape(channels[0], channels[2], channels[1], *kernel)
     plane = command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]
-    return Product(shape, *plane, command["EX_STRIDE_WIDTH"], bool(mapping))
+    shape = Shape(channels[0], channels[2], channels[1], *kernel)
+    return mapped(Product(shape, *plane, command["EX_STRIDE_WIDTH"]), mapping)
+
+
+def mapped(product: Product, mapping: int) -> Product:
+    """``product`` with the taps of its kernel as a value of the field ``mapping`` has them."""
+    shape = product.weights
+    if mapping != TAPS_OF_PIXELS:
+        return product._replace(taps=bool(mapping))
+    beside = shape._replace(rows=1, columns=shape.rows * shape.columns)
+    return product._replace(weights=beside, taps=True, narrow=shape.rows)
 
 
 def _multiplied(command: Command) -> Product:
@@ -129,8 +156,16 @@ class _Reach(NamedTuple):
 def _reach(product: Product, block: Block, arch: Arch) -> _Reach:
     """⌈((c - 1)·SW + 1)·A / W⌉ words, with taps ⌈c·SW·A / W⌉, of as many atoms as the channels of any block lie in."""
     words, columns = _words(arch), arch.pe.ow
+    if product.narrow:
+        return _Reach(1, words.count(_kernel_rows(product, block) * columns * product.stride * NARROW))
     positions = columns * product.stride if product.taps else (columns - 1) * product.stride + 1
     return _Reach(_atoms(product.weights, block, words.atom), words.count(positions * words.atom))
+
+
+def _kernel_rows(product: Product, block: Block) -> int:
+    """The most rows of the kernel that the taps of a block lie in, where all are side by side."""
+    row = product.depth // product.narrow
+    return max((places[-1] // row - places[0] // row + 1 for places in _ranges(product.depth, block.inputs)), default=1)
 
 
 @lru_cache(maxsize=4096)
@@ -166,7 +201,8 @@ def _blocks(product: Product, arch: Arch) -> Iterator[tuple[int, int]]:
                 yield rounds * wide * count * kernel, groups * outputs * inputs
 
 
-def _product_cycles(product: Product, command: Command, arch: Arch) -> int:
+def product_cycles(product: Product, arch: Arch, lanes: int = 0) -> int:
+    """Compute cycles of a product behind which the lanes work for ``lanes`` cycles."""
     words, found = _words(arch), _reach(product, product_block(product, arch), arch)
     reach = found.atoms * found.words
     blocks = [(count, words.count(weights)) for count, weights in _blocks(product, arch)]
@@ -174,7 +210,7 @@ def _product_cycles(product: Product, command: Command, arch: Arch) -> int:
     array = sum(
         many * count * max(steps * reach, load) for many, load in blocks for count, steps in stripes
     )  # fmt: skip
-    return (blocks[0][1] if blocks else 0) + max(array, _finishing(command, product.outputs, arch))
+    return (blocks[0][1] if blocks else 0) + max(array, lanes)
 
 
 class _ProductWords(NamedTuple):
@@ -188,8 +224,10 @@ def _product_words(product: Product, arch: Arch, element: int) -> _ProductWords:
     """Words of each operand but the tables; of partial sums as of results."""
     words, block, shape = _words(arch), product_block(product, arch), product.weights
     reach, stripes = _reach(product, block, arch), _stripes(product, arch)
-    across, fresh = ceil_div(product.columns, arch.pe.ow), arch.pe.ow * product.stride * words.atom
-    stripe = reach.atoms * sum(
+    across, atom = ceil_div(product.columns, arch.pe.ow), NARROW if product.narrow else words.atom
+    fresh = arch.pe.ow * product.stride * atom
+    at_once = _kernel_rows(product, block) if product.narrow else reach.atoms
+    stripe = at_once * sum(
         count * min(steps * reach.words, words.count(steps * fresh) + ceil_div(steps, across))
         for count, steps in stripes
     )
@@ -240,7 +278,9 @@ holds of the weights: b output by a input channels of one tap, or with mapping 1
 kernel's row side by side; min(G, ⌊a/S⌋, ⌊b/(OC/G)⌋) groups at once, S being IC/G with mapping 0, and one where that is
 0 or where IC/G does not divide A. w = ⌈weights of the block / W⌉, first that of the first block; q ≤ P steps of a
 stripe, of OH·⌈OW/c⌉ in all; v = ⌈((c-1)·SW + 1)·A / W⌉ words a step, with mapping 1 ⌈c·SW·A / W⌉, times the atoms that
-the channels of a block lie in (the most of any block).
+the channels of a block lie in (the most of any block). Mapping 3 has all taps of the kernel side by side, S = IC·KH·KW,
+for one group of at most 4 input channels, in atoms of 4 bytes: v = ⌈r·c·SW·4 / W⌉, r the rows of the kernel that the
+taps of a block lie in.
 """
 
 
@@ -272,7 +312,8 @@ def product(
 
     @formula(_PRODUCT)
     def cycles(command: Command, arch: Arch) -> int:
-        return _product_cycles(read(command), command, arch)
+        found = read(command)
+        return product_cycles(found, arch, _finishing(command, found.outputs, arch))
 
     def words(command: Command, arch: Arch) -> tuple[int, ...]:
         found = read(command)
@@ -288,7 +329,10 @@ def _table_words(command: Command, arch: Arch) -> tuple[int, ...]:
 
 
 def _planes(command: Command) -> tuple[Layout, Layout]:
-    return _input(command), _output(command, element_bytes(command))
+    source = _input(command)
+    if command.fields.get("mapping", 0) == TAPS_OF_PIXELS:
+        source = source._replace(narrow=NARROW)
+    return source, _output(command, element_bytes(command))
 
 
 def _input(command: Command) -> Atoms:
@@ -429,16 +473,19 @@ def _pool_words(command: Command, arch: Arch) -> tuple[int, ...]:
 _ELEMENTWISE = "⌈length / L⌉: of dense operands, whatever their layout, that are alike."
 
 
-def _dense(*registers: str) -> Packed:
-    """An element-wise instruction of EX_LENGTH bytes at each of ``registers``, the result's last."""
+def _dense(*registers: str, divides: bool = False) -> Packed:
+    """An element-wise instruction of EX_LENGTH bytes at each of ``registers``, the result's last.
+
+    ``divides``: by one scale, the reciprocal of which comes first.
+    """
 
     def layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
         *reads, result = (Plain(name, command["EX_LENGTH"]) for name in registers)
         return *reads, *_tables(command), result
 
-    @formula(_ELEMENTWISE)
+    @formula(f"divide_cycles for the reciprocal of SCALE_Y, and {_ELEMENTWISE}" if divides else _ELEMENTWISE)
     def cycles(command: Command, arch: Arch) -> int:
-        return ceil_div(command["EX_LENGTH"], arch.lanes)
+        return divides * _words(arch).divide_cycles + ceil_div(command["EX_LENGTH"], arch.lanes)
 
     def words(command: Command, arch: Arch) -> tuple[int, ...]:
         count = _words(arch).count(command["EX_LENGTH"])
@@ -518,17 +565,85 @@ def _table_operand_words(command: Command, arch: Arch) -> tuple[int, ...]:
     return count, words.count(TABLE_BYTES * channels), count
 
 
+# Bytes where they lie ------------------------------------------------------------------------------------------------
+
+
+def _access_words(access: Access, words: Words) -> int:
+    """Words of a strided operand: along its innermost dimension what lies in one word is one access."""
+    if not access.total:
+        return 0
+    if not access.dims:
+        return words.count(access.nbytes)
+    *outer, (count, stride) = access.dims
+    row = (
+        words.count((count - 1) * stride + access.nbytes) if stride < words.word else count * words.count(access.nbytes)
+    )
+    return prod(times for times, _ in outer) * row
+
+
+def _raw(plain: Instruction, *registers: str, quotients: Callable[[Command], int] | None = None) -> Packed:
+    """An instruction that finds bytes at ``registers``, the result's last, as they lie.
+
+    Its commands take so many ``quotients``.
+    """
+
+    def layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+        operands = plain.operands(command, arch)
+        both = zip(registers, (*operands.reads, *operands.writes), strict=True)
+        return tuple(Plain(register, access.total) for register, access in both)
+
+    @formula(f"{formula_of(plain.cycles)}" + (" At least ⌈quotients / dividers⌉ · divide_cycles." if quotients else ""))
+    def cycles(command: Command, arch: Arch) -> int:
+        divisions = 0 if quotients is None else ceil_div(quotients(command), _words(arch).dividers)
+        return max(plain.cycles(command, arch), divisions * _words(arch).divide_cycles)
+
+    def words(command: Command, arch: Arch) -> tuple[int, ...]:
+        operands = plain.operands(command, arch)
+        return tuple(_access_words(access, _words(arch)) for access in (*operands.reads, *operands.writes))
+
+    return Packed(layouts, cycles, words, raw=True)
+
+
+@formula(
+    """
+    COUNT_4 · COUNT_3 · COUNT_2 · n, n = ⌈COUNT_1 / L⌉ where both strides of dimension 1 are at most 1, else of either
+    side COUNT_1 words, or ⌈COUNT_1 · stride / W⌉ where several bytes lie in one; the more.
+    """
+)
+def _permute_cycles(command: Command, arch: Arch) -> int:
+    words, fastest = _words(arch), command["EX_COUNT_1"]
+    strides = command["EX_INPUT_STRIDE_1"], command["EX_OUTPUT_STRIDE_1"]
+    row = ceil_div(fastest, arch.lanes)
+    if max(strides) > 1:
+        row = max(fastest if stride >= words.word else words.count(fastest * stride) for stride in strides)
+    return command["EX_COUNT_4"] * command["EX_COUNT_3"] * command["EX_COUNT_2"] * row
+
+
+def _rows(command: Command) -> int:
+    return command["EX_ROWS"] * command["EX_LENGTH"]
+
+
 _PAIR = Packed(_pair_layouts, _pair_cycles, _pair_words)
-_TWO = _dense("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS")
+_BOTH = ("EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS")
+_WITH_SECOND = ("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS")
+_ONE = _dense(*_BOTH, divides=True)
+_TWO = _dense(*_WITH_SECOND)
 PACKED: Mapping[str, Packed] = {
     "OP_CONV": product(_convolved, _planes),
     "OP_GROUP_CONV": product(_convolved, _planes),
     "OP_MAT_MUL": product(_multiplied, _matrices, inputs_first=True),
     "OP_DEPTH_CONV": Packed(_depth_layouts, _depth_cycles, _depth_words),
     "OP_POOL": Packed(_pool_layouts, _pool_cycles, _pool_words),
+    "OP_ACT_RELU": _ONE,
+    "OP_ACT_LRELU": _ONE,
+    "OP_E_ABS": _ONE,
     "OP_E_ADD": _TWO,
     "OP_C_MIN": _TWO,
     "OP_C_MAX": _TWO,
+    "OP_PERMUTE": replace(_raw(movement.OP_PERMUTE, *_BOTH), cycles=_permute_cycles),
+    "OP_REDUCE": _raw(rows.OP_REDUCE, *_BOTH, quotients=lambda command: 1),
+    "OP_SOFTMAX": _raw(rows.OP_SOFTMAX, *_WITH_SECOND, quotients=_rows),
+    "OP_NORM": _raw(rows.OP_NORM, *_WITH_SECOND, quotients=lambda command: 2 * _rows(command)),
     "OP_LUT": Packed(_table_layouts, _table_cycles, _table_operand_words),
     "OP_E_MUL": _PAIR,
     "OP_B_ADD": _PAIR,
@@ -537,3 +652,5 @@ PACKED: Mapping[str, Packed] = {
     "OP_E_DIV": Packed(_pair_layouts, _quotient_cycles, _pair_words),
 }
 """What machines of words have, by mnemonic, beside transfers and synchronisation."""
+RAW = frozenset(mnemonic for mnemonic, packed in PACKED.items() if packed.raw)
+"""Those that find bytes where they lie, whatever they are."""
