@@ -20,11 +20,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
-from isa.arch import Words
 from isa.errors import InputError, meant
 
 if TYPE_CHECKING:
-    from isa.arch import Arch
+    from isa.arch import Arch, Words
 
 Order = Literal["rows", "channels"]
 ORDERS: tuple[Order, ...] = get_args(Order)

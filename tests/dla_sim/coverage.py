@@ -32,7 +32,8 @@ OWN: Mapping[str, tuple[str, ...]] = {
             "EX command of operands in several banks", "the lanes take longer than the array",
             "a stripe that fills the accumulators", "a block bound by its weights", "a block bound by its steps",
             "activations of a step each", "activations in a stream", "several words a step",
-            "a block in several atoms", "several groups in a block",
+            "a block in several atoms", "several groups in a block", "a block of taps of several rows",
+            "bytes of a word each", "several strided bytes of a word",
             "several windows in a row", "several rows of windows", "several pieces of columns",
             "an array of less than an atom", "divisions bound by the dividers", "divisions bound by the lanes",
             "tables of channels", "transfer bound by the words of the scratchpad", "transfer bound by its bursts",
@@ -40,8 +41,8 @@ OWN: Mapping[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 """What machines of one variant alone exercise."""
-_REFUSED = {"OP_DEPTH_CONV mapping": 1, "OP_CONV mapping": 2, "OP_GROUP_CONV mapping": 2}
-"""Fields of which machines of words have fewer values: how many."""
+_REFUSED = {"OP_DEPTH_CONV mapping": (1, 2, 3), "OP_CONV mapping": (2,), "OP_GROUP_CONV mapping": (2,)}
+"""Values of fields that machines of words do not have."""
 
 
 def events(isa: str = ISA) -> tuple[str, ...]:
@@ -50,8 +51,8 @@ def events(isa: str = ISA) -> tuple[str, ...]:
         f"{mnemonic} {field.name} = {value}"
         for mnemonic in COMPUTE[isa]
         for field in ALL[mnemonic].fields
-        for value in range(_REFUSED.get(f"{mnemonic} {field.name}", 4) if isa == PACKED else field.highest + 1)
-        if value <= field.highest
+        for value in range(field.highest + 1)
+        if isa != PACKED or value not in _REFUSED.get(f"{mnemonic} {field.name}", ())
     )
     return (*COMMON, *OWN[isa], *COMPUTE[isa], *options)
 

@@ -226,19 +226,25 @@ def _compute(rng: random.Random, arch: Arch) -> Step:
 
 def _fit_words(mnemonic: str, registers: dict[str, int], fields: dict[str, int], words: Words) -> None:
     """Make of any registers and fields such as a machine of words has."""
-    if "mapping" in fields:
-        fields["mapping"] = 0 if mnemonic == "OP_DEPTH_CONV" else fields["mapping"] % 2
+    if fields.get("mapping") == 2 or mnemonic == "OP_DEPTH_CONV":
+        fields |= {"mapping": 0} if "mapping" in fields else {}
     if mnemonic == "OP_DEPTH_CONV":
         registers["EX_OUTPUT_CHANNELS"] = registers["EX_INPUT_CHANNELS"]
     if "EX_GROUPS" in registers:
         for name in ("EX_INPUT_CHANNELS", "EX_OUTPUT_CHANNELS"):
             registers[name] = (1 + registers[name] // 3) * registers["EX_GROUPS"]
+    if fields.get("mapping") == 3:
+        registers["EX_INPUT_CHANNELS"] = 1 + registers["EX_INPUT_CHANNELS"] % 4
+        registers |= {"EX_GROUPS": 1} if "EX_GROUPS" in registers else {}
     if mnemonic == "OP_LUT" and registers["EX_OUTPUT_CHANNELS"] != 1:
         registers["EX_ROWS"] = 1
     for side, element in (("INPUT", 1), ("OUTPUT", 1 if fields.get("requantise", 1) else 4)):
         gap = registers.get(f"EX_{side}_PLANE", 0)
         if gap:
-            dense = registers[f"EX_{side}_HEIGHT"] * registers[f"EX_{side}_WIDTH"] * words.atom * element
+            if "EX_LENGTH" in registers:  # bytes where they lie
+                dense = registers["EX_LENGTH"]
+            else:
+                dense = registers[f"EX_{side}_HEIGHT"] * registers[f"EX_{side}_WIDTH"] * words.atom * element
             registers[f"EX_{side}_PLANE"] = (-(-dense // words.word) + gap) * words.word
 
 

@@ -27,7 +27,7 @@ from tests.dla_sim.program_generator import random_case
 from tests.dla_sim.test_engine_hand_worked import present, spans, trace_of
 
 PACKED = '{"isa": "v5"}'
-WIDER = '{"isa": "v5", "pe": {"ow": 2}}'
+WIDER = '{"isa": "v5", "pe": {"ow": 2}, "word_bytes": 32}'
 
 # Three programs. -----------------------------------------------------------------------------------------------------
 
@@ -262,10 +262,10 @@ LAYERS = (
     ),
     (
         "DEPTH: 5 x 5, stride 2, 20 channels, 7 x 7, array 16 x 16: atoms of 16, 16 windows, 7 by 2 of them: 4 * 25 an "
-        "atom; 400 weights are 13 words: 13 + 200; lanes 31",
+        "atom; words of 64, so that 400 weights are 7: 7 + 200; lanes 16",
         "OP_DEPTH_CONV requantise=1", {"INPUT_CHANNELS": 20, "OUTPUT_CHANNELS": 20, "INPUT_HEIGHT": 17,
         "INPUT_WIDTH": 17, "OUTPUT_HEIGHT": 7, "OUTPUT_WIDTH": 7, "KERNEL_HEIGHT": 5, "KERNEL_WIDTH": 5,
-        "STRIDE_HEIGHT": 2, "STRIDE_WIDTH": 2}, {"pe": {"ic": 16, "oc": 16}}, 213,
+        "STRIDE_HEIGHT": 2, "STRIDE_WIDTH": 2}, {"pe": {"ic": 16, "oc": 16}}, 207,
     ),
     (
         "DEPTH on an array of 2 x 2, less than an atom: a tap of a window takes 2 cycles: 3 + 36 * 9 * 2; 4 lanes 72",
@@ -296,6 +296,42 @@ LAYERS = (
         "ACT: 20 channels of 49 looked up in a table each: 160 words of tables, then 37",
         "OP_LUT", {"OUTPUT_CHANNELS": 20, "LENGTH": 49, "ROWS": 1}, {}, 197,
     ),
+    (
+        "CONV, a picture: 3 x 3, stride 2, 3 to 16, 8 x 8. 27 taps are blocks of 8, 8, 8 and 3, of taps in 2 rows at "
+        "most: 2 * 2 * 4 bytes a step, v = 1; w = 2, 2 blocks of outputs, 64 steps: 2 + 8 * 64",
+        "OP_CONV requantise=1 mapping=3", {"INPUT_CHANNELS": 3, "OUTPUT_CHANNELS": 16, "INPUT_HEIGHT": 17,
+        "INPUT_WIDTH": 17, "OUTPUT_HEIGHT": 8, "OUTPUT_WIDTH": 8, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3,
+        "STRIDE_HEIGHT": 2, "STRIDE_WIDTH": 2}, {}, 514,
+    ),
+    (
+        "CONV, a picture: 7 x 7, stride 2, 3 to 8, 4 x 4, array 16 x 8 x 2, words of 32. 147 taps are 10 blocks, 21 a "
+        "row, so of taps in 2 rows at most: 2 * 2 * 2 * 4 bytes, v = 1; w = 4, and 3 of the last; 8 steps: 4 + 10 * 8",
+        "OP_CONV requantise=1 mapping=3", {"INPUT_CHANNELS": 3, "OUTPUT_CHANNELS": 8, "INPUT_HEIGHT": 13,
+        "INPUT_WIDTH": 13, "OUTPUT_HEIGHT": 4, "OUTPUT_WIDTH": 4, "KERNEL_HEIGHT": 7, "KERNEL_WIDTH": 7,
+        "STRIDE_HEIGHT": 2, "STRIDE_WIDTH": 2}, {"pe": {"ic": 16, "oc": 8, "ow": 2}, "word_bytes": 32}, 84,
+    ),
+    ("ACT: 1000 elements on 32 lanes, and a reciprocal of the scale: 16 + 32", "OP_ACT_RELU", {"LENGTH": 1000}, {}, 48),
+    (
+        "ELTWISE: 3 copies of 100 bytes of atoms of 8, which lie in 25 words, become dense: 3 * 25",
+        "OP_PERMUTE", {"COUNT_1": 100, "COUNT_2": 3, "INPUT_STRIDE_1": 8, "INPUT_STRIDE_2": 800, "OUTPUT_STRIDE_1": 1,
+        "OUTPUT_STRIDE_2": 100}, {}, 75,
+    ),
+    (
+        "ELTWISE: 100 dense bytes become one of every 64, a word each: 100",
+        "OP_PERMUTE", {"COUNT_1": 100, "INPUT_STRIDE_1": 1, "OUTPUT_STRIDE_1": 64}, {}, 100,
+    ),
+    (
+        "ACT: softmax of a row of 100: 2 * 4 on 32 lanes, and 100 sums in order; its one quotient takes 16",
+        "OP_SOFTMAX", {"INPUT_CHANNELS": 100, "LENGTH": 1}, {}, 108,
+    ),
+    (
+        "ACT: 10 rows of 16 normalised: 2 * 5 + 10, but 20 quotients on 4 dividers: 5 * 16",
+        "OP_NORM", {"ROWS": 10, "INPUT_CHANNELS": 16, "LENGTH": 1}, {}, 80,
+    ),
+    (
+        "POOL: the mean of 100 elements: 4 on 32 lanes, but a reciprocal: 16",
+        "OP_REDUCE", {"INPUT_CHANNELS": 100, "LENGTH": 1}, {}, 16,
+    ),
 )  # fmt: skip
 
 
@@ -314,6 +350,27 @@ def _program(settings: str, operation: str, machine: dict[str, object]) -> Progr
 
 
 WORDS = (
+    (
+        "3 x 3, a picture, stride 2, 8 x 8: two rows of the kernel, each 32 * 2 * 4 bytes and 4 rows a stripe, 12, of "
+        "2 stripes and 8 blocks; weights 2 + 2 + 2 + 1 a stripe and block of outputs; records 64 bytes a block; results "
+        "8 a stripe and atom",
+        "OP_CONV requantise=1 mapping=3", {"INPUT_CHANNELS": 3, "OUTPUT_CHANNELS": 16, "INPUT_HEIGHT": 17,
+        "INPUT_WIDTH": 17, "OUTPUT_HEIGHT": 8, "OUTPUT_WIDTH": 8, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3,
+        "STRIDE_HEIGHT": 2, "STRIDE_WIDTH": 2}, {}, (384, 28, 4, 32),
+    ),
+    (
+        "3 copies of 100 bytes of atoms of 8, one behind the other: 299 * 8 + 1 bytes are 75 words, 300 dense ones 10",
+        "OP_PERMUTE", {"COUNT_1": 100, "COUNT_2": 3, "INPUT_STRIDE_1": 8, "INPUT_STRIDE_2": 800, "OUTPUT_STRIDE_1": 1,
+        "OUTPUT_STRIDE_2": 100}, {}, (75, 10),
+    ),
+    (
+        "100 dense bytes are 4 words, and become one of every 64, a word each",
+        "OP_PERMUTE", {"COUNT_1": 100, "INPUT_STRIDE_1": 1, "OUTPUT_STRIDE_1": 64}, {}, (4, 100),
+    ),
+    (
+        "softmax of a row of 100, dense, with 256 numbers of 4 bytes",
+        "OP_SOFTMAX", {"INPUT_CHANNELS": 100, "LENGTH": 1}, {}, (4, 32, 4),
+    ),
     (
         "50 rows of 20 by 20 x 10, array 4 x 16, stripes of 32 and 18: activations 8 + 1 and 5 + 1, of 5 blocks; "
         "weights 2 a block and stripe; records 80 bytes; results 2 atoms, 8 and 5",

@@ -26,6 +26,7 @@ ARRAYS = ((8, 8, 1), (4, 16, 1), (16, 16, 1), (7, 13, 1), (1, 256, 1), (3, 5, 2)
 ATOMS = (None, 8, 16, 32)
 WORDS = (None, 32, 64, 256)
 SRAM = 1 << 20
+PIXEL = 4
 
 
 def machines(numerics: str) -> list[Arch]:
@@ -43,15 +44,23 @@ def machines(numerics: str) -> list[Arch]:
 
 
 class Atoms(NamedTuple):
-    """A tensor (channels, positions) in atoms; ``plane``: the register of the surface's bytes, if there is one."""
+    """A tensor (channels, positions) in atoms; ``plane``: the register of the surface's bytes, if there is one.
+
+    ``pixels``: it is a picture, in atoms of 4 bytes whatever the machine's.
+    """
 
     plane: str = ""
+    pixels: bool = False
+
+    def atom(self, machine: int) -> int:
+        """Bytes of an atom, on a machine of atoms of so many."""
+        return PIXEL if self.pixels else machine
 
 
 class Weights(NamedTuple):
-    """Weights (groups, outputs, inputs, rows, columns) in the order of their use; ``taps``: mapping 1."""
+    """Weights (groups, outputs, inputs, rows, columns) in the order of their use with a ``mapping``."""
 
-    taps: bool = False
+    mapping: int = 0
 
 
 class Depthwise(NamedTuple):
@@ -126,10 +135,11 @@ def behind_last(shape: tuple[int, int], size: int, atom: int, surface: int) -> N
     return np.array(places, np.int64)
 
 
-def in_blocks(weights: NDArray[np.int8], arch: Arch, taps: bool) -> Bytes:
+def in_blocks(weights: NDArray[np.int8], arch: Arch, mapping: int) -> Bytes:
     """Groups, as many as the array takes at once; output channels by b; input channels by a; rows, columns.
 
-    Each block [groups][outputs][inputs] begins with a word. With ``taps`` rows come before blocks of (column, input).
+    Each block [groups][outputs][inputs] begins with a word. With ``mapping`` 1 rows come before blocks of (column,
+    input), with 3 there are blocks of (row, column, input).
     """
     words, (ic, oc) = arch.words, (arch.pe.ic, arch.pe.oc)
     assert words is not None
@@ -141,9 +151,12 @@ def in_blocks(weights: NDArray[np.int8], arch: Arch, taps: bool) -> Bytes:
         for o in range(0, outputs, oc):
             some = weights[g : g + together, o : o + oc]
             blocks = []
-            if taps:
-                for row in range(rows):
-                    line = [some[:, :, i, row, column] for column in range(columns) for i in range(inputs)]
+            if mapping:
+                lines = [
+                    [some[:, :, i, row, column] for column in range(columns) for i in range(inputs)]
+                    for row in range(rows)
+                ]
+                for line in lines if mapping == 1 else [sum(lines, [])]:
                     blocks += [line[first : first + ic] for first in range(0, len(line), ic)]
             else:
                 for first in range(0, inputs, ic):
@@ -169,7 +182,7 @@ def atom_by_atom(weights: NDArray[np.int8], arch: Arch) -> Bytes:
 def bytes_of(operand: Operand, arch: Arch) -> Bytes:
     """Those of an operand that is no tensor in atoms."""
     if isinstance(operand.how, Weights):
-        return in_blocks(operand.data, arch, operand.how.taps)
+        return in_blocks(operand.data, arch, operand.how.mapping)
     if isinstance(operand.how, Depthwise):
         return atom_by_atom(operand.data, arch)
     return np.frombuffer(operand.data.tobytes(), np.uint8)
@@ -199,7 +212,7 @@ def placed(drawn: Drawn, result: NDArray[Any], arch: Arch, rng: np.random.Genera
     registers, at, read = dict(drawn.registers), words.word * int(rng.integers(0, 4)), []
 
     def surface(how: Atoms, positions: int, size: int) -> int:
-        dense = positions * words.atom * size
+        dense = positions * how.atom(words.atom) * size
         if not how.plane or rng.integers(2):
             return dense
         registers[how.plane] = dense + 8 * int(rng.integers(0, 20))
@@ -209,7 +222,7 @@ def placed(drawn: Drawn, result: NDArray[Any], arch: Arch, rng: np.random.Genera
         operand = drawn.operands[name]
         if isinstance(operand.how, Atoms):
             step = surface(operand.how, operand.data.shape[1], operand.data.dtype.itemsize)
-            raw, held = in_atoms(operand.data, words.atom, step)
+            raw, held = in_atoms(operand.data, operand.how.atom(words.atom), step)
         else:
             raw = bytes_of(operand, arch)
             held = np.ones(raw.size, np.bool_)
@@ -297,18 +310,22 @@ def _convolution(rng: np.random.Generator, arch: Arch, grouped: bool) -> Drawn:
     assert words is not None
     groups = _one(rng, 1, 6) if grouped else 1
     inputs, outputs = (_one(rng, 1, 12), _one(rng, 1, 9)) if grouped else (_one(rng, 1, 40), _one(rng, 1, 40))
+    if groups == 1 and rng.integers(3) == 0:
+        inputs = _one(rng, 1, 4)
     registers = _window(rng, groups * inputs, groups * outputs)
     registers |= {"EX_GROUPS": groups} if grouped else {}
     registers |= {"EX_INPUT_ZERO_POINT": _one(rng, -20, 20), **_limits(rng)}
     mapping = int(not grouped and inputs <= words.atom and rng.integers(2))
+    if groups == 1 and inputs <= 4:
+        mapping = int(rng.choice([0, 1, 3]))
     kernel = registers["EX_KERNEL_HEIGHT"], registers["EX_KERNEL_WIDTH"]
     weights = _int8(rng, groups, outputs, inputs, *kernel)
     data, requantise = _int8(rng, groups * inputs, _plane(registers, "INPUT")), _one(rng, 0, 1)
     drawn = Drawn(
         "OP_GROUP_CONV" if grouped else "OP_CONV", registers,
         {
-            "EX_INPUT_ADDRESS": Operand(data, Atoms("EX_INPUT_PLANE")),
-            "EX_OPERAND_ADDRESS": Operand(weights, Weights(bool(mapping))),
+            "EX_INPUT_ADDRESS": Operand(data, Atoms("EX_INPUT_PLANE", mapping == 3)),
+            "EX_OPERAND_ADDRESS": Operand(weights, Weights(mapping)),
             "EX_CHANNEL_ADDRESS": _records(rng, groups * outputs, weights[0, 0].size, arch),
         },
         (groups * outputs, _plane(registers, "OUTPUT"), np.int8 if requantise else np.int32),
@@ -389,7 +406,8 @@ def _alike(mnemonic: str, operands: int) -> Callable[[np.random.Generator, Arch]
         registers = {"EX_LENGTH": length, "EX_CLAMP_LOW": -100, "EX_CLAMP_HIGH": 90}
         registers |= {} if mnemonic.startswith("OP_C_M") else _scales(rng, arch)
         if operands == 1:
-            registers |= scale_registers(arch, A=0.7, B=0.2) if arch.numerics == "fixed" else {}
+            scales = {"A": 0.7, "B": 0.2} if arch.numerics == "fixed" else {"A": 0.05, "B": 0.2, "Y": 0.07}
+            registers |= scale_registers(arch, **scales)
         reads = {name: Operand(_int8(rng, length)) for name in names}
         drawn = Drawn(mnemonic, registers, reads, (1, length, np.int8), Dense())
         fields = {one.name for one in VARIANTS["v5"].by_mnemonic[mnemonic][0].fields}
@@ -449,4 +467,59 @@ DRAWS: Mapping[str, Callable[[np.random.Generator, Arch], Drawn]] = {
     **{name: _pair(name) for name in ("OP_E_MUL", "OP_E_SUB", "OP_E_DIV", "OP_B_ADD", "OP_B_MIN")},
     "OP_LUT": _look_up,
 }
-"""How a random command of each instruction is drawn."""
+"""How a random command of each instruction is drawn whose operands are packed."""
+
+
+# Bytes where they lie ------------------------------------------------------------------------------------------------
+
+
+def _strided(rng: np.random.Generator) -> tuple[dict[str, int], dict[str, int]]:
+    """A copy of four dimensions: no two results at one byte, and none on a source."""
+    registers, extent = {"EX_INPUT_ZERO_POINT": _one(rng, -128, 127)}, 1
+    for number in rng.permutation(4) + 1:
+        count = _one(rng, 1, 6)
+        registers[f"EX_COUNT_{number}"] = count
+        registers[f"EX_OUTPUT_STRIDE_{number}"] = extent + int(rng.choice([0, 0, 1, 8, 40]))
+        registers[f"EX_INPUT_STRIDE_{number}"] = int(rng.choice([0, 1, 2, 8, 32, 100]))
+        extent += (count - 1) * registers[f"EX_OUTPUT_STRIDE_{number}"]
+    return registers, {"fill": _one(rng, 0, 1)}
+
+
+def _rows(rng: np.random.Generator, most: int) -> dict[str, int]:
+    rows, length = _one(rng, 1, 4), _one(rng, 1, 9)
+    registers = {"EX_ROWS": rows, "EX_INPUT_CHANNELS": _one(rng, 1, most), "EX_LENGTH": length}
+    return registers | {f"EX_{side}_PLANE": int(rng.choice([0, length, length + 7])) for side in ("INPUT", "OUTPUT")}
+
+
+def bytes_where_they_lie(mnemonic: str, rng: np.random.Generator, arch: Arch) -> tuple[Command, Bytes]:
+    """A random command of an instruction whose operands are bytes, and a scratchpad of random ones for it."""
+    sram = rng.integers(0, 256, 1 << 16, dtype=np.uint8)
+    at = {"EX_INPUT_ADDRESS": _one(rng, 0, 999), "EX_OPERAND_ADDRESS": 8 * _one(rng, 3000, 3100)}
+    at["EX_OUTPUT_ADDRESS"] = _one(rng, 30000, 30999)
+    zeros = {"EX_INPUT_ZERO_POINT": _one(rng, -9, 9), "EX_OUTPUT_ZERO_POINT": _one(rng, -9, 9)}
+    fields: dict[str, int] = {}
+    if mnemonic == "OP_PERMUTE":
+        registers, fields = _strided(rng)
+    elif mnemonic == "OP_REDUCE":
+        registers = _rows(rng, 30) | zeros | {"EX_CLAMP_LOW": -128, "EX_CLAMP_HIGH": 127}
+        registers |= scale_registers(arch, A=0.7) if arch.numerics == "fixed" else scale_registers(arch, A=0.5, Y=0.7)
+        fields = {"mode": _one(rng, 0, 2)}
+    elif mnemonic == "OP_SOFTMAX":
+        registers = _rows(rng, 30) | {"EX_OUTPUT_ZERO_POINT": -128}
+        fixed = arch.numerics == "fixed"
+        registers |= {"EX_SCALE_Y": 1 << 20} if fixed else scale_registers(arch, Y=256.0)
+        table = np.exp(np.arange(-255, 1) / 20)
+        words = (table * (2**31 - 1)).astype("<u4") if fixed else table.astype("<f4")
+        sram[at["EX_OPERAND_ADDRESS"] :][:1024] = words.view(np.uint8)
+    else:
+        registers = _rows(rng, 30) | zeros
+        registers = {name: value for name, value in registers.items() if not name.endswith("_PLANE")}
+        fixed = arch.numerics == "fixed"
+        registers |= {"EX_SCALE_A": 5} if fixed else scale_registers(arch, A=0.5)
+        fields = {"centred": _one(rng, 0, 1), "by_row": _one(rng, 0, 1)}
+        pairs = rng.uniform(-2, 2, 2 * 4 * 30)
+        words = (pairs * (1 << 15)).astype("<i4") if fixed else pairs.astype("<f4")
+        sram[at["EX_OPERAND_ADDRESS"] :][: words.nbytes] = words.view(np.uint8)
+    known = VARIANTS["v5"].by_mnemonic[mnemonic]
+    given = {name: value for name, value in (registers | at).items() if name in known[0].registers}
+    return command_of(*known, given, fields), sram

@@ -16,13 +16,23 @@ from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Machine
 from isa.layouts import GAP, blocked, unblocked
-from isa.ops.packed import PACKED
+from isa.ops.packed import PACKED, Product, mapped, product_block, product_bytes, product_places
 from isa.packing import Block, Shape, block_places, depthwise_places, read_blocks
 from isa.variants import VARIANTS
 from tests.isa.bench import make_command, run
-from tests.isa.packed_cases import DRAWS, Drawn, Placed, atom_by_atom, in_blocks, machines, placed
+from tests.isa.packed_cases import (
+    DRAWS,
+    Drawn,
+    Placed,
+    atom_by_atom,
+    bytes_where_they_lie,
+    in_blocks,
+    machines,
+    placed,
+)
 
 COMMANDS, MANY = 30, 400
+WHERE_THEY_LIE = ("OP_NORM", "OP_PERMUTE", "OP_REDUCE", "OP_SOFTMAX")
 NUMERICS = ("onnxruntime", "fixed")
 ADDRESSES = ("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_CHANNEL_ADDRESS", "EX_TABLE_ADDRESS", "EX_PARTIAL_ADDRESS")
 
@@ -70,7 +80,7 @@ def check_commands(mnemonic: str, numerics: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("numerics", NUMERICS)
-@pytest.mark.parametrize("mnemonic", sorted(PACKED))
+@pytest.mark.parametrize("mnemonic", sorted(DRAWS))
 def test_a_packed_command_means_what_the_plain_one_means(mnemonic: str, numerics: str) -> None:
     """To the bit, as semantics and as kernels; zeros lie behind the last channel, and nothing else is written."""
     check_commands(mnemonic, numerics, COMMANDS)
@@ -78,12 +88,12 @@ def test_a_packed_command_means_what_the_plain_one_means(mnemonic: str, numerics
 
 @pytest.mark.slow
 @pytest.mark.parametrize("numerics", NUMERICS)
-@pytest.mark.parametrize("mnemonic", sorted(PACKED))
+@pytest.mark.parametrize("mnemonic", sorted(DRAWS))
 def test_many_packed_commands_mean_what_the_plain_ones_mean(mnemonic: str, numerics: str) -> None:
     check_commands(mnemonic, numerics, MANY)
 
 
-@pytest.mark.parametrize("mnemonic", sorted(PACKED))
+@pytest.mark.parametrize("mnemonic", sorted(DRAWS))
 def test_cycles_and_words_are_those_of_some_work(mnemonic: str) -> None:
     """No command takes fewer cycles than its products over the array; each operand has words, as it has a layout."""
     for arch, case in drawn_commands(mnemonic, "fixed", 20):
@@ -96,11 +106,53 @@ def test_cycles_and_words_are_those_of_some_work(mnemonic: str) -> None:
         assert min(words) > 0
 
 
+def check_bytes(mnemonic: str, numerics: str, count: int) -> None:
+    """Random commands against what a machine without words makes of the same bytes."""
+    rng, known = np.random.default_rng(zlib.crc32(f"{mnemonic} {numerics}".encode())), machines(numerics)
+    for _ in range(count):
+        arch = known[int(rng.integers(len(known)))]
+        plain = Arch.model_validate({"isa": "v4", "pe": arch.pe, "numerics": numerics})
+        command, before = bytes_where_they_lie(mnemonic, rng, arch)
+        elsewhere, _ = VARIANTS["v4"].by_mnemonic[mnemonic]
+        after = before.copy()
+        elsewhere.semantics(command, Machine(plain, after, np.zeros(0, np.uint8)))
+        assert not np.array_equal(after, before)
+        for effect in (command.instruction.semantics, Kernels(arch).kernel_for(mnemonic)):
+            sram = before.copy()
+            effect(command, Machine(arch, sram, np.zeros(0, np.uint8)))
+            assert np.array_equal(sram, after), (arch, command.registers, command.fields)
+        operands = command.instruction.operands(command, arch)
+        assert operands == elsewhere.operands(command, plain)
+        words, accesses = PACKED[mnemonic].words(command, arch), (*operands.reads, *operands.writes)
+        assert len(words) == len(PACKED[mnemonic].layouts(command, arch)) == len(accesses)
+        for taken, access in zip(words, accesses, strict=True):
+            assert arch.words is not None
+            assert -(-access.total // arch.words.word) <= taken <= access.total
+
+
+@pytest.mark.parametrize("numerics", NUMERICS)
+@pytest.mark.parametrize("mnemonic", WHERE_THEY_LIE)
+def test_a_command_on_bytes_where_they_lie_means_what_it_means_elsewhere(mnemonic: str, numerics: str) -> None:
+    check_bytes(mnemonic, numerics, COMMANDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("numerics", NUMERICS)
+@pytest.mark.parametrize("mnemonic", WHERE_THEY_LIE)
+def test_many_commands_on_bytes_where_they_lie_mean_what_they_mean_elsewhere(mnemonic: str, numerics: str) -> None:
+    check_bytes(mnemonic, numerics, MANY)
+
+
+def test_instructions_find_atoms_or_bytes_where_they_lie() -> None:
+    assert {name for name, packed in PACKED.items() if packed.raw} == {*WHERE_THEY_LIE}
+    assert DRAWS.keys() == PACKED.keys() - {*WHERE_THEY_LIE}
+
+
 def test_blocks_of_weights_lie_as_they_are_told() -> None:
     rng = np.random.default_rng(28)
     for arch in machines("onnxruntime"):
         shape = Shape(*(int(rng.integers(1, most)) for most in (6, 30, 30, 4, 4)))
-        for taps in {False, shape.groups == 1}:
+        for taps in sorted({False, shape.groups == 1}):
             assert arch.words is not None
             weights = rng.integers(-128, 128, shape, dtype=np.int8)
             together = max(1, min(shape.groups, arch.pe.ic // shape.inputs, arch.pe.oc // shape.outputs))
@@ -132,11 +184,33 @@ def test_instructions_of_v5_have_packed_operands_and_others_are_not_its() -> Non
     assert computing == PACKED.keys()
     assert VARIANTS["v5"].mnemonics == computing | moving
     assert VARIANTS["v5"].mnemonics < VARIANTS["v4"].mnemonics
-    assert PACKED.keys() <= DRAWS.keys()
+
+
+def test_taps_of_a_picture_lie_side_by_side() -> None:
+    rng = np.random.default_rng(30)
+    for arch in machines("onnxruntime"):
+        shape = Shape(1, *(int(rng.integers(1, most)) for most in (30, 5, 8, 8)))
+        weights = rng.integers(-128, 128, shape, dtype=np.int8)
+        product = mapped(Product(shape, 1, 1), 3)
+        found = blocked(weights.view(np.uint8), product_places(product, arch))
+        assert np.array_equal(found, in_blocks(weights, arch, 3))
+        assert found.size == product_bytes(product, arch)
+        assert product_block(product, arch).groups == 1
+        plain = np.empty(weights.size, np.uint8)
+        assert arch.words is not None
+        block = product_block(product, arch)
+        read_blocks(product.weights, block, arch.words.word, found, plain.reshape(product.weights))
+        assert np.array_equal(plain, weights.view(np.uint8).reshape(-1))
 
 
 REFUSED = {
-    "mapping 2": ("OP_CONV", {}, {"mapping": 2}, "mapping 2 is for machines without words; give 0 or 1"),
+    "mapping 2": ("OP_CONV", {}, {"mapping": 2}, "mapping 2 is for machines without words; give 0, 1 or 3"),
+    "mapping 3": (
+        "OP_CONV",
+        {"EX_INPUT_CHANNELS": 5},
+        {"mapping": 3},
+        "mapping 3 is for one group of at most 4 input channels; give 0 or 1",
+    ),
     "depthwise mapping": ("OP_DEPTH_CONV", {}, {"mapping": 1}, "mapping is for machines without words; give 0"),
     "more outputs": (
         "OP_DEPTH_CONV",

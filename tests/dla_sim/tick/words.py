@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from isa.access import Access
 from isa.arch import Arch
 from isa.instruction import Command
 
@@ -19,6 +20,10 @@ AVERAGE = 1
 ALONG_LENGTH, ALONG_CHANNELS = 1, 2
 PAIRS = ("OP_E_MUL", "OP_E_SUB", "OP_B_ADD", "OP_B_MIN", "OP_E_DIV")
 DENSE = ("OP_E_ADD", "OP_C_MIN", "OP_C_MAX")
+BY_A_SCALE = ("OP_ACT_RELU", "OP_ACT_LRELU", "OP_E_ABS")
+WHERE_THEY_LIE = ("OP_PERMUTE", "OP_REDUCE", "OP_SOFTMAX", "OP_NORM")
+PIXEL = 4
+"""Bytes of an atom of a picture."""
 WINDOWS = ("OP_DEPTH_CONV", "OP_POOL")
 
 
@@ -47,8 +52,10 @@ def count(command: Command, arch: Arch, events: Counter[str]) -> Counted:
         return _windows(command, arch, events)
     if mnemonic in PAIRS:
         return _pair(command, arch, events)
-    if mnemonic in DENSE:
+    if mnemonic in DENSE + BY_A_SCALE:
         return _alike(command, arch)
+    if mnemonic in WHERE_THEY_LIE:
+        return _where_they_lie(command, arch, events)
     if mnemonic == "OP_LUT":
         return _look_up(command, arch, events)
     return _product(command, arch, events)
@@ -93,7 +100,10 @@ def _finish(counted: Counted, first: int, behind: int, command: Command, arch: A
 
 @dataclass(frozen=True)
 class Products:
-    """Groups, their output and input channels, rows and columns of kernel and output, and the stride of columns."""
+    """Groups, their output and input channels, rows and columns of kernel and output, and the stride of columns.
+
+    ``taps``: those of a row of the kernel side by side; ``picture``: all of them, the input in atoms of PIXEL bytes.
+    """
 
     groups: int
     outputs: int
@@ -104,6 +114,7 @@ class Products:
     columns: int
     stride: int
     taps: bool
+    picture: bool = False
 
 
 def _shape(command: Command) -> Products:
@@ -111,18 +122,25 @@ def _shape(command: Command) -> Products:
     if command.instruction.mnemonic == "OP_MAT_MUL":
         channels = at["EX_OUTPUT_CHANNELS"], at["EX_INPUT_CHANNELS"]
         return Products(1, *channels, 1, 1, 1, at["EX_ROWS"], 1, taps=False)
-    groups = at.get("EX_GROUPS", 1)
+    groups, mapping = at.get("EX_GROUPS", 1), command.fields.get("mapping", 0)
     return Products(
         groups, at["EX_OUTPUT_CHANNELS"] // groups, at["EX_INPUT_CHANNELS"] // groups,
         at["EX_KERNEL_HEIGHT"], at["EX_KERNEL_WIDTH"], at["EX_OUTPUT_HEIGHT"], at["EX_OUTPUT_WIDTH"],
-        at["EX_STRIDE_WIDTH"], taps=command.fields.get("mapping", 0) == 1,
+        at["EX_STRIDE_WIDTH"], taps=mapping == 1, picture=mapping == 3,
     )  # fmt: skip
 
 
 def _depths(shape: Products) -> list[int]:
-    """The input channel of each product that may be summed at once: the taps of a row, the column slower."""
-    columns = shape.kernel_columns if shape.taps else 1
-    return [channel for _ in range(columns) for channel in range(shape.inputs)]
+    """The input channel of each product that may be summed at once: the taps of a row, the column slower, or all."""
+    columns = shape.kernel_columns if shape.taps or shape.picture else 1
+    rows = shape.kernel_rows if shape.picture else 1
+    return [channel for _ in range(rows * columns) for channel in range(shape.inputs)]
+
+
+def _rows_of_kernel(shape: Products, arch: Arch) -> int:
+    """The most rows of the kernel that the taps of a block lie in, all being side by side, the row slowest."""
+    taps = [row for row in range(shape.kernel_rows) for _ in range(shape.kernel_columns * shape.inputs)]
+    return max(len(set(taps[piece[0] : piece[-1] + 1])) for piece in _pieces(len(taps), arch.pe.ic))
 
 
 def _together(shape: Products, arch: Arch) -> int:
@@ -152,16 +170,17 @@ def _blocks(shape: Products, groups: Sequence[int], arch: Arch) -> Iterator[tupl
     assert arch.words is not None
     depths = _depths(shape)
     kernel = shape.kernel_rows * (1 if shape.taps else shape.kernel_columns)
+    kernel = 1 if shape.picture else kernel
     for numbers in _pieces(len(depths), arch.pe.ic):
         channels = [group * shape.inputs + depths[number] for group in groups for number in numbers]
         for _ in range(kernel):
             yield len(numbers), {channel // arch.words.atom for channel in channels}
 
 
-def _word_span(positions: int, arch: Arch) -> int:
-    """Words that so many positions beside one another touch."""
+def _word_span(positions: int, atom: int, arch: Arch) -> int:
+    """Words that so many positions beside one another touch, in atoms of so many bytes."""
     assert arch.words is not None
-    return len({byte // arch.words.word for byte in range(positions * arch.words.atom)})
+    return len({byte // arch.words.word for byte in range(positions * atom)})
 
 
 def _product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
@@ -170,11 +189,17 @@ def _product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
     element = 1 if command.fields["requantise"] else 4
     width, together = arch.pe.ow, _together(shape, arch)
     reach = width * shape.stride if shape.taps else (width - 1) * shape.stride + 1
-    alone = _word_span(reach, arch)
-    several = max(
-        (len(atoms) for groups in _pieces(shape.groups, together) for _, atoms in _blocks(shape, groups, arch)),
-        default=1,
-    )
+    atom = PIXEL if shape.picture else arch.words.atom
+    if shape.picture:
+        streams = _rows_of_kernel(shape, arch)
+        alone = step = _word_span(streams * width * shape.stride, PIXEL, arch)
+    else:
+        streams = max(
+            (len(atoms) for groups in _pieces(shape.groups, together) for _, atoms in _blocks(shape, groups, arch)),
+            default=1,
+        )
+        alone = _word_span(reach, atom, arch)
+        step = streams * alone
     a_row = len(_pieces(shape.columns, width))
     first, results, sums, written = 0, 0, 0, 0
     counted.words = {"activations": 0, "weights": 0, "records": 0}
@@ -189,22 +214,23 @@ def _product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
                 steps = len(stripe)
                 events["words: a stripe that fills the accumulators"] += steps == arch.words.accumulators
                 rows = len(_pieces(steps, a_row))
-                fresh = _word_span(steps * width * shape.stride, arch)
+                fresh = _word_span(steps * width * shape.stride, atom, arch)
                 for weights, _ in blocks:
                     load = words_of(weights, arch)
-                    passing = sum(several * alone for _ in stripe)
+                    passing = sum(step for _ in stripe)
                     events["words: a block bound by its weights"] += load > passing
                     events["words: a block bound by its steps"] += passing > load
                     events["words: activations of a step each"] += steps * alone < fresh + rows
                     events["words: activations in a stream"] += steps * alone > fresh + rows
                     counted.cycles += max(passing, load)
                     counted.add("weights", load)
-                    counted.add("activations", several * min(steps * alone, fresh + rows))
+                    counted.add("activations", streams * min(steps * alone, fresh + rows))
                 positions = steps * width * arch.words.atom
                 written += _atoms(channels, arch) * words_of(positions * element, arch)
                 sums += _atoms(channels, arch) * words_of(positions * 4, arch)
     events["words: several words a step"] += alone > 1
-    events["words: a block in several atoms"] += several > 1
+    events["words: a block in several atoms"] += streams > 1 and not shape.picture
+    events["words: a block of taps of several rows"] += streams > 1 and shape.picture
     events["words: several groups in a block"] += together > 1
     if command.fields.get("accumulate"):
         counted.add("sums", sums)
@@ -281,11 +307,12 @@ def _divisions(divisors: int, arch: Arch) -> int:
 
 
 def _alike(command: Command, arch: Arch) -> Counted:
-    length = command["EX_LENGTH"]
-    words = {"a": words_of(length, arch), "b": words_of(length, arch)}
+    length, scaled = command["EX_LENGTH"], command.instruction.mnemonic in BY_A_SCALE
+    words = {name: words_of(length, arch) for name in ("a" if scaled else "ab")}
     if _tables(command):
         words["tables"] = words_of(TABLE * _tables(command), arch)
-    return Counted(len(_pieces(length, arch.lanes)), {**words, "results": words_of(length, arch)})
+    first = _divisions(1, arch) if scaled else 0
+    return Counted(first + len(_pieces(length, arch.lanes)), {**words, "results": words_of(length, arch)})
 
 
 def _tensor(channels: int, length: int, arch: Arch) -> tuple[int, int]:
@@ -333,3 +360,60 @@ def _look_up(command: Command, arch: Arch, events: Counter[str]) -> Counted:
         elements, words = _tensor(channels, length, arch)
     tables = words_of(TABLE * channels, arch)
     return Counted(tables + len(_pieces(elements, arch.lanes)), {"input": words, "tables": tables, "results": words})
+
+
+# Bytes where they lie ------------------------------------------------------------------------------------------------
+
+
+def _lying(access: Access, arch: Arch, events: Counter[str]) -> int:
+    """Words of an operand, row of its innermost dimension after row; each begins with a word."""
+    assert arch.words is not None
+    if not access.total:
+        return 0
+    rows, along = 1, [0]
+    for number, (count, stride) in enumerate(access.dims, 1):
+        if number == len(access.dims):
+            along = [stride * k for k in range(count)]
+        else:
+            rows *= count
+    apart = len(along) > 1 and along[1] >= arch.words.word
+    events["words: bytes of a word each"] += apart
+    events["words: several strided bytes of a word"] += len(along) > 1 and not apart
+    if apart:
+        return rows * sum(words_of(access.nbytes, arch) for _ in along)
+    return rows * len({byte // arch.words.word for start in along for byte in range(start, start + access.nbytes)})
+
+
+def _copied(command: Command, arch: Arch) -> int:
+    """Cycles of a copy: its innermost rows one after another, bytes side by side or word after word."""
+    assert arch.words is not None
+    at, fastest = command.registers, command["EX_COUNT_1"]
+    row = len(_pieces(fastest, arch.lanes))
+    strides = [at["EX_INPUT_STRIDE_1"], at["EX_OUTPUT_STRIDE_1"]]
+    if any(stride > 1 for stride in strides):
+        row = 0
+        for stride in strides:
+            row = max(row, fastest if stride >= arch.words.word else words_of(fastest * stride, arch))
+    return sum(row for _ in range(at["EX_COUNT_4"]) for _ in range(at["EX_COUNT_3"]) for _ in range(at["EX_COUNT_2"]))
+
+
+def _where_they_lie(command: Command, arch: Arch, events: Counter[str]) -> Counted:
+    mnemonic, at = command.instruction.mnemonic, command.registers
+    operands = command.instruction.operands(command, arch)
+    names = ("input", "results") if len(operands.reads) == 1 else ("input", "tables", "results")
+    accesses = (*operands.reads, *operands.writes)
+    words = {name: _lying(access, arch, events) for name, access in zip(names, accesses, strict=True)}
+    if mnemonic == "OP_PERMUTE":
+        return Counted(_copied(command, arch), words)
+    rows, channels, length = at["EX_ROWS"], at["EX_INPUT_CHANNELS"], at["EX_LENGTH"]
+    a_pass = len(_pieces(rows * channels * length, arch.lanes))
+    if mnemonic == "OP_REDUCE":
+        cycles, quotients = a_pass, 1
+    elif mnemonic == "OP_SOFTMAX":
+        cycles, quotients = 2 * a_pass, rows * length
+        for _ in range(channels):
+            cycles += len(_pieces(rows * length, arch.lanes))
+    else:
+        cycles, quotients = 2 * a_pass + rows, 2 * rows
+    events["words: divisions bound by the dividers"] += _divisions(quotients, arch) > cycles
+    return Counted(max(cycles, _divisions(quotients, arch)), words)
