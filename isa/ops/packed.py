@@ -619,8 +619,6 @@ def _permute_cycles(command: Command, arch: Arch) -> int:
     return command["EX_COUNT_4"] * command["EX_COUNT_3"] * command["EX_COUNT_2"] * row
 
 
-
-
 _PAIR = Packed(_pair_layouts, _pair_cycles, _pair_words)
 _BOTH = ("EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS")
 _WITH_SECOND = ("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS")
@@ -640,7 +638,9 @@ PACKED: Mapping[str, Packed] = {
     "OP_C_MAX": _TWO,
     "OP_PERMUTE": replace(_raw(movement.OP_PERMUTE, *_BOTH), cycles=_permute_cycles),
     "OP_REDUCE": _raw(rows.OP_REDUCE, *_BOTH, quotients=lambda command: 1),
-    "OP_SOFTMAX": _raw(rows.OP_SOFTMAX, *_WITH_SECOND, quotients=lambda command: command["EX_ROWS"] * command["EX_LENGTH"]),
+    "OP_SOFTMAX": _raw(
+        rows.OP_SOFTMAX, *_WITH_SECOND, quotients=lambda command: command["EX_ROWS"] * command["EX_LENGTH"]
+    ),
     "OP_NORM": _raw(rows.OP_NORM, *_WITH_SECOND, quotients=lambda command: 2 * command["EX_ROWS"]),
     "OP_LUT": Packed(_table_layouts, _table_cycles, _table_operand_words),
     "OP_E_MUL": _PAIR,

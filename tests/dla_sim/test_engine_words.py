@@ -352,8 +352,8 @@ def _program(settings: str, operation: str, machine: dict[str, object]) -> Progr
 WORDS = (
     (
         "3 x 3, a picture, stride 2, 8 x 8: two rows of the kernel, each 32 * 2 * 4 bytes and 4 rows a stripe, 12, of "
-        "2 stripes and 8 blocks; weights 2 + 2 + 2 + 1 a stripe and block of outputs; records 64 bytes a block; results "
-        "8 a stripe and atom",
+        "2 stripes and 8 blocks; weights 2 + 2 + 2 + 1 a stripe and block of outputs; records 64 bytes a block; "
+        "results 8 a stripe and atom",
         "OP_CONV requantise=1 mapping=3", {"INPUT_CHANNELS": 3, "OUTPUT_CHANNELS": 16, "INPUT_HEIGHT": 17,
         "INPUT_WIDTH": 17, "OUTPUT_HEIGHT": 8, "OUTPUT_WIDTH": 8, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3,
         "STRIDE_HEIGHT": 2, "STRIDE_WIDTH": 2}, {}, (384, 28, 4, 32),

@@ -156,7 +156,7 @@ def in_blocks(weights: NDArray[np.int8], arch: Arch, mapping: int) -> Bytes:
                     [some[:, :, i, row, column] for column in range(columns) for i in range(inputs)]
                     for row in range(rows)
                 ]
-                for line in lines if mapping == 1 else [sum(lines, [])]:
+                for line in lines if mapping == 1 else [[tap for row in lines for tap in row]]:
                     blocks += [line[first : first + ic] for first in range(0, len(line), ic)]
             else:
                 for first in range(0, inputs, ic):

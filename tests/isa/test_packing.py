@@ -127,7 +127,7 @@ def check_bytes(mnemonic: str, numerics: str, count: int) -> None:
         assert len(words) == len(PACKED[mnemonic].layouts(command, arch)) == len(accesses)
         for taken, access in zip(words, accesses, strict=True):
             assert arch.words is not None
-            assert -(-access.total // arch.words.word) <= taken <= access.total
+            assert -(-len(bytes_of(access)) // arch.words.word) <= taken <= access.total
 
 
 @pytest.mark.parametrize("numerics", NUMERICS)
