@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.golden.case import Case
-from isa.arch import PACKED, Arch
+from isa.arch import Arch
 from isa.variants import VARIANTS
 from tests.golden_cases.builder import Builder
 from tests.golden_cases.machines import machine
@@ -159,8 +159,6 @@ INSTRUCTIONS: Mapping[str, Make] = {
 def cases() -> Iterator[Case]:
     """One case for each variant, numerics and instruction that moves or computes something, and for OP_END alone."""
     for isa, variant in VARIANTS.items():
-        if isa == PACKED:
-            continue  # its cycles are not settled yet
         for numerics in ("onnxruntime", "fixed"):
             arch = machine(isa, numerics)
             for item in variant.instructions:

@@ -44,6 +44,9 @@ OPERATIONS: Mapping[str, Operation] = {
     "conv-tables": Convolution(Window((5, 3, 3)), 13, tables=TABLES),
     "conv-mapping-1": Convolution(Window((3, 9, 10), (7, 7), (2, 2), padding=(3, 3, 3, 3)), 8, mapping=1),
     "conv-mapping-1-wide": Convolution(Window((3, 5, 5), (5, 5), padding=(2, 2, 2, 2)), 20, mapping=1),
+    "conv-mapping-1-groups": Convolution(Window((6, 4, 5), (2, 2), padding=NONE), 6, 3, mapping=1),
+    "conv-mapping-3": Convolution(Window((3, 9, 10), (7, 7), (2, 2), padding=(3, 3, 3, 3)), 8, mapping=3),
+    "conv-mapping-3-one-channel": Convolution(Window((1, 6, 6)), 10, mapping=3, relu=True),
     "conv-planes-apart": Convolution(
         Window((11, 4, 4)), 10, more={"EX_INPUT_PLANE": 4 * 4 * 8 + 64, "EX_OUTPUT_PLANE": 4 * 4 * 8 + 32}
     ),
