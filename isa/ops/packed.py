@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from isa.access import Access
+from isa.access import Access, strided
 from isa.arch import Arch, Words
 from isa.instruction import Command, Instruction, Packed, ceil_div, formula, formula_of
 from isa.layouts import Atoms, Blocks, Bytes, Layout, Plain
@@ -619,6 +619,16 @@ def _permute_cycles(command: Command, arch: Arch) -> int:
     return command["EX_COUNT_4"] * command["EX_COUNT_3"] * command["EX_COUNT_2"] * row
 
 
+def _permute_words(command: Command, arch: Arch) -> tuple[int, ...]:
+    """Words of either side in the order of the copy: what its rows come back to is taken again."""
+    operands = movement.OP_PERMUTE.operands(command, arch)
+    sides = (movement.side(command, name) for name in ("INPUT", "OUTPUT"))
+    return tuple(
+        _access_words(strided("sram", side.address, 1, *side.dims), _words(arch)) if access.total else 0
+        for side, access in zip(sides, (*operands.reads, *operands.writes), strict=True)
+    )
+
+
 _PAIR = Packed(_pair_layouts, _pair_cycles, _pair_words)
 _BOTH = ("EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS")
 _WITH_SECOND = ("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS")
@@ -636,7 +646,7 @@ PACKED: Mapping[str, Packed] = {
     "OP_E_ADD": _TWO,
     "OP_C_MIN": _TWO,
     "OP_C_MAX": _TWO,
-    "OP_PERMUTE": replace(_raw(movement.OP_PERMUTE, *_BOTH), cycles=_permute_cycles),
+    "OP_PERMUTE": replace(_raw(movement.OP_PERMUTE, *_BOTH), cycles=_permute_cycles, words=_permute_words),
     "OP_REDUCE": _raw(rows.OP_REDUCE, *_BOTH, quotients=lambda command: 1),
     "OP_SOFTMAX": _raw(
         rows.OP_SOFTMAX, *_WITH_SECOND, quotients=lambda command: command["EX_ROWS"] * command["EX_LENGTH"]

@@ -378,6 +378,11 @@ WORDS = (
         {"pe": {"ic": 4, "oc": 16}}, (75, 20, 3, 26),
     ),
     (
+        "40 x 3 bytes are transposed: each row of 40 is read from 118 bytes, 4 words, and written densely, 120 bytes",
+        "OP_PERMUTE", {"COUNT_1": 40, "COUNT_2": 3, "INPUT_STRIDE_1": 3, "INPUT_STRIDE_2": 1, "OUTPUT_STRIDE_1": 1,
+        "OUTPUT_STRIDE_2": 40}, {}, (12, 4),
+    ),
+    (
         "3 x 3, 12 channels, 6 x 6: 6 rows of 48 bytes, 2 words, for 2 atoms; weights 72 and 36 bytes, records 96, "
         "results 2 * 288 bytes",
         "OP_DEPTH_CONV requantise=1", {"INPUT_CHANNELS": 12, "OUTPUT_CHANNELS": 12, "INPUT_HEIGHT": 6, "INPUT_WIDTH": 6,

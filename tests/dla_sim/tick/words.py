@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from isa.access import Access
+from isa.access import Access, strided
 from isa.arch import Arch
 from isa.instruction import Command
 
@@ -397,6 +397,17 @@ def _copied(command: Command, arch: Arch) -> int:
     return sum(row for _ in range(at["EX_COUNT_4"]) for _ in range(at["EX_COUNT_3"]) for _ in range(at["EX_COUNT_2"]))
 
 
+def _in_order(command: Command, arch: Arch, once: dict[str, int], events: Counter[str]) -> dict[str, int]:
+    """Words of either side of a copy, dimension by dimension as it goes: what it comes back to is taken again."""
+    found = {}
+    for name, side in (("input", "INPUT"), ("results", "OUTPUT")):
+        dims = [(command[f"EX_COUNT_{n}"], command[f"EX_{side}_STRIDE_{n}"]) for n in (4, 3, 2, 1)]
+        found[name] = (
+            _lying(strided("sram", command[f"EX_{side}_ADDRESS"], 1, *dims), arch, events) if once[name] else 0
+        )
+    return found
+
+
 def _where_they_lie(command: Command, arch: Arch, events: Counter[str]) -> Counted:
     mnemonic, at = command.instruction.mnemonic, command.registers
     operands = command.instruction.operands(command, arch)
@@ -404,7 +415,7 @@ def _where_they_lie(command: Command, arch: Arch, events: Counter[str]) -> Count
     accesses = (*operands.reads, *operands.writes)
     words = {name: _lying(access, arch, events) for name, access in zip(names, accesses, strict=True)}
     if mnemonic == "OP_PERMUTE":
-        return Counted(_copied(command, arch), words)
+        return Counted(_copied(command, arch), _in_order(command, arch, words, events))
     rows, channels, length = at["EX_ROWS"], at["EX_INPUT_CHANNELS"], at["EX_LENGTH"]
     a_pass = len(_pieces(rows * channels * length, arch.lanes))
     if mnemonic == "OP_REDUCE":
