@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from byoc.graph import Value
 from byoc.operators.movement import Copy
 from byoc.operators.operator import Operand, Operator
-from byoc.operators.packing import lying
+from byoc.operators.packing import in_atoms, lying
 from byoc.operators.products import apart
 from isa.arch import Words
 from isa.errors import InputError
@@ -97,7 +97,7 @@ def lower(
     """
     listed = tuple(operations)
     require_few(len(listed))
-    constants = {name: data for operation in listed for name, data in operation.constant_operands.items()}
+    constants = {name: data for operation in listed for name, data in _constants(operation).items()}
     atoms = _atoms(listed, (*inputs, *outputs), words)
     sizes = {name: value_bytes(values[name], atom) for name, atom in atoms.items()}
     sharing = _Sharing(_sizes(listed, sizes, constants), inputs, outputs)
@@ -110,6 +110,16 @@ def lower(
             kept.append(operation)
     places = sharing.places | {name: Place(name, 0) for name in constants}
     return Lowered(tuple(kept), places, sharing.buffers(), constants, atoms)
+
+
+def _constants(operation: Operator) -> dict[str, NDArray[np.int8]]:
+    """Operands of an operation that are constant, as they lie in memory."""
+    found = dict(operation.constant_operands)
+    for operand in operation.inputs:
+        if operand.value in found and operand.lying is not None:
+            plain = found[operand.value].reshape(operand.shape)
+            found[operand.value] = in_atoms(plain, operand.lying.atom).astype(np.int8, copy=False)
+    return found
 
 
 def _atoms(operations: Iterable[Operator], boundary: Iterable[str], words: Words | None) -> dict[str, int]:

@@ -243,9 +243,8 @@ class Movement(Operator):
         scaled = Operand(f"{result.name}:scaled" if record.rescaled else source.name, (source.elements,))
         changes = (rescaled(node, source, result, scaled),) if record.rescaled else ()
         copies = placed(node, scaled.value, result.name, record.pieces)
-        names = node.name, node.onnx_nodes
-        fills = (Fill(**_fields(*names, piece, result.name), inputs=(), value=record.fill) for piece in record.filled)
-        return (*changes, *copies, *fills)
+        filled = fills(node.name, node.onnx_nodes, result.name, record.filled, record.fill)
+        return (*changes, *copies, *filled)
 
 
 def _once(pieces: Iterable[Piece], elements: int) -> bool:
@@ -326,6 +325,13 @@ def copies(
         operand = Operand(source, (1, hull), piece.lowest)
         found.append(StridedCopy(**_fields(name, onnx_nodes, piece, result), inputs=(operand,)))
     return tuple(found)
+
+
+def fills(
+    name: str, onnx_nodes: tuple[str, ...], result: str, pieces: Iterable[Piece], value: int
+) -> tuple[Operator, ...]:
+    """Operations that write the byte ``value`` wherever the pieces are in ``result``."""
+    return tuple(Fill(**_fields(name, onnx_nodes, piece, result), inputs=(), value=value) for piece in pieces)
 
 
 def _fields(name: str, onnx_nodes: tuple[str, ...], piece: Piece, result: str) -> dict[str, Any]:

@@ -350,7 +350,11 @@ class Packing:
         output, source, nest = tile.output, tile.input, plain.nest
         made = output._replace(channels=self.channels(output.channels, nest.channels))
         read = source._replace(channels=self.channels(source.channels, nest.input_channels))
-        return operator.tile_registers(plain, tile._replace(output=made, input=read))
+        registers = operator.tile_registers(plain, tile._replace(output=made, input=read))
+        instruction = plain.instruction
+        if instruction is not None and instruction.mnemonic == "OP_LUT" and made.channels.size == 1:
+            return {**registers, "EX_LENGTH": registers["EX_LENGTH"] * self.words.atom}  # one table is for dense bytes
+        return registers
 
 
 @dataclass(frozen=True)

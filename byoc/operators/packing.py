@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from byoc.graph import Graph
 from byoc.operators.convolution import Convolution
 from byoc.operators.matmul import MatMul
-from byoc.operators.movement import Alias, StridedCopy, copies
+from byoc.operators.movement import Alias, StridedCopy, copies, fills
 from byoc.operators.nest import NOTHING, Nest, Piece, Span, find_pieces
 from byoc.operators.operator import (
     ChannelConstants,
@@ -31,7 +31,7 @@ from byoc.operators.operator import (
 )
 from byoc.operators.window import Window
 from byoc.options import Target
-from isa.arch import WORD_KEYS, Arch
+from isa.arch import WORD_KEYS, Arch, Words
 from isa.layouts import atoms_of, blocked
 from isa.ops.convolution import MAPPING
 from isa.ops.packed import NARROW, RAW, TAPS_OF_PIXELS, Product, product_cycles, product_places, words_of
@@ -74,7 +74,21 @@ def packed_operations(operations: tuple[Operator, ...], graph: Graph, target: Ta
             moved = _moved(operations, graph, target)
             return packed if moved is None else moved
         found.append(packed)
+        if packed.mnemonic in RAW:
+            found += _zeros(packed, graph, target.words)
     return tuple(found)
+
+
+def _zeros(operation: Operator, graph: Graph, words: Words | None) -> tuple[Operator, ...]:
+    """What writes the zeros behind the last channel of a result that is written byte by byte."""
+    assert words is not None
+    name, value = operation.output.value, graph.values.get(operation.output.value)
+    lies = lying(operation.output.shape if value is None else value.shape, words.atom)
+    assert lies is not None
+    index = np.full((lies.surfaces, lies.positions, lies.atom), NOTHING, np.int64)
+    if lies.channels % lies.atom:
+        index[-1, :, lies.channels % lies.atom :] = 0
+    return fills(operation.name, operation.onnx_nodes, name, find_pieces(index), 0)
 
 
 MOST_PIECES = 256
@@ -105,7 +119,7 @@ def _moved(operations: tuple[Operator, ...], graph: Graph, target: Target) -> tu
         if len(found) + len(pieces) > MOST_PIECES:
             return finding("it is cut into more than {most} pieces of atoms", most=MOST_PIECES)
         found += copies(node.name, node.onnx_nodes, name, result.name, pieces)
-    return tuple(found)
+    return *found, *_zeros(node, graph, target.words)
 
 
 def _positions(operation: Operator) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.int64]]]:
@@ -139,17 +153,27 @@ def _packed(written: Operator, graph: Graph, target: Target) -> Operator | Findi
         return missing_instruction(operation.mnemonic, target.isa)
     if operation.mnemonic in RAW:
         return _bytewise(operation, graph, target.words.atom)
-    operands = []
+    operands, orders = list[Operand](), set[bool]()
     for operand in (*operation.inputs, operation.output):
         value = graph.values.get(operand.value)
         shape = operand.shape if value is None or operand.value in operation.constant_operands else value.shape
         atom = NARROW if value is not None and operand in operation.inputs and narrow(graph, value.name) else 0
+        constant = operation.constant_operands.get(operand.value)
+        if constant is not None and constant.size != operand.elements:
+            return finding("'{name}' is a part of a constant", name=operand.value)
         placed = _placed(operand, shape, atom or target.words.atom)
         if isinstance(placed, Finding):
             return placed
         operands.append(placed)
+        whole = lying(shape, target.words.atom)
+        if whole is not None and min(whole[:2]) > 1:
+            orders.add(len(shape) == 2)
     *inputs, output = operands
     packed = replace(operation, inputs=tuple(inputs), output=output)
+    either = bool(operation.offsets) or operation.traits.flat
+    by_row = type(written) is MatMul or (not either and operation.loops.nest.matrix)
+    if len(orders) > 1 or (not either and orders - {by_row}):
+        return finding("'{name}' reads a matrix as an image, or an image as a matrix", name=operation.name)
     return _misplaced(packed) or packed
 
 
@@ -157,8 +181,10 @@ def _bytewise(operation: Operator, graph: Graph, atom: int) -> Operator | Findin
     """What an instruction of bytes finds where they lie plainly: of one position, channels lie side by side."""
     for operand in (*operation.inputs, operation.output):
         value = graph.values.get(operand.value)
-        lies = None if value is None else lying(value.shape, atom)
-        if value is not None and value.constant is None and (lies is None or lies.positions > 1):
+        if operand.value in operation.constant_operands or (value is not None and value.constant is not None):
+            continue
+        lies = lying(operand.shape if value is None else value.shape, atom)
+        if lies is None or lies.positions > 1:
             return finding(
                 "{mnemonic} finds '{name}' in one position of channels alone",
                 mnemonic=operation.mnemonic, name=operand.value,

@@ -1,0 +1,89 @@
+"""Networks on machines of words (variant v5): packed by the compiler, exact at every tensor that leaves a region."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from onnx import ModelProto
+
+from byoc.importing import import_model
+from experiments.models import MODELS as ZOO
+from experiments.models.builder import NetworkBuilder
+from isa.arch import Arch, PeArray
+from tests.cycles.cases import NETWORKS
+from tests.e2e.harness import compare, package
+from tests.e2e.random_graphs import random_graph
+from tests.e2e.random_quantisation import random_package
+
+MACHINES = {
+    f"{size}x{size}-{kib}k": Arch(isa="v5", pe=PeArray(ic=size, oc=size), sram_bytes=kib << 10)
+    for size, kib in ((8, 64), (16, 64), (16, 512))
+}
+GRAPHS, BLOCKS = 25, 4
+
+
+def _shuffled() -> ModelProto:
+    """Groups of channels, their order changed between them, and two parts of channels that go their own way."""
+    net = NetworkBuilder("shuffled", "image", (1, 3, 16, 16), 0)
+    value = net.layer("first", "image", (3, 24), 3)
+    value = net.layer("grouped", value, (24, 24), 3, groups=4)
+    value = net.layer("strided", value, (24, 20), 3)
+    narrow = net.layer("narrow", value, (20, 5), 1)
+    wide = net.layer("wide", net.node("MaxPool", "pooled", value, kernel_shape=[3, 3], strides=[1, 1], pads=[1] * 4),
+                     (20, 7), 1)  # fmt: skip
+    value = net.concat("unaligned", narrow, wide)
+    mean = net.node("AveragePool", "mean", value, kernel_shape=[2, 2], strides=[2, 2])
+    return net.model(net.layer("last", mean, (12, 10), 1), (1, 10, 8, 8))
+
+
+MODELS: dict[str, tuple[Callable[[], ModelProto], tuple[int, ...]]] = {
+    "shuffled": (_shuffled, (1, 3, 16, 16)),
+    **{name: NETWORKS[name] for name in ("squeezed", "decoder", "branches")},
+}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", MODELS)
+def test_small_networks_are_exact(name: str, machine: str) -> None:
+    """Concatenations that do not fall on atoms, groups, pools, channels that are weighed, transposed convolutions."""
+    build, shape = MODELS[name]
+    random = np.random.default_rng(0)
+    samples = [{"image": random.standard_normal(shape, np.float32)} for _ in range(2)]
+    found = compare(import_model(build(), name, calibration=iter(samples)), samples[0], MACHINES[machine])
+    assert found.mismatches == 0
+    assert any(place.on == "dla" for place in found.partition.placement)
+
+
+def _exact(name: str, machine: str) -> None:
+    assert compare(package(name), ZOO[name].sample_input(), MACHINES[machine]).mismatches == 0
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", ["digits-cnn", "resnet-8"])
+def test_networks_are_exact(name: str, machine: str) -> None:
+    _exact(name, machine)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", ["mobilenet-v1", "mobilenet-v2", "shufflenet-v2", "densenet121"])
+def test_large_networks_are_exact(name: str, machine: str) -> None:
+    _exact(name, machine)
+
+
+def _random_machine(rng: np.random.Generator) -> Arch:
+    sizes = {"ic": (1, 3, 8, 16), "oc": (2, 8, 16), "ow": (1, 2, 3)}
+    array = {axis: int(rng.choice(some)) for axis, some in sizes.items()}
+    return Arch(isa="v5", pe=PeArray(**array), sram_bytes=int(rng.choice([1 << 14, 1 << 16, 1 << 20])), sram_banks=4)
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_random_graphs_are_exact(block: int) -> None:
+    """What they move, repeat, divide and look up; what does not fit words runs on the CPU."""
+    for seed in range(block * GRAPHS, (block + 1) * GRAPHS):
+        model, feeds = random_graph(seed)
+        quantised = random_package(model, feeds, seed)
+        given = {name: feeds[name] for name in quantised.graph.inputs}
+        assert compare(quantised, given, _random_machine(np.random.default_rng([seed, 5]))).mismatches == 0, seed
