@@ -20,7 +20,7 @@ from byoc.package.package import Package
 from experiments.models import MODELS
 from experiments.models.builder import NetworkBuilder
 from experiments.models.sequences import vit_tiny
-from isa.arch import Arch, PeArray
+from isa.arch import PACKED, Arch, PeArray
 from isa.program import Program
 from tests.byoc import region_cases as cases
 
@@ -35,6 +35,9 @@ MACHINES: Mapping[str, Arch] = {
 """The default array with little and with much memory, a square one, larger ones, and one over output channels alone."""
 
 ZOO = ("keyword-spotting", "streaming-wake-word", "micro-speech", "resnet-8", "visual-wake-words")
+ON_WORDS = ("network-squeezed", "network-decoder", "network-branches", "network-attention", "zoo-resnet-8",
+            "zoo-visual-wake-words")  # fmt: skip
+"""What is compiled for the same machines with words (v5), too."""
 
 
 def all_cases() -> Mapping[str, Callable[[], Compile]]:
@@ -43,7 +46,13 @@ def all_cases() -> Mapping[str, Callable[[], Compile]]:
     layers = {**dict(_layers(random)), **dict(_chains(random))}
     made = {name: partial(partial, _compile_layers, operations) for name, operations in layers.items()}
     networks = {f"network-{name}": partial(_network, *network) for name, network in NETWORKS.items()}
-    return {**made, **networks, **{f"zoo-{name}": partial(_zoo, name) for name in ZOO}}
+    found = {**made, **networks, **{f"zoo-{name}": partial(_zoo, name) for name in ZOO}}
+    return {**found, **{f"words-{name}": partial(_on_words, found[name]) for name in ON_WORDS}}
+
+
+def _on_words(make: Callable[[], Compile]) -> Compile:
+    compiled = make()
+    return lambda arch: compiled(arch.model_copy(update={"isa": PACKED}))
 
 
 def _compile_layers(operations: tuple[Operator, ...], arch: Arch) -> list[Program]:
