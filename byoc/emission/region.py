@@ -241,17 +241,16 @@ def shortage(operation: Operator, arch: Arch, schedule: Schedule) -> Shortage | 
 
 
 def fitted(operations: tuple[Operator, ...], arch: Arch, schedule: Schedule) -> tuple[Operator, ...] | Shortage:
-    """``operations``, finer ones for those that do not fit; where there are none, what is missing for the first.
-
-    The published schedule has no finer ones.
-    """
+    """``operations``, finer ones for those that do not fit; where there are none, what is missing for the first."""
     found: list[Operator] = []
     for operation in operations:
         missing = shortage(operation, arch, schedule)
         if missing is None:
             found.append(operation)
             continue
-        finer = () if schedule == "seed" else fitted(operation.finer(), arch, schedule)
+        # The published schedule has no finer ones, and on machines of words their parts are no whole atoms.
+        none = schedule == "seed" or arch.words is not None
+        finer = () if none else fitted(operation.finer(), arch, schedule)
         if not finer or isinstance(finer, Shortage):
             return missing
         found += finer
