@@ -14,6 +14,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -418,8 +419,13 @@ class Option:
 
     def check(self, value: Any) -> None:
         """Raises InputError for what is none of the values."""
-        if value not in self.values:
-            raise InputError(f"{self.name} is {value!r}; choose one of {', '.join(map(str, self.values))}")
+        try:
+            known = value in self.values
+        except (TypeError, ValueError):  # an array is equal to nothing in one word
+            known = False
+        if not known:
+            shown = " ".join(reprlib.repr(value).split())
+            raise InputError(f"{self.name} is {shown}; choose one of {', '.join(map(str, self.values))}")
 
     def parse(self, text: str) -> Any:
         """The value that ``text`` is, ``yes`` or ``no`` for switches; raises InputError for others."""

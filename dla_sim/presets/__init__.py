@@ -289,13 +289,17 @@ def _widen_words(values: dict[str, Any]) -> None:
 def setting_texts(settings: Settings) -> tuple[str, ...]:
     """Settings as texts ``key=value``, as the command line has them; a value None is the word ``none``.
 
-    Raises InputError for one text in place of several.
+    Raises InputError for one text in place of several, and for what is no text.
     """
     if isinstance(settings, str):
         raise InputError(f"settings are '{settings}'; give a list of such texts, or values by key")
     if isinstance(settings, Mapping):
         return tuple(f"{key}={'none' if value is None else value}" for key, value in settings.items())
-    return tuple(settings)
+    given = tuple(settings)
+    for setting in given:
+        if not isinstance(setting, str):
+            raise InputError(f"settings has {setting!r}; give texts such as 'pe.ic=8', or values by key")
+    return given
 
 
 def quantity(key: str, text: str) -> int | str:

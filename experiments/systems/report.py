@@ -210,7 +210,8 @@ def make_report(
                 rarer=_rarer(task, system.tasks),
             )
         )  # fmt: skip
-    grants = 1 if system.shared_port else min(system.grants, len(system.accelerators))
+    # Without accelerators there are no ports, and one slot a cycle that nobody takes.
+    grants = 1 if system.shared_port else max(1, min(system.grants, len(system.accelerators)))
     return SystemReport(
         command=command, name=system.name, policy=chosen.policy, preemption=chosen.preemption,
         quantum=chosen.quantum, seed=system.seed, clock_hz=system.clock_hz, cycles=cycles,

@@ -41,6 +41,11 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "preset": (lambda: dla.run(NAME, preset=3), "preset is 3 (int); give a text or a path or None"),  # type: ignore[arg-type]
     "timeline": (lambda: dla.run(NAME, timeline=3), "timeline is 3 (int); give a text or a path or None"),  # type: ignore[arg-type]
     "engine": (lambda: dla.run(NAME, engine="rtl"), "engine is 'rtl' (str); give a function or None"),  # type: ignore[arg-type]
+    "settings": (
+        lambda: dla.tune(NAME, settings={3}),
+        "settings has 3; give texts such as 'pe.ic=8', or values by key",
+    ),  # type: ignore[arg-type]
+    "a choice": (lambda: dla.run(NAME, emulate_depthwise=np.ma.zeros((2, 2))), "emulate_depthwise is masked_array("),  # type: ignore[arg-type]
     "progress": (lambda: dla.run(NAME, progress=""), "progress is '' (str); give a function"),  # type: ignore[arg-type]
     "progress, a class": (lambda: dla.run(NAME, progress=int), "progress is <class 'int'> (type); give a function"),  # type: ignore[arg-type]
     "stage": (lambda: dla.tune(NAME, stage={}), "stage is {} (dict); give a function"),  # type: ignore[arg-type]

@@ -391,3 +391,14 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert '"cat": "quick"' in Path("busy-trace.json").read_text(encoding="utf-8")
     assert main(["system", "absent.toml"]) == 2
     assert "absent.toml: no such file" in capsys.readouterr().err
+
+
+CORES = '[cpu]\ncores = 2\n[[task]]\nname = "a"\ncpu = "5us"\nperiod = "10us"\n[run]\nuntil = "50us"\n'
+
+
+def test_cores_alone_with_private_ports_use_no_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without accelerators nobody has a port."""
+    file = tmp_path / "cores.toml"
+    file.write_text(f'[memory]\nports = "private"\n{CORES}')
+    assert main(["system", str(file)]) == 0
+    assert "memory: 0 slots of 1 a cycle, 0.0% used" in capsys.readouterr().out
