@@ -32,10 +32,9 @@ from byoc.operators.operator import (
 from byoc.operators.window import Window
 from byoc.options import Target
 from isa.arch import WORD_KEYS, Arch, Words
-from isa.layouts import atoms_of, blocked
 from isa.ops.convolution import MAPPING
 from isa.ops.packed import NARROW, RAW, TAPS_OF_PIXELS, Product, product_cycles, product_places, words_of
-from isa.packing import Shape, depthwise_places
+from isa.packing import Shape, atoms_of, blocked, depthwise_places
 
 RULE = (
     "on a machine of words tensors are one image of channels, or a matrix, and slices of them begin and end with atoms"

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from isa.access import Access, strided
 from isa.arch import Arch, Words
-from isa.instruction import Command, Instruction, Packed, ceil_div, formula, formula_of
-from isa.layouts import Atoms, Blocks, Bytes, Layout, Plain
+from isa.instruction import Atoms, Blocks, Command, Instruction, Layout, Packed, Plain, ceil_div, formula, formula_of
 from isa.ops import matmul, movement, pairs, pooling, rows
 from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, element_bytes, group_shape, refused, taps
 from isa.ops.lookup import EX_TABLE_ADDRESS, TABLE_BYTES, table_count
 from isa.packing import (
     Block,
+    Bytes,
     Shape,
     block_places,
     depthwise_places,
