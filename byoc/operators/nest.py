@@ -305,13 +305,11 @@ def _pieces(index: NDArray[np.int64]) -> list[Piece]:
     known = rows != NOTHING
     first = np.take_along_axis(rows, known.argmax(axis=1)[:, np.newaxis], 1)
     steps = np.where(known, rows - first, np.iinfo(np.int64).min)
-    same = bool((steps == steps[0]).all())
-    patterns, which = (
-        (steps[:1], np.zeros(len(rows), np.int64)) if same else np.unique(steps, axis=0, return_inverse=True)
-    )
+    patterns, which = _patterns(steps)
+    begins_of = np.where(known.any(axis=1), first[:, 0], NOTHING)
     found = []
     for number, pattern in enumerate(patterns):
-        begins = np.where((which.reshape(-1) == number) & known.any(axis=1), first[:, 0], NOTHING)
+        begins = np.where(which == number, begins_of, NOTHING)
         outer = _pieces(begins.reshape(index.shape[:-1]))
         for inner in _row(pattern) if outer else ():
             for piece in outer:
@@ -319,6 +317,13 @@ def _pieces(index: NDArray[np.int64]) -> list[Piece]:
                 begin = piece.source + inner.source, piece.target * length + inner.target
                 found.append(Piece(*begin, (*dims, *inner.dims)))
     return found
+
+
+def _patterns(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The different ones of ``rows``, in order, and which of them each is. Rows like those before them are many."""
+    heads = np.flatnonzero(np.concatenate([[True], (rows[1:] != rows[:-1]).any(axis=1)]))
+    patterns, which = np.unique(rows[heads], axis=0, return_inverse=True) if len(heads) > 1 else (rows[:1], heads)
+    return patterns, np.repeat(which.reshape(-1), np.diff(heads, append=len(rows)))
 
 
 def _row(pattern: NDArray[np.int64]) -> list[Piece]:
@@ -341,16 +346,15 @@ def _row(pattern: NDArray[np.int64]) -> list[Piece]:
 
 def _runs(starts: Sequence[tuple[int, int]]) -> Iterable[tuple[Dim, tuple[int, int]]]:
     """The longest runs of equal steps, one behind the other."""
-    position = 0
-    while position < len(starts):
-        (source, target), end = starts[position], position + 1
-        step = (0, 0)
-        if end < len(starts):
-            step = starts[end][0] - source, starts[end][1] - target
-        while end < len(starts) and (starts[end][0] - starts[end - 1][0], starts[end][1] - starts[end - 1][1]) == step:
-            end += 1
-        yield Dim(end - position, *step), (source, target)
-        position = end
+    steps = np.diff(np.array(starts), axis=0)
+    changes = np.flatnonzero((steps[1:] != steps[:-1]).any(axis=1)) + 1
+    position, listed = 0, steps.tolist()
+    for end in (*changes.tolist(), len(steps)):
+        if end > position:
+            yield Dim(end - position + 1, *listed[position]), starts[position]
+            position = end + 1
+    if position < len(starts):
+        yield Dim(1, 0, 0), starts[position]
 
 
 def _merged(piece: Piece) -> Piece:

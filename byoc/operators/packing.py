@@ -17,7 +17,7 @@ from byoc.graph import Graph
 from byoc.operators.convolution import Convolution
 from byoc.operators.matmul import MatMul
 from byoc.operators.movement import Alias, StridedCopy, copies, fills
-from byoc.operators.nest import NOTHING, Nest, Piece, Span, find_pieces
+from byoc.operators.nest import NOTHING, Dim, Nest, Piece, Span, find_pieces, merged
 from byoc.operators.operator import (
     ChannelConstants,
     Finding,
@@ -67,14 +67,15 @@ def narrow(graph: Graph, name: str) -> bool:
 def packed_operations(operations: tuple[Operator, ...], graph: Graph, target: Target) -> tuple[Operator, ...] | Finding:
     """The operations of a node on operands in atoms; or what of them cannot be."""
     found = []
+    last = {one.output.value: one for one in operations if one.mnemonic in RAW}
     for operation in operations:
         packed = _packed(operation, graph, target)
         if isinstance(packed, Finding):
             moved = _moved(operations, graph, target)
             return packed if moved is None else moved
         found.append(packed)
-        if packed.mnemonic in RAW:
-            found += _zeros(packed, graph, target.words)
+        if operation in last.values():
+            found += _zeros(operation, graph, target.words)
     return tuple(found)
 
 
@@ -84,10 +85,12 @@ def _zeros(operation: Operator, graph: Graph, words: Words | None) -> tuple[Oper
     name, value = operation.output.value, graph.values.get(operation.output.value)
     lies = lying(operation.output.shape if value is None else value.shape, words.atom)
     assert lies is not None
-    index = np.full((lies.surfaces, lies.positions, lies.atom), NOTHING, np.int64)
-    if lies.channels % lies.atom:
-        index[-1, :, lies.channels % lies.atom :] = 0
-    return fills(operation.name, operation.onnx_nodes, name, find_pieces(index), 0)
+    first, behind = divmod(lies.channels, lies.atom)
+    if not behind:
+        return ()
+    dims = Dim(lies.positions, 0, lies.atom), Dim(lies.atom - behind, 0, 1)
+    piece = Piece(0, first * lies.positions * lies.atom + behind, merged(dims))
+    return fills(operation.name, operation.onnx_nodes, name, (piece,), 0)
 
 
 MOST_PIECES = 256
