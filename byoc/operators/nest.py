@@ -293,7 +293,7 @@ def find_pieces(index: NDArray[np.integer]) -> tuple[Piece, ...]:
     """
     if index.size == 0:
         return ()
-    return tuple(_merged(piece) for piece in _pieces(index.astype(np.int64)))
+    return tuple(_merged(piece) for piece in _pieces(index.astype(np.int64, copy=False)))
 
 
 def _pieces(index: NDArray[np.int64]) -> list[Piece]:
@@ -329,32 +329,31 @@ def _patterns(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.in
 def _row(pattern: NDArray[np.int64]) -> list[Piece]:
     """The pieces of one row: runs of equal steps, then runs of equal runs, until nothing more is equal."""
     targets = np.flatnonzero(pattern != np.iinfo(np.int64).min)
-    alike: dict[tuple[Dim, ...], list[tuple[int, int]]]
-    alike = {(): list(zip(pattern[targets].tolist(), targets.tolist(), strict=True))}
+    alike: dict[tuple[Dim, ...], NDArray[np.int64]] = {(): np.stack([pattern[targets], targets], axis=1)}
     found: list[Piece] = []
     while alike:
-        longer: dict[tuple[Dim, ...], list[tuple[int, int]]] = defaultdict(list)
+        longer: dict[tuple[Dim, ...], list[list[int]]] = defaultdict(list)
         for dims, starts in alike.items():
             for dim, start in _runs(starts):
                 if dim.size == 1:
-                    found.append(Piece(*start, dims))
+                    found.append(Piece(start[0], start[1], dims))
                 else:
                     longer[dim, *dims].append(start)
-        alike = longer
+        alike = {dims: np.array(starts) for dims, starts in longer.items()}
     return found
 
 
-def _runs(starts: Sequence[tuple[int, int]]) -> Iterable[tuple[Dim, tuple[int, int]]]:
-    """The longest runs of equal steps, one behind the other."""
-    steps = np.diff(np.array(starts), axis=0)
+def _runs(starts: NDArray[np.int64]) -> Iterable[tuple[Dim, list[int]]]:
+    """The longest runs of equal steps between the rows (source, target), one behind the other; where each starts."""
+    steps = np.diff(starts, axis=0)
     changes = np.flatnonzero((steps[1:] != steps[:-1]).any(axis=1)) + 1
-    position, listed = 0, steps.tolist()
+    position = 0
     for end in (*changes.tolist(), len(steps)):
         if end > position:
-            yield Dim(end - position + 1, *listed[position]), starts[position]
+            yield Dim(end - position + 1, *steps[position].tolist()), starts[position].tolist()
             position = end + 1
     if position < len(starts):
-        yield Dim(1, 0, 0), starts[position]
+        yield Dim(1, 0, 0), starts[position].tolist()
 
 
 def _merged(piece: Piece) -> Piece:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, ParamSpec
 
@@ -295,7 +296,7 @@ class Packing:
     kernel: tuple[int, int] = (1, 1)
     mapping: int = 0
 
-    @property
+    @cached_property
     def words(self) -> Words:
         """The words of the machine."""
         return words_of(self.machine)

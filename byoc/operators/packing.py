@@ -201,7 +201,7 @@ def _as_planes(product: MatMul) -> Operator:
         name=product.name, kind=product.kind, onnx_nodes=product.onnx_nodes, tables=product.tables,
         inputs=(replace(source, shape=(source.shape[1], source.shape[0], 1)),),
         output=replace(result, shape=(result.shape[1], result.shape[0], 1)),
-        weights=np.ascontiguousarray(product.weights.T)[:, :, np.newaxis, np.newaxis], bias=product.bias,
+        weights=product.weights.T[:, :, np.newaxis, np.newaxis], bias=product.bias,
         requantise=product.requantise, input_zero_point=0, groups=1,
     )  # fmt: skip
 
