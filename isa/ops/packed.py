@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from math import prod
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +77,7 @@ class Product(NamedTuple):
 
     ``taps``: those of a kernel's row stand side by side (mapping 1). ``narrow``: all of a kernel of so many rows, which
     are one row of ``weights``, and the input lies in atoms of :data:`NARROW` bytes (mapping 3); 0: not so.
+    ``computed``: the weights are a tensor in atoms, and its channels are those "outputs" or "inputs".
     """
 
     weights: Shape
@@ -85,6 +86,7 @@ class Product(NamedTuple):
     stride: int = 1
     taps: bool = False
     narrow: int = 0
+    computed: Literal["", "outputs", "inputs"] = ""
 
     @property
     def outputs(self) -> int:
@@ -189,20 +191,25 @@ def _stripes(product: Product, arch: Arch) -> tuple[tuple[int, int], ...]:
 
 
 def _blocks(product: Product, arch: Arch) -> Iterator[tuple[int, int]]:
-    """(count, weights) of the blocks that the array holds one after the other in a stripe, largest first."""
-    block, shape = product_block(product, arch), product.weights
+    """(count, words) of the blocks that the array holds one after the other in a stripe, largest first."""
+    block, shape, words = product_block(product, arch), product.weights, words_of(arch)
     kernel = shape.rows if product.taps else shape.rows * shape.columns
     for rounds, groups in _parts(shape.groups, block.groups):
         for wide, outputs in _parts(shape.outputs, block.outputs):
             for count, inputs in _parts(product.depth, block.inputs):
-                yield rounds * wide * count * kernel, groups * outputs * inputs
+                weights = groups * outputs * inputs
+                load = words.count(weights)
+                if product.computed:
+                    channels, positions = (outputs, inputs) if product.computed == "outputs" else (inputs, outputs)
+                    load = words.surfaces(channels) * words.count(positions * words.atom)
+                yield rounds * wide * count * kernel, load
 
 
 def product_cycles(product: Product, arch: Arch, lanes: int = 0) -> int:
     """Compute cycles of a product behind which the lanes work for ``lanes`` cycles."""
-    words, found = words_of(arch), _reach(product, product_block(product, arch), arch)
+    found = _reach(product, product_block(product, arch), arch)
     reach = found.atoms * found.words
-    blocks = [(count, words.count(weights)) for count, weights in _blocks(product, arch)]
+    blocks = list(_blocks(product, arch))
     stripes = _stripes(product, arch)
     array = sum(
         many * count * max(steps * reach, load) for many, load in blocks for count, steps in stripes
@@ -237,7 +244,7 @@ def _product_words(product: Product, arch: Arch, element: int) -> _ProductWords:
             results += rounds * wide * words.surfaces(groups * outputs) * written
     return _ProductWords(
         stripe * sum(many for many, _ in blocks),
-        sum(count for count, _ in stripes) * sum(many * words.count(weights) for many, weights in blocks),
+        sum(count for count, _ in stripes) * sum(many * load for many, load in blocks),
         records, results,
     )  # fmt: skip
 
@@ -254,7 +261,7 @@ def product_places(product: Product, arch: Arch, *, inputs_first: bool = False) 
 def product_bytes(product: Product, arch: Arch) -> int:
     """Bytes of the weights of a product in the order of their use."""
     words = words_of(arch)
-    return words.word * sum(count * words.count(weights) for count, weights in _blocks(product, arch))
+    return words.word * sum(count * load for count, load in _blocks(product, arch))
 
 
 def _read_product(product: Product, arch: Arch, inputs_first: bool, blocks: Bytes, weights: Bytes) -> None:
@@ -277,7 +284,8 @@ kernel's row side by side; min(G, ⌊a/S⌋, ⌊b/(OC/G)⌋) groups at once, S b
 stripe, of OH·⌈OW/c⌉ in all; v = ⌈((c-1)·SW + 1)·A / W⌉ words a step, with mapping 1 ⌈c·SW·A / W⌉, times the atoms that
 the channels of a block lie in (the most of any block). Mapping 3 has all taps of the kernel side by side, S = IC·KH·KW,
 for one group of at most 4 input channels, in atoms of 4 bytes: v = ⌈r·c·SW·4 / W⌉, r the rows of the kernel that the
-taps of a block lie in.
+taps of a block lie in. Where the weights are a tensor in atoms, w = ⌈o/A⌉ · ⌈i·A / W⌉ for o output by i input channels,
+transposed ⌈i/A⌉ · ⌈o·A / W⌉.
 """
 
 
@@ -319,6 +327,27 @@ def product(
         return (*of[:3], *sums, *_table_words(command, arch), of.results)
 
     return Packed(all_layouts, cycles, words)
+
+
+def _activations(command: Command) -> Product:
+    return _multiplied(command)._replace(computed="inputs" if command.fields["transposed"] else "outputs")
+
+
+def _dynamic_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+    source, result = _matrices(command)
+    positions, channels = matmul.second_shape(command)
+    return source, Atoms("EX_OPERAND_ADDRESS", channels, positions, rows=True), *_tables(command), result
+
+
+@formula(_PRODUCT)
+def _dynamic_cycles(command: Command, arch: Arch) -> int:
+    found = _activations(command)
+    return product_cycles(found, arch, _finishing(command, found.outputs, arch))
+
+
+def _dynamic_words(command: Command, arch: Arch) -> tuple[int, ...]:
+    of = _product_words(_activations(command), arch, element_bytes(command))
+    return of.activations, of.weights, *_table_words(command, arch), of.results
 
 
 def _table_words(command: Command, arch: Arch) -> tuple[int, ...]:
@@ -562,6 +591,105 @@ def _table_operand_words(command: Command, arch: Arch) -> tuple[int, ...]:
     return count, words.count(TABLE_BYTES * channels), count
 
 
+# Rows as wholes ------------------------------------------------------------------------------------------------------
+
+
+def _row_shape(command: Command) -> tuple[int, int, bool]:
+    """(elements of a row, rows, whether they lie dense where operands lie plainly): channels and positions."""
+    outer, count, inner = rows.shape(command)
+    if min(outer, inner) > 1:
+        raise refused(command, f"EX_ROWS = {outer}: on a machine of words either EX_ROWS or EX_LENGTH is 1")
+    return count, outer * inner, inner == 1
+
+
+def _rows_at(register: str, command: Command) -> Atoms:
+    channels, positions, dense = _row_shape(command)
+    return Atoms(register, channels, positions, plane=register.replace("ADDRESS", "PLANE"), rows=dense)
+
+
+def _padded_elements(channels: int, positions: int, words: Words) -> int:
+    """Elements of a tensor, those of channels that are not there included."""
+    return words.surfaces(channels) * words.atom * positions
+
+
+def _surface_words(channels: int, positions: int, words: Words) -> int:
+    return words.surfaces(channels) * words.count(positions * words.atom)
+
+
+def _divided(cycles: int, quotients: int, words: Words) -> int:
+    """``cycles``, beside which so many quotients are made."""
+    return max(cycles, ceil_div(quotients, words.dividers) * words.divide_cycles)
+
+
+def _reduce_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+    source, result = _rows_at("EX_INPUT_ADDRESS", command), Plain("EX_OUTPUT_ADDRESS", _row_shape(command)[1])
+    return source, *_tables(command), result
+
+
+@formula("⌈⌈IC/A⌉·A·rows / L⌉, and divide_cycles at least.")
+def _reduce_cycles(command: Command, arch: Arch) -> int:
+    words, (channels, positions, _) = words_of(arch), _row_shape(command)
+    return _divided(ceil_div(_padded_elements(channels, positions, words), arch.lanes), 1, words)
+
+
+def _reduce_words(command: Command, arch: Arch) -> tuple[int, ...]:
+    words, (channels, positions, _) = words_of(arch), _row_shape(command)
+    return _surface_words(channels, positions, words), *_table_words(command, arch), words.count(positions)
+
+
+def _softmax_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+    source, result = (_rows_at(f"EX_{name}_ADDRESS", command) for name in ("INPUT", "OUTPUT"))
+    return source, Plain("EX_OPERAND_ADDRESS", rows.TABLE_BYTES), *_tables(command), result
+
+
+@formula(
+    """
+    2 · ⌈⌈IC/A⌉·A·rows / L⌉ + IC · ⌈rows / L⌉: maxima and quotients of all elements side by side; the sums in order, a
+    row a lane. At least ⌈rows / dividers⌉ · divide_cycles.
+    """
+)
+def _softmax_cycles(command: Command, arch: Arch) -> int:
+    words, (channels, positions, _) = words_of(arch), _row_shape(command)
+    passes = 2 * ceil_div(_padded_elements(channels, positions, words), arch.lanes)
+    return _divided(passes + channels * ceil_div(positions, arch.lanes), positions, words)
+
+
+def _softmax_words(command: Command, arch: Arch) -> tuple[int, ...]:
+    words, (channels, positions, _) = words_of(arch), _row_shape(command)
+    tensor = _surface_words(channels, positions, words)
+    return 3 * tensor, words.count(rows.TABLE_BYTES), *_table_words(command, arch), tensor
+
+
+def _norm_shape(command: Command) -> tuple[int, int]:
+    """(elements of a row, rows)."""
+    outer, count, inner = rows.shape(command)
+    return count * inner, outer
+
+
+def _norm_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+    tensor = Atoms("EX_INPUT_ADDRESS", *_norm_shape(command), rows=True)
+    parameters = Plain("EX_OPERAND_ADDRESS", rows.PARAMETER_BYTES * rows.parameters(command))
+    return tensor, parameters, *_tables(command), tensor._replace(register="EX_OUTPUT_ADDRESS")
+
+
+@formula(
+    """
+    2 · ⌈⌈n/A⌉·A·rows / L⌉ + rows, n = IC·length: one pass for the sums, one for the results, a root a row. At least
+    ⌈2·rows / dividers⌉ · divide_cycles.
+    """
+)
+def _norm_cycles(command: Command, arch: Arch) -> int:
+    words, (channels, positions) = words_of(arch), _norm_shape(command)
+    passes = 2 * ceil_div(_padded_elements(channels, positions, words), arch.lanes)
+    return _divided(passes + positions, 2 * positions, words)
+
+
+def _norm_words(command: Command, arch: Arch) -> tuple[int, ...]:
+    words, tensor = words_of(arch), _surface_words(*_norm_shape(command), words_of(arch))
+    parameters = words.count(rows.PARAMETER_BYTES * rows.parameters(command))
+    return 2 * tensor, parameters, *_table_words(command, arch), tensor
+
+
 # Bytes where they lie ------------------------------------------------------------------------------------------------
 
 
@@ -644,11 +772,10 @@ PACKED: Mapping[str, Packed] = {
     "OP_C_MIN": _TWO,
     "OP_C_MAX": _TWO,
     "OP_PERMUTE": replace(_raw(movement.OP_PERMUTE, *_BOTH), cycles=_permute_cycles, words=_permute_words),
-    "OP_REDUCE": _raw(rows.OP_REDUCE, *_BOTH, quotients=lambda command: 1),
-    "OP_SOFTMAX": _raw(
-        rows.OP_SOFTMAX, *_WITH_SECOND, quotients=lambda command: command["EX_ROWS"] * command["EX_LENGTH"]
-    ),
-    "OP_NORM": _raw(rows.OP_NORM, *_WITH_SECOND, quotients=lambda command: 2 * command["EX_ROWS"]),
+    "OP_DYN_MAT_MUL": Packed(_dynamic_layouts, _dynamic_cycles, _dynamic_words),
+    "OP_REDUCE": Packed(_reduce_layouts, _reduce_cycles, _reduce_words),
+    "OP_SOFTMAX": Packed(_softmax_layouts, _softmax_cycles, _softmax_words),
+    "OP_NORM": Packed(_norm_layouts, _norm_cycles, _norm_words),
     "OP_LUT": Packed(_table_layouts, _table_cycles, _table_operand_words),
     "OP_E_MUL": _PAIR,
     "OP_B_ADD": _PAIR,
