@@ -252,14 +252,46 @@ class _Arrangement:
                 for source, target in operation.slices:
                     if not self._shared(operation, source, target):
                         steps = np.arange(source.elements)
-                        moved = source.offset + steps, target.offset + steps
-                        index.setdefault(source.value, []).append(moved)
-        for source_name, pairs in index.items():
-            sources, targets = (np.concatenate(part) for part in zip(*pairs, strict=True))
-            known = constants.get(source_name)
-            if known is not None:  # lies plainly
-                self._home[source_name] = Lying(known.size, 1, self._atom)
-            self._copy(first, name, {source_name: (sources, targets)}, constants)
+                        both = source.offset + steps, target.offset + steps
+                        index.setdefault(source.value, []).append(both)
+        for value, data in constants.items():
+            self._home[value] = Lying(data.size, 1, self._atom)  # lies plainly
+        moved = {value: _joined(parts) for value, parts in index.items()}
+        pieces = {value: self._pieces(name, value, *places) for value, places in moved.items()}
+        if max(map(len, pieces.values()), default=0) > MOST_PIECES:
+            self._plainly(group, moved)
+            return
+        for value, found in pieces.items():
+            known = {value: constants[value]} if value in constants else {}
+            made = copies(first.name, first.onnx_nodes, value, name, found)
+            self.found += [replace(one, constant_operands=known) for one in made] if known else made
+        if pieces:
+            self._zeros(first, name)
+
+    def _plainly(self, group: tuple[Operator, ...], moved: Mapping[str, tuple[Places, Places]]) -> None:
+        """Make a movement where both sides lie plainly, and copy the result where it is to be."""
+        first, name = group[0], group[0].output.value
+        plain, elements = f"{name}~{len(self._copies)}", self._elements[name]
+        lies = Lying(elements, 1, self._atom)
+        self._copies[_Slice(name, 0, elements), lies] = plain
+        self._elements[plain], self._home[plain] = elements, lies
+        for value, (sources, targets) in moved.items():
+            whole = Operand(value, (self._elements[value],))
+            source = self._read(first, whole, lies._replace(channels=whole.elements)).value
+            index = np.full(elements, NOTHING, np.int64)
+            index[targets] = sources
+            shape = self._values[name].shape if name in self._values else index.shape
+            self.found += copies(first.name, first.onnx_nodes, source, plain, find_pieces(index.reshape(shape)))
+        written = np.unique(np.concatenate([targets for _, targets in moved.values()]))
+        self._copy(first, name, {plain: (written, written)})
+
+    def _pieces(self, target: str, source: str, sources: Places, targets: Places) -> tuple[Piece, ...]:
+        """The copies that move elements of one value to places in another, as both lie."""
+        home = self._home[target]
+        shape = home.images * home.surfaces, home.positions, home.atom
+        index = np.full(prod(shape), NOTHING, np.int64)
+        index[home.places(targets)] = self._home[source].places(sources)
+        return find_pieces(index.reshape(shape))
 
     def _carried(self, group: tuple[Operator, ...]) -> Lying:
         """How what is moved lies where nobody wants it in a way: in rows where it comes in rows."""
@@ -297,22 +329,11 @@ class _Arrangement:
                 return True
         return False
 
-    def _copy(
-        self,
-        operation: Operator,
-        target: str,
-        moved: Mapping[str, tuple[Places, Places]],
-        constants: Mapping[str, NDArray[np.int8]] | None = None,
-    ) -> None:
+    def _copy(self, operation: Operator, target: str, moved: Mapping[str, tuple[Places, Places]]) -> None:
         """Copy elements, (places in the source, places in the target) by source, between values as they lie."""
-        home = self._home[target]
-        shape = home.images * home.surfaces, home.positions, home.atom
-        for name, (sources, targets) in moved.items():
-            index = np.full(prod(shape), NOTHING, np.int64)
-            index[home.places(targets)] = self._home[name].places(sources)
-            made = copies(operation.name, operation.onnx_nodes, name, target, find_pieces(index.reshape(shape)))
-            known = {} if constants is None or name not in constants else {name: constants[name]}
-            self.found += [replace(one, constant_operands=known) for one in made] if known else made
+        for name, places in moved.items():
+            pieces = self._pieces(target, name, *places)
+            self.found += copies(operation.name, operation.onnx_nodes, name, target, pieces)
         self._zeros(operation, target)
 
     def _fill(self, operation: Fill) -> None:
@@ -333,6 +354,10 @@ class _Arrangement:
         first = home.begin + whole * home.positions * home.atom + behind
         dims = Dim(home.images, 0, home.image_bytes), Dim(home.positions, 0, home.atom), Dim(home.atom - behind, 0, 1)
         self.found += fills(operation.name, operation.onnx_nodes, name, (Piece(0, first, merged(dims)),), 0)
+
+
+def _joined(parts: list[tuple[Places, Places]]) -> tuple[Places, Places]:
+    return np.concatenate([sources for sources, _ in parts]), np.concatenate([targets for _, targets in parts])
 
 
 def _keeps(operation: Operator, elements: Mapping[str, int]) -> bool:

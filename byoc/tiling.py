@@ -222,9 +222,9 @@ def may_cut_rows(geometry: Geometry, channels: int, resident: Resident | None = 
     Atoms of a band lie apart in a ``resident`` tensor.
     """
     nest, traits = geometry.nest, geometry.operator.traits
-    if geometry.packing is not None and resident is not None and not (traits.planes or traits.flat or nest.grouped):
-        if resident.output or any(resident.inputs[: geometry.inputs]):
-            return False
+    apart = geometry.packing is not None and not (traits.planes or traits.flat or nest.grouped)
+    if apart and resident is not None and (resident.output or any(resident.inputs[: geometry.inputs])):
+        return False
     return nest.splits_rows and not (geometry.operator.traits.whole_planes and channels > 1 and not nest.matrix)
 
 
@@ -310,7 +310,8 @@ class TileSearch:
         for count, tile in self._sizes[0]:
             if cost.floor(resident) + cost.overhead(count, resident.follows) > limit:
                 break
-            for rows in self._bands(tile.channels, resident) if lies_dense(self._geometry, tile.channels, resident) else ():
+            dense = lies_dense(self._geometry, tile.channels, resident)
+            for rows in self._bands(tile.channels, resident) if dense else ():
                 if not budget.holds(cost.working_set(tile._replace(rows=rows), resident)):
                     continue
                 shape = cost.shape(tile.channels, rows)
