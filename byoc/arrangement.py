@@ -22,6 +22,7 @@ from byoc.operators.movement import Alias, Fill, StridedCopy, copies, fills
 from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces, merged
 from byoc.operators.operator import Lying, Operand, Operator
 from byoc.operators.packing import canonical, flat, lying, moves
+from byoc.operators.reduction import ColumnReduction
 from byoc.operators.rows import Columns
 
 MOST_PIECES = 256
@@ -124,7 +125,7 @@ class _Arrangement:
         images, rest = divmod(self._elements[part.value], max(part.elements, 1))
         if rest or not part.elements or part.offset % part.elements:
             return None
-        return canonical(lies._replace(images=images, begin=0))
+        return canonical(lies._replace(images=lies.images * images, begin=0))
 
     def _default(self, name: str) -> Lying:
         value = self._values.get(name)
@@ -170,6 +171,8 @@ class _Arrangement:
             inputs.append(self._read(operation, operand, operand.lying))
         assert operation.output.lying is not None
         self._make(replace(operation, inputs=tuple(inputs)), operation.output.lying)
+        if isinstance(operation, ColumnReduction):  # whose results lie dense
+            self._zeros(operation, self.found[-1].output.value)
 
     def _one_by_one(self, operation: Operator) -> None:
         """Its operands lie alike: as the result has to, or as most of them do."""
@@ -238,7 +241,7 @@ class _Arrangement:
             if self._home[name].atom != self._atom:
                 self._home[name] = self._default(name)
         index: dict[str, list[tuple[Places, Places]]] = {}
-        constants: dict[str, NDArray[np.int8]] = {}
+        constants = {value: data for one in group for value, data in one.constant_operands.items()}
         for operation in group:
             if isinstance(operation, Fill):
                 self._fill(operation)
@@ -248,7 +251,6 @@ class _Arrangement:
                 places = Piece(read.offset - lowest, operation.output.offset, dims).positions()
                 index.setdefault(read.value, []).append(places)
             else:
-                constants.update(operation.constant_operands)
                 for source, target in operation.slices:
                     if not self._shared(operation, source, target):
                         steps = np.arange(source.elements)

@@ -165,7 +165,7 @@ def _wanted(operation: Operator, written: Operator, atom: int) -> tuple[Lying, .
     if isinstance(operation, Columns):
         rows = nest.rows
         source = Lying(nest.input_channels, rows, atom, by_row=written is not operation)
-        return source, Lying(rows, 1, atom) if nest.channels == 1 < nest.input_channels else source
+        return source, Lying(rows, 1, atom) if isinstance(operation, ColumnReduction) else source
     if isinstance(operation, Rows):
         return finding("{mnemonic} has parameters of its own for every row", mnemonic=operation.mnemonic)
     if cutting.repeats:
