@@ -107,7 +107,9 @@ class _Batch:
 
     def _slice(self, operand: Operand, image: int) -> Operand:
         shape = operand.shape[0] // self._images, *operand.shape[1:]
-        return replace(operand, shape=shape, offset=image * operand.elements // self._images)
+        lies = operand.lying  # of all images, as channels
+        each = None if lies is None else lies._replace(channels=lies.channels // self._images)
+        return replace(operand, shape=shape, offset=image * operand.elements // self._images, lying=each)
 
     def _renamed(self, operation: Operator) -> Operator:
         """The operation on values of its image."""

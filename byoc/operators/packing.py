@@ -106,8 +106,11 @@ def _packed(written: Operator, graph: Graph, target: Target) -> Operator | Findi
     for name, constant in operation.constant_operands.items():
         if any(operand.value == name and operand.elements != constant.size for operand in operation.inputs):
             return finding("'{name}' is a part of a constant", name=name)
-    if moves(operation) or flat(operation):
+    if moves(operation):
         return operation
+    if flat(operation):
+        alike = all(operand.elements == operation.output.elements for operand in operation.inputs)
+        return operation if alike else finding("'{name}' repeats one number", name=operation.name)
     wanted = _wanted(operation, written, target.words.atom)
     if isinstance(wanted, Finding):
         return wanted
