@@ -171,8 +171,6 @@ class _Arrangement:
             inputs.append(self._read(operation, operand, operand.lying))
         assert operation.output.lying is not None
         self._make(replace(operation, inputs=tuple(inputs)), operation.output.lying)
-        if isinstance(operation, ColumnReduction):  # whose results lie dense
-            self._zeros(operation, self.found[-1].output.value)
 
     def _one_by_one(self, operation: Operator) -> None:
         """Its operands lie alike: as the result has to, or as most of them do."""
@@ -215,11 +213,14 @@ class _Arrangement:
         if result.value not in self._home:
             self._home[result.value] = self._whole(_of(result), want) or self._default(result.value)
         found = _slice(self._home[result.value], result.offset, want)
-        if found is not None:
+        dense = (
+            isinstance(operation, ColumnReduction) and want.channels % want.atom > 0
+        )  # without zeros behind the last
+        if found is not None and not dense:
             self.found.append(replace(operation, output=replace(result, lying=found)))
             return
         name = f"{result.value}~{len(self._copies)}"
-        self._copies[_of(result), want] = name
+        self._copies[_of(result), want._replace(images=0) if dense else want] = name
         self._home[name], self._elements[name] = want._replace(begin=0), result.elements
         own = replace(result, value=name, offset=0, lying=want._replace(begin=0))
         self.found.append(replace(operation, output=own))
