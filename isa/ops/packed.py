@@ -80,6 +80,7 @@ class Product(NamedTuple):
 
     ``taps``: those of a kernel's row stand side by side (mapping 1). ``narrow``: all of a kernel of so many rows, which
     are one row of ``weights``, and the input lies in atoms of :data:`NARROW` bytes (mapping 3); 0: not so.
+    ``computed``: the weights are a tensor in atoms, a channel an output, a position an input.
     """
 
     weights: Shape
@@ -88,6 +89,7 @@ class Product(NamedTuple):
     stride: int = 1
     taps: bool = False
     narrow: int = 0
+    computed: bool = False
 
     @property
     def outputs(self) -> int:
@@ -192,20 +194,22 @@ def _stripes(product: Product, arch: Arch) -> tuple[tuple[int, int], ...]:
 
 
 def _blocks(product: Product, arch: Arch) -> Iterator[tuple[int, int]]:
-    """(count, weights) of the blocks that the array holds one after the other in a stripe, largest first."""
-    block, shape = product_block(product, arch), product.weights
+    """(count, words) of the blocks that the array holds one after the other in a stripe, largest first."""
+    block, shape, words = product_block(product, arch), product.weights, _words(arch)
     kernel = shape.rows if product.taps else shape.rows * shape.columns
     for rounds, groups in _parts(shape.groups, block.groups):
         for wide, outputs in _parts(shape.outputs, block.outputs):
             for count, inputs in _parts(product.depth, block.inputs):
-                yield rounds * wide * count * kernel, groups * outputs * inputs
+                weights = groups * outputs * inputs
+                lying = words.surfaces(outputs) * words.count(inputs * words.atom)
+                yield rounds * wide * count * kernel, lying if product.computed else words.count(weights)
 
 
 def product_cycles(product: Product, arch: Arch, lanes: int = 0) -> int:
     """Compute cycles of a product behind which the lanes work for ``lanes`` cycles."""
-    words, found = _words(arch), _reach(product, product_block(product, arch), arch)
+    found = _reach(product, product_block(product, arch), arch)
     reach = found.atoms * found.words
-    blocks = [(count, words.count(weights)) for count, weights in _blocks(product, arch)]
+    blocks = list(_blocks(product, arch))
     stripes = _stripes(product, arch)
     array = sum(
         many * count * max(steps * reach, load) for many, load in blocks for count, steps in stripes
@@ -240,7 +244,7 @@ def _product_words(product: Product, arch: Arch, element: int) -> _ProductWords:
             results += rounds * wide * words.surfaces(groups * outputs) * written
     return _ProductWords(
         stripe * sum(many for many, _ in blocks),
-        sum(count for count, _ in stripes) * sum(many * words.count(weights) for many, weights in blocks),
+        sum(count for count, _ in stripes) * sum(many * load for many, load in blocks),
         records, results,
     )  # fmt: skip
 
@@ -257,7 +261,7 @@ def product_places(product: Product, arch: Arch, *, inputs_first: bool = False) 
 def product_bytes(product: Product, arch: Arch) -> int:
     """Bytes of the weights of a product in the order of their use."""
     words = _words(arch)
-    return words.word * sum(count * words.count(weights) for count, weights in _blocks(product, arch))
+    return words.word * sum(count * load for count, load in _blocks(product, arch))
 
 
 def _read_product(product: Product, arch: Arch, inputs_first: bool, blocks: Bytes, weights: Bytes) -> None:
@@ -280,7 +284,7 @@ kernel's row side by side; min(G, ⌊a/S⌋, ⌊b/(OC/G)⌋) groups at once, S b
 stripe, of OH·⌈OW/c⌉ in all; v = ⌈((c-1)·SW + 1)·A / W⌉ words a step, with mapping 1 ⌈c·SW·A / W⌉, times the atoms that
 the channels of a block lie in (the most of any block). Mapping 3 has all taps of the kernel side by side, S = IC·KH·KW,
 for one group of at most 4 input channels, in atoms of 4 bytes: v = ⌈r·c·SW·4 / W⌉, r the rows of the kernel that the
-taps of a block lie in.
+taps of a block lie in. Where the weights are a tensor in atoms, w = ⌈o/A⌉ · ⌈i·A / W⌉ for o output by i input channels.
 """
 
 
@@ -322,6 +326,27 @@ def product(
         return (*of[:3], *sums, *_table_words(command, arch), of.results)
 
     return Packed(all_layouts, cycles, words)
+
+
+def _activations(command: Command) -> Product:
+    return _multiplied(command)._replace(computed=True)
+
+
+def _dynamic_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+    _, inputs, outputs = matmul.shape(command)
+    (source, result), plainly = _matrices(command), not command.fields["transposed"]
+    return source, Atoms("EX_OPERAND_ADDRESS", outputs, inputs, rows=plainly), result
+
+
+@formula(_PRODUCT)
+def _dynamic_cycles(command: Command, arch: Arch) -> int:
+    found = _activations(command)
+    return product_cycles(found, arch, _finishing(command, found.outputs, arch))
+
+
+def _dynamic_words(command: Command, arch: Arch) -> tuple[int, ...]:
+    of = _product_words(_activations(command), arch, element_bytes(command))
+    return of.activations, of.weights, of.results
 
 
 def _table_words(command: Command, arch: Arch) -> tuple[int, ...]:
@@ -565,6 +590,103 @@ def _table_operand_words(command: Command, arch: Arch) -> tuple[int, ...]:
     return count, words.count(TABLE_BYTES * channels), count
 
 
+# Rows as wholes ------------------------------------------------------------------------------------------------------
+
+
+def _row_shape(command: Command) -> tuple[int, int, bool]:
+    """(elements of a row, rows, whether they lie dense where operands lie plainly): channels and positions."""
+    outer, count, inner = rows.shape(command)
+    if min(outer, inner) > 1:
+        raise refused(command, f"EX_ROWS = {outer}: on a machine of words either EX_ROWS or EX_LENGTH is 1")
+    return count, outer * inner, inner == 1
+
+
+def _rows_at(register: str, command: Command) -> Atoms:
+    channels, positions, dense = _row_shape(command)
+    return Atoms(register, channels, positions, plane=register.replace("ADDRESS", "PLANE"), rows=dense)
+
+
+def _padded_elements(channels: int, positions: int, words: Words) -> int:
+    """Elements of a tensor, those of channels that are not there included."""
+    return words.surfaces(channels) * words.atom * positions
+
+
+def _surface_words(channels: int, positions: int, words: Words) -> int:
+    return words.surfaces(channels) * words.count(positions * words.atom)
+
+
+def _divided(cycles: int, quotients: int, words: Words) -> int:
+    """``cycles``, beside which so many quotients are made."""
+    return max(cycles, ceil_div(quotients, words.dividers) * words.divide_cycles)
+
+
+def _reduce_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+    return _rows_at("EX_INPUT_ADDRESS", command), Plain("EX_OUTPUT_ADDRESS", _row_shape(command)[1])
+
+
+@formula("⌈⌈IC/A⌉·A·rows / L⌉, and divide_cycles at least.")
+def _reduce_cycles(command: Command, arch: Arch) -> int:
+    words, (channels, positions, _) = _words(arch), _row_shape(command)
+    return _divided(ceil_div(_padded_elements(channels, positions, words), arch.lanes), 1, words)
+
+
+def _reduce_words(command: Command, arch: Arch) -> tuple[int, ...]:
+    words, (channels, positions, _) = _words(arch), _row_shape(command)
+    return _surface_words(channels, positions, words), words.count(positions)
+
+
+def _softmax_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+    table = Plain("EX_OPERAND_ADDRESS", rows.TABLE_BYTES)
+    return _rows_at("EX_INPUT_ADDRESS", command), table, _rows_at("EX_OUTPUT_ADDRESS", command)
+
+
+@formula(
+    """
+    2 · ⌈⌈IC/A⌉·A·rows / L⌉ + IC · ⌈rows / L⌉: maxima and quotients of all elements side by side; the sums in order, a
+    row a lane. At least ⌈rows / dividers⌉ · divide_cycles.
+    """
+)
+def _softmax_cycles(command: Command, arch: Arch) -> int:
+    words, (channels, positions, _) = _words(arch), _row_shape(command)
+    passes = 2 * ceil_div(_padded_elements(channels, positions, words), arch.lanes)
+    return _divided(passes + channels * ceil_div(positions, arch.lanes), positions, words)
+
+
+def _softmax_words(command: Command, arch: Arch) -> tuple[int, ...]:
+    words, (channels, positions, _) = _words(arch), _row_shape(command)
+    tensor = _surface_words(channels, positions, words)
+    return 3 * tensor, words.count(rows.TABLE_BYTES), tensor
+
+
+def _norm_shape(command: Command) -> tuple[int, int]:
+    """(elements of a row, rows)."""
+    outer, count, inner = rows.shape(command)
+    return count * inner, outer
+
+
+def _norm_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+    tensor = Atoms("EX_INPUT_ADDRESS", *_norm_shape(command), rows=True)
+    parameters = Plain("EX_OPERAND_ADDRESS", rows.PARAMETER_BYTES * rows.parameters(command))
+    return tensor, parameters, tensor._replace(register="EX_OUTPUT_ADDRESS")
+
+
+@formula(
+    """
+    2 · ⌈⌈n/A⌉·A·rows / L⌉ + rows, n = IC·length: one pass for the sums, one for the results, a root a row. At least
+    ⌈2·rows / dividers⌉ · divide_cycles.
+    """
+)
+def _norm_cycles(command: Command, arch: Arch) -> int:
+    words, (channels, positions) = _words(arch), _norm_shape(command)
+    passes = 2 * ceil_div(_padded_elements(channels, positions, words), arch.lanes)
+    return _divided(passes + positions, 2 * positions, words)
+
+
+def _norm_words(command: Command, arch: Arch) -> tuple[int, ...]:
+    words, tensor = _words(arch), _surface_words(*_norm_shape(command), _words(arch))
+    return 2 * tensor, words.count(rows.PARAMETER_BYTES * rows.parameters(command)), tensor
+
+
 # Bytes where they lie ------------------------------------------------------------------------------------------------
 
 
@@ -647,11 +769,10 @@ PACKED: Mapping[str, Packed] = {
     "OP_C_MIN": _TWO,
     "OP_C_MAX": _TWO,
     "OP_PERMUTE": replace(_raw(movement.OP_PERMUTE, *_BOTH), cycles=_permute_cycles, words=_permute_words),
-    "OP_REDUCE": _raw(rows.OP_REDUCE, *_BOTH, quotients=lambda command: 1),
-    "OP_SOFTMAX": _raw(
-        rows.OP_SOFTMAX, *_WITH_SECOND, quotients=lambda command: command["EX_ROWS"] * command["EX_LENGTH"]
-    ),
-    "OP_NORM": _raw(rows.OP_NORM, *_WITH_SECOND, quotients=lambda command: 2 * command["EX_ROWS"]),
+    "OP_DYN_MAT_MUL": Packed(_dynamic_layouts, _dynamic_cycles, _dynamic_words),
+    "OP_REDUCE": Packed(_reduce_layouts, _reduce_cycles, _reduce_words),
+    "OP_SOFTMAX": Packed(_softmax_layouts, _softmax_cycles, _softmax_words),
+    "OP_NORM": Packed(_norm_layouts, _norm_cycles, _norm_words),
     "OP_LUT": Packed(_table_layouts, _table_cycles, _table_operand_words),
     "OP_E_MUL": _PAIR,
     "OP_B_ADD": _PAIR,

@@ -21,7 +21,9 @@ ALONG_LENGTH, ALONG_CHANNELS = 1, 2
 PAIRS = ("OP_E_MUL", "OP_E_SUB", "OP_B_ADD", "OP_B_MIN", "OP_E_DIV")
 DENSE = ("OP_E_ADD", "OP_C_MIN", "OP_C_MAX")
 BY_A_SCALE = ("OP_ACT_RELU", "OP_ACT_LRELU", "OP_E_ABS")
-WHERE_THEY_LIE = ("OP_PERMUTE", "OP_REDUCE", "OP_SOFTMAX", "OP_NORM")
+WHERE_THEY_LIE = ("OP_PERMUTE",)
+ROWS = ("OP_REDUCE", "OP_SOFTMAX", "OP_NORM")
+PARAMETERS = 8
 PIXEL = 4
 """Bytes of an atom of a picture."""
 WINDOWS = ("OP_DEPTH_CONV", "OP_POOL")
@@ -56,6 +58,8 @@ def count(command: Command, arch: Arch, events: Counter[str]) -> Counted:
         return _alike(command, arch)
     if mnemonic in WHERE_THEY_LIE:
         return _where_they_lie(command, arch, events)
+    if mnemonic in ROWS:
+        return _rows(command, arch, events)
     if mnemonic == "OP_LUT":
         return _look_up(command, arch, events)
     return _product(command, arch, events)
@@ -103,6 +107,7 @@ class Products:
     """Groups, their output and input channels, rows and columns of kernel and output, and the stride of columns.
 
     ``taps``: those of a row of the kernel side by side; ``picture``: all of them, the input in atoms of PIXEL bytes.
+    ``computed``: the weights are a tensor in atoms, its channels the outputs.
     """
 
     groups: int
@@ -115,13 +120,15 @@ class Products:
     stride: int
     taps: bool
     picture: bool = False
+    computed: bool = False
 
 
 def _shape(command: Command) -> Products:
     at = command.registers
-    if command.instruction.mnemonic == "OP_MAT_MUL":
+    if command.instruction.mnemonic in ("OP_MAT_MUL", "OP_DYN_MAT_MUL"):
         channels = at["EX_OUTPUT_CHANNELS"], at["EX_INPUT_CHANNELS"]
-        return Products(1, *channels, 1, 1, 1, at["EX_ROWS"], 1, taps=False)
+        computed = command.instruction.mnemonic == "OP_DYN_MAT_MUL"
+        return Products(1, *channels, 1, 1, 1, at["EX_ROWS"], 1, taps=False, computed=computed)
     groups, mapping = at.get("EX_GROUPS", 1), command.fields.get("mapping", 0)
     return Products(
         groups, at["EX_OUTPUT_CHANNELS"] // groups, at["EX_INPUT_CHANNELS"] // groups,
@@ -183,6 +190,14 @@ def _word_span(positions: int, atom: int, arch: Arch) -> int:
     return len({byte // arch.words.word for byte in range(positions * atom)})
 
 
+def _load(shape: Products, depth: int, channels: int, arch: Arch) -> int:
+    """Words of a block of weights: dense, or the positions of each of the atoms that its output channels lie in."""
+    assert arch.words is not None
+    if not shape.computed:
+        return words_of(depth * channels, arch)
+    return sum(_word_span(depth, arch.words.atom, arch) for _ in range(_atoms(channels, arch)))
+
+
 def _product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
     assert arch.words is not None
     shape, counted = _shape(command), Counted()
@@ -202,21 +217,23 @@ def _product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
         step = streams * alone
     a_row = len(_pieces(shape.columns, width))
     first, results, sums, written = 0, 0, 0, 0
-    counted.words = {"activations": 0, "weights": 0, "records": 0}
+    counted.words = (
+        {"activations": 0, "weights": 0} if shape.computed else {"activations": 0, "weights": 0, "records": 0}
+    )
     for groups in _pieces(shape.groups, together):
         for outputs in _pieces(shape.outputs, arch.pe.oc):
             channels = len(groups) * len(outputs)
-            counted.add("records", words_of(channels * arch.channel_record_bytes, arch))
-            blocks = [(depth * channels, atoms) for depth, atoms in _blocks(shape, groups, arch)]
-            first = first or words_of(blocks[0][0], arch)
+            if not shape.computed:
+                counted.add("records", words_of(channels * arch.channel_record_bytes, arch))
+            blocks = [(_load(shape, depth, channels, arch), atoms) for depth, atoms in _blocks(shape, groups, arch)]
+            first = first or blocks[0][0]
             results += channels * shape.rows * shape.columns
             for stripe in _stripes(shape, arch):
                 steps = len(stripe)
                 events["words: a stripe that fills the accumulators"] += steps == arch.words.accumulators
                 rows = len(_pieces(steps, a_row))
                 fresh = _word_span(steps * width * shape.stride, atom, arch)
-                for weights, _ in blocks:
-                    load = words_of(weights, arch)
+                for load, _ in blocks:
                     passing = sum(step for _ in stripe)
                     events["words: a block bound by its weights"] += load > passing
                     events["words: a block bound by its steps"] += passing > load
@@ -409,22 +426,42 @@ def _in_order(command: Command, arch: Arch, once: dict[str, int], events: Counte
 
 
 def _where_they_lie(command: Command, arch: Arch, events: Counter[str]) -> Counted:
-    mnemonic, at = command.instruction.mnemonic, command.registers
     operands = command.instruction.operands(command, arch)
-    names = ("input", "results") if len(operands.reads) == 1 else ("input", "tables", "results")
     accesses = (*operands.reads, *operands.writes)
-    words = {name: _lying(access, arch, events) for name, access in zip(names, accesses, strict=True)}
-    if mnemonic == "OP_PERMUTE":
-        return Counted(_copied(command, arch), _in_order(command, arch, words, events))
-    rows, channels, length = at["EX_ROWS"], at["EX_INPUT_CHANNELS"], at["EX_LENGTH"]
-    a_pass = len(_pieces(rows * channels * length, arch.lanes))
+    words = {name: _lying(access, arch, events) for name, access in zip(("input", "results"), accesses, strict=True)}
+    return Counted(_copied(command, arch), _in_order(command, arch, words, events))
+
+
+# Rows as wholes ------------------------------------------------------------------------------------------------------
+
+
+def _rows(command: Command, arch: Arch, events: Counter[str]) -> Counted:
+    """Pass after pass over all atoms; a row is a position, its elements the channels."""
+    mnemonic, at = command.instruction.mnemonic, command.registers
+    outer, channels, inner = at["EX_ROWS"], at["EX_INPUT_CHANNELS"], at["EX_LENGTH"]
+    positions = outer * inner
+    if mnemonic == "OP_NORM":
+        channels, positions = channels * inner, outer
+    elements, words = _tensor(channels, positions, arch)
+    a_pass = len(_pieces(elements, arch.lanes))
+    counted = Counted(words={"input": words})
     if mnemonic == "OP_REDUCE":
-        cycles, quotients = a_pass, 1
+        counted.cycles, quotients = a_pass, 1
+        counted.add("results", words_of(positions, arch))
     elif mnemonic == "OP_SOFTMAX":
-        cycles, quotients = 2 * a_pass, rows * length
-        for _ in range(channels):
-            cycles += len(_pieces(rows * length, arch.lanes))
+        counted.cycles, quotients = a_pass + a_pass, positions
+        for _ in range(channels):  # the next element of each row is added, a row a lane
+            counted.cycles += len(_pieces(positions, arch.lanes))
+        for _ in ("sums", "quotients"):
+            counted.add("input", words)
+        counted.add("tables", words_of(4 * TABLE, arch))
+        counted.add("results", words)
     else:
-        cycles, quotients = 2 * a_pass + rows, 2 * rows
-    events["words: divisions bound by the dividers"] += _divisions(quotients, arch) > cycles
-    return Counted(max(cycles, _divisions(quotients, arch)), words)
+        counted.cycles, quotients = a_pass + a_pass + positions, 2 * positions
+        counted.add("input", words)
+        pairs = at["EX_INPUT_CHANNELS"] * (outer if command.fields["by_row"] else 1)
+        counted.add("tables", words_of(PARAMETERS * pairs, arch))
+        counted.add("results", words)
+    events["words: divisions bound by the dividers"] += _divisions(quotients, arch) > counted.cycles
+    counted.cycles = max(counted.cycles, _divisions(quotients, arch))
+    return counted
