@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from math import prod
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +80,7 @@ class Product(NamedTuple):
 
     ``taps``: those of a kernel's row stand side by side (mapping 1). ``narrow``: all of a kernel of so many rows, which
     are one row of ``weights``, and the input lies in atoms of :data:`NARROW` bytes (mapping 3); 0: not so.
-    ``computed``: the weights are a tensor in atoms, a channel an output, a position an input.
+    ``computed``: the weights are a tensor in atoms, and its channels are those "outputs" or "inputs".
     """
 
     weights: Shape
@@ -89,7 +89,7 @@ class Product(NamedTuple):
     stride: int = 1
     taps: bool = False
     narrow: int = 0
-    computed: bool = False
+    computed: Literal["", "outputs", "inputs"] = ""
 
     @property
     def outputs(self) -> int:
@@ -201,8 +201,11 @@ def _blocks(product: Product, arch: Arch) -> Iterator[tuple[int, int]]:
         for wide, outputs in _parts(shape.outputs, block.outputs):
             for count, inputs in _parts(product.depth, block.inputs):
                 weights = groups * outputs * inputs
-                lying = words.surfaces(outputs) * words.count(inputs * words.atom)
-                yield rounds * wide * count * kernel, lying if product.computed else words.count(weights)
+                load = words.count(weights)
+                if product.computed:
+                    channels, positions = (outputs, inputs) if product.computed == "outputs" else (inputs, outputs)
+                    load = words.surfaces(channels) * words.count(positions * words.atom)
+                yield rounds * wide * count * kernel, load
 
 
 def product_cycles(product: Product, arch: Arch, lanes: int = 0) -> int:
@@ -284,7 +287,8 @@ kernel's row side by side; min(G, ⌊a/S⌋, ⌊b/(OC/G)⌋) groups at once, S b
 stripe, of OH·⌈OW/c⌉ in all; v = ⌈((c-1)·SW + 1)·A / W⌉ words a step, with mapping 1 ⌈c·SW·A / W⌉, times the atoms that
 the channels of a block lie in (the most of any block). Mapping 3 has all taps of the kernel side by side, S = IC·KH·KW,
 for one group of at most 4 input channels, in atoms of 4 bytes: v = ⌈r·c·SW·4 / W⌉, r the rows of the kernel that the
-taps of a block lie in. Where the weights are a tensor in atoms, w = ⌈o/A⌉ · ⌈i·A / W⌉ for o output by i input channels.
+taps of a block lie in. Where the weights are a tensor in atoms, w = ⌈o/A⌉ · ⌈i·A / W⌉ for o output by i input channels,
+transposed ⌈i/A⌉ · ⌈o·A / W⌉.
 """
 
 
@@ -329,13 +333,13 @@ def product(
 
 
 def _activations(command: Command) -> Product:
-    return _multiplied(command)._replace(computed=True)
+    return _multiplied(command)._replace(computed="inputs" if command.fields["transposed"] else "outputs")
 
 
 def _dynamic_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
-    _, inputs, outputs = matmul.shape(command)
-    (source, result), plainly = _matrices(command), not command.fields["transposed"]
-    return source, Atoms("EX_OPERAND_ADDRESS", outputs, inputs, rows=plainly), result
+    source, result = _matrices(command)
+    positions, channels = matmul.second_shape(command)
+    return source, Atoms("EX_OPERAND_ADDRESS", channels, positions, rows=True), result
 
 
 @formula(_PRODUCT)

@@ -107,7 +107,7 @@ class Products:
     """Groups, their output and input channels, rows and columns of kernel and output, and the stride of columns.
 
     ``taps``: those of a row of the kernel side by side; ``picture``: all of them, the input in atoms of PIXEL bytes.
-    ``computed``: the weights are a tensor in atoms, its channels the outputs.
+    ``computed``: the weights are a tensor in atoms, its channels the "outputs" or the "inputs".
     """
 
     groups: int
@@ -120,14 +120,16 @@ class Products:
     stride: int
     taps: bool
     picture: bool = False
-    computed: bool = False
+    computed: str = ""
 
 
 def _shape(command: Command) -> Products:
     at = command.registers
     if command.instruction.mnemonic in ("OP_MAT_MUL", "OP_DYN_MAT_MUL"):
         channels = at["EX_OUTPUT_CHANNELS"], at["EX_INPUT_CHANNELS"]
-        computed = command.instruction.mnemonic == "OP_DYN_MAT_MUL"
+        computed = ""
+        if command.instruction.mnemonic == "OP_DYN_MAT_MUL":
+            computed = "inputs" if command.fields["transposed"] else "outputs"
         return Products(1, *channels, 1, 1, 1, at["EX_ROWS"], 1, taps=False, computed=computed)
     groups, mapping = at.get("EX_GROUPS", 1), command.fields.get("mapping", 0)
     return Products(
@@ -195,7 +197,8 @@ def _load(shape: Products, depth: int, channels: int, arch: Arch) -> int:
     assert arch.words is not None
     if not shape.computed:
         return words_of(depth * channels, arch)
-    return sum(_word_span(depth, arch.words.atom, arch) for _ in range(_atoms(channels, arch)))
+    channels, positions = (channels, depth) if shape.computed == "outputs" else (depth, channels)
+    return sum(_word_span(positions, arch.words.atom, arch) for _ in range(_atoms(channels, arch)))
 
 
 def _product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
