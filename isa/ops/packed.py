@@ -339,7 +339,7 @@ def _activations(command: Command) -> Product:
 def _dynamic_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
     source, result = _matrices(command)
     positions, channels = matmul.second_shape(command)
-    return source, Atoms("EX_OPERAND_ADDRESS", channels, positions, rows=True), result
+    return source, Atoms("EX_OPERAND_ADDRESS", channels, positions, rows=True), *_tables(command), result
 
 
 @formula(_PRODUCT)
@@ -350,7 +350,7 @@ def _dynamic_cycles(command: Command, arch: Arch) -> int:
 
 def _dynamic_words(command: Command, arch: Arch) -> tuple[int, ...]:
     of = _product_words(_activations(command), arch, element_bytes(command))
-    return of.activations, of.weights, of.results
+    return of.activations, of.weights, *_table_words(command, arch), of.results
 
 
 def _table_words(command: Command, arch: Arch) -> tuple[int, ...]:
@@ -625,7 +625,8 @@ def _divided(cycles: int, quotients: int, words: Words) -> int:
 
 
 def _reduce_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
-    return _rows_at("EX_INPUT_ADDRESS", command), Plain("EX_OUTPUT_ADDRESS", _row_shape(command)[1])
+    source, result = _rows_at("EX_INPUT_ADDRESS", command), Plain("EX_OUTPUT_ADDRESS", _row_shape(command)[1])
+    return source, *_tables(command), result
 
 
 @formula("⌈⌈IC/A⌉·A·rows / L⌉, and divide_cycles at least.")
@@ -636,12 +637,12 @@ def _reduce_cycles(command: Command, arch: Arch) -> int:
 
 def _reduce_words(command: Command, arch: Arch) -> tuple[int, ...]:
     words, (channels, positions, _) = _words(arch), _row_shape(command)
-    return _surface_words(channels, positions, words), words.count(positions)
+    return _surface_words(channels, positions, words), *_table_words(command, arch), words.count(positions)
 
 
 def _softmax_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
-    table = Plain("EX_OPERAND_ADDRESS", rows.TABLE_BYTES)
-    return _rows_at("EX_INPUT_ADDRESS", command), table, _rows_at("EX_OUTPUT_ADDRESS", command)
+    source, result = (_rows_at(f"EX_{name}_ADDRESS", command) for name in ("INPUT", "OUTPUT"))
+    return source, Plain("EX_OPERAND_ADDRESS", rows.TABLE_BYTES), *_tables(command), result
 
 
 @formula(
@@ -659,7 +660,7 @@ def _softmax_cycles(command: Command, arch: Arch) -> int:
 def _softmax_words(command: Command, arch: Arch) -> tuple[int, ...]:
     words, (channels, positions, _) = _words(arch), _row_shape(command)
     tensor = _surface_words(channels, positions, words)
-    return 3 * tensor, words.count(rows.TABLE_BYTES), tensor
+    return 3 * tensor, words.count(rows.TABLE_BYTES), *_table_words(command, arch), tensor
 
 
 def _norm_shape(command: Command) -> tuple[int, int]:
@@ -671,7 +672,7 @@ def _norm_shape(command: Command) -> tuple[int, int]:
 def _norm_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
     tensor = Atoms("EX_INPUT_ADDRESS", *_norm_shape(command), rows=True)
     parameters = Plain("EX_OPERAND_ADDRESS", rows.PARAMETER_BYTES * rows.parameters(command))
-    return tensor, parameters, tensor._replace(register="EX_OUTPUT_ADDRESS")
+    return tensor, parameters, *_tables(command), tensor._replace(register="EX_OUTPUT_ADDRESS")
 
 
 @formula(
@@ -688,7 +689,8 @@ def _norm_cycles(command: Command, arch: Arch) -> int:
 
 def _norm_words(command: Command, arch: Arch) -> tuple[int, ...]:
     words, tensor = _words(arch), _surface_words(*_norm_shape(command), _words(arch))
-    return 2 * tensor, words.count(rows.PARAMETER_BYTES * rows.parameters(command)), tensor
+    parameters = words.count(rows.PARAMETER_BYTES * rows.parameters(command))
+    return 2 * tensor, parameters, *_table_words(command, arch), tensor
 
 
 # Bytes where they lie ------------------------------------------------------------------------------------------------

@@ -446,25 +446,26 @@ def _rows(command: Command, arch: Arch, events: Counter[str]) -> Counted:
     if mnemonic == "OP_NORM":
         channels, positions = channels * inner, outer
     elements, words = _tensor(channels, positions, arch)
-    a_pass = len(_pieces(elements, arch.lanes))
+    a_pass, written = len(_pieces(elements, arch.lanes)), words
     counted = Counted(words={"input": words})
     if mnemonic == "OP_REDUCE":
         counted.cycles, quotients = a_pass, 1
-        counted.add("results", words_of(positions, arch))
+        written = words_of(positions, arch)
     elif mnemonic == "OP_SOFTMAX":
         counted.cycles, quotients = a_pass + a_pass, positions
         for _ in range(channels):  # the next element of each row is added, a row a lane
             counted.cycles += len(_pieces(positions, arch.lanes))
         for _ in ("sums", "quotients"):
             counted.add("input", words)
-        counted.add("tables", words_of(4 * TABLE, arch))
-        counted.add("results", words)
+        counted.add("exponentials", words_of(4 * TABLE, arch))
     else:
         counted.cycles, quotients = a_pass + a_pass + positions, 2 * positions
         counted.add("input", words)
         pairs = at["EX_INPUT_CHANNELS"] * (outer if command.fields["by_row"] else 1)
-        counted.add("tables", words_of(PARAMETERS * pairs, arch))
-        counted.add("results", words)
+        counted.add("parameters", words_of(PARAMETERS * pairs, arch))
     events["words: divisions bound by the dividers"] += _divisions(quotients, arch) > counted.cycles
     counted.cycles = max(counted.cycles, _divisions(quotients, arch))
+    if _tables(command):
+        counted.add("tables", words_of(TABLE * _tables(command), arch))
+    counted.add("results", written)
     return counted
