@@ -563,7 +563,7 @@ WORDS = (
         "OP_NORM by_row=1", {"ROWS": 6, "INPUT_CHANNELS": 4, "LENGTH": 5}, {}, (12, 6, 6),
     ),
     (
-        "50 rows of 20 by a tensor of 20 x 10, array 4 x 16: as by weights, but 4 positions of 2 atoms a block, 2 words",
+        "50 rows of 20 by a tensor of 20 x 10, array 4 x 16: as by weights, but a block is 4 positions of 2 atoms",
         "OP_DYN_MAT_MUL requantise=1", {"ROWS": 50, "INPUT_CHANNELS": 20, "OUTPUT_CHANNELS": 10},
         {"pe": {"ic": 4, "oc": 16}}, (75, 20, 26),
     ),
