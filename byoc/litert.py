@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from isa.errors import InputError
@@ -99,20 +98,19 @@ def packed(model: Any) -> bytes:
     """The file of a ``ModelT``: a flatbuffer with the identifier TFL3, the data of constants aligned."""
     import flatbuffers
 
-    model.buffers = [_Aligned(buffer) for buffer in model.buffers]
+    class Aligned:
+        """A ``BufferT``, aligned, which the schema's own class forgets."""
+
+        def __init__(self, buffer: Any) -> None:
+            self.buffer = buffer
+
+        def Pack(self, builder: Any) -> int:  # noqa: N802
+            """Write it; the name is the object API's."""
+            if self.buffer.data is not None:
+                builder.Prep(ALIGNMENT, len(self.buffer.data))
+            return int(self.buffer.Pack(builder))
+
+    model.buffers = [Aligned(buffer) for buffer in model.buffers]
     builder = flatbuffers.Builder(1024)
     builder.Finish(model.Pack(builder), b"TFL3")
     return bytes(builder.Output())
-
-
-@dataclass(frozen=True)
-class _Aligned:
-    """A ``BufferT``, aligned, which the schema's own class forgets."""
-
-    buffer: Any
-
-    def Pack(self, builder: Any) -> int:  # noqa: N802
-        """Write it; the name is the object API's."""
-        if self.buffer.data is not None:
-            builder.Prep(ALIGNMENT, len(self.buffer.data))
-        return int(self.buffer.Pack(builder))

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from byoc.graph import Value
 from byoc.operators.movement import Copy
-from byoc.operators.operator import Operand, Operator
-from byoc.operators.packing import in_atoms, lying
+from byoc.operators.operator import Lying, Operand, Operator
+from byoc.operators.packing import in_atoms
 from byoc.operators.products import apart
 from isa.arch import Words
 from isa.errors import InputError
@@ -48,15 +48,15 @@ class Place:
 class Lowered:
     """Operations that compute or copy, the place of every value, and the buffers in order of first use.
 
-    ``constants``: operands that are constant; each is a place of its own name, and no buffer. ``atoms``: bytes of the
-    atoms in which what enters and leaves lies, 0 where it lies plainly.
+    ``constants``: operands that are constant; each is a place of its own name, and no buffer. ``lying``: how what
+    enters and leaves lies on a machine of words, None elsewhere.
     """
 
     operations: tuple[Operator, ...]
     places: Mapping[str, Place]
     buffers: tuple[Buffer, ...]
     constants: Mapping[str, NDArray[np.int8]]
-    atoms: Mapping[str, int]
+    lying: Mapping[str, Lying | None]
 
     def place(self, operand: Operand) -> Place:
         """Where the first element of ``operand`` lies."""
@@ -64,14 +64,13 @@ class Lowered:
         return Place(start.buffer, start.offset + operand.start)
 
 
-def value_bytes(value: Value, atom: int = 0) -> int:
+def value_bytes(value: Value, lying: Lying | None = None) -> int:
     """Bytes of a boundary value in the accelerator's memory: int32 stays, every other type is stored as int8.
 
-    ``atom``: bytes of the atoms in which it lies, 0 where it lies plainly.
+    ``lying``: how it lies on a machine of words, None: plainly.
     """
     element = 4 if value.dtype == "int32" else 1
-    lies = lying(value.shape, atom) if atom else None
-    return element * (value.elements if lies is None else lies.surfaces * lies.atom * lies.positions)
+    return element * (value.elements if lying is None else lying.images * lying.image_bytes)
 
 
 def require_few(operations: int) -> None:
@@ -97,9 +96,13 @@ def lower(
     """
     listed = tuple(operations)
     require_few(len(listed))
+    lying: Mapping[str, Lying | None] = dict.fromkeys((*inputs, *outputs))
+    if words is not None:
+        from byoc.arrangement import arranged
+
+        listed, lying = arranged(listed, values, lying, words.atom)
     constants = {name: data for operation in listed for name, data in _constants(operation).items()}
-    atoms = _atoms(listed, (*inputs, *outputs), words)
-    sizes = {name: value_bytes(values[name], atom) for name, atom in atoms.items()}
+    sizes = {name: value_bytes(values[name], lies) for name, lies in lying.items()}
     sharing = _Sharing(_sizes(listed, sizes, constants), inputs, outputs)
     kept: list[Operator] = []
     for operation in listed:
@@ -109,7 +112,7 @@ def lower(
         else:
             kept.append(operation)
     places = sharing.places | {name: Place(name, 0) for name in constants}
-    return Lowered(tuple(kept), places, sharing.buffers(), constants, atoms)
+    return Lowered(tuple(kept), places, sharing.buffers(), constants, lying)
 
 
 def _constants(operation: Operator) -> dict[str, NDArray[np.int8]]:
@@ -117,18 +120,7 @@ def _constants(operation: Operator) -> dict[str, NDArray[np.int8]]:
     found = dict(operation.constant_operands)
     for operand in operation.inputs:
         if operand.value in found and operand.lying is not None:
-            plain = found[operand.value].reshape(operand.shape)
-            found[operand.value] = in_atoms(plain, operand.lying.atom).astype(np.int8, copy=False)
-    return found
-
-
-def _atoms(operations: Iterable[Operator], boundary: Iterable[str], words: Words | None) -> dict[str, int]:
-    """Bytes of the atoms in which values at the ``boundary`` lie: as operations find them; 0 for plain ones."""
-    found = dict.fromkeys(boundary, 0 if words is None else words.atom)
-    for operation in operations if words is not None else ():
-        for operand in operation.inputs:
-            if operand.value in found and operand.lying is not None:
-                found[operand.value] = operand.lying.atom
+            found[operand.value] = in_atoms(found[operand.value], operand.lying).astype(np.int8, copy=False)
     return found
 
 

@@ -216,9 +216,15 @@ def is_flat(geometry: Geometry) -> bool:
     return atoms or (not nest.matrix and nest.columns == nest.channels == 1)
 
 
-def may_cut_rows(geometry: Geometry, channels: int) -> bool:
-    """Whether bands of rows are possible. Where channels cannot lie apart: of one channel, or of a matrix."""
-    nest = geometry.nest
+def may_cut_rows(geometry: Geometry, channels: int, resident: Resident | None = None) -> bool:
+    """Whether bands of rows are possible. Where channels cannot lie apart: of one channel, or of a matrix.
+
+    Atoms of a band lie apart in a ``resident`` tensor.
+    """
+    nest, traits = geometry.nest, geometry.operator.traits
+    apart = geometry.packing is not None and not (traits.planes or traits.flat or nest.grouped)
+    if apart and resident is not None and (resident.output or any(resident.inputs[: geometry.inputs])):
+        return False
     return nest.splits_rows and not (geometry.operator.traits.whole_planes and channels > 1 and not nest.matrix)
 
 
@@ -304,7 +310,8 @@ class TileSearch:
         for count, tile in self._sizes[0]:
             if cost.floor(resident) + cost.overhead(count, resident.follows) > limit:
                 break
-            for rows in self._bands(tile.channels) if lies_dense(self._geometry, tile.channels, resident) else ():
+            dense = lies_dense(self._geometry, tile.channels, resident)
+            for rows in self._bands(tile.channels, resident) if dense else ():
                 if not budget.holds(cost.working_set(tile._replace(rows=rows), resident)):
                     continue
                 shape = cost.shape(tile.channels, rows)
@@ -328,7 +335,7 @@ class TileSearch:
             *((tiling.channels, h) for h in heights),
         )
         for channels, rows in dict.fromkeys(sizes):
-            if rows < geometry.nest.rows and not may_cut_rows(geometry, channels):
+            if rows < geometry.nest.rows and not may_cut_rows(geometry, channels, resident):
                 continue
             shape = self.cost.shape(channels, rows, tiling.depth)
             orders = (False, True) if shape.parts > 1 and shape.bands > 1 else (False,)
@@ -357,9 +364,9 @@ class TileSearch:
         depths = [depth for depth in ((0, *self._chunks) if pin.depth is None else (pin.depth,)) if cuts or not depth]
         widths = (*self.channels, *self._narrow) if pin.channels is None else (pin.channels,)
         for depth, channels in product(depths, [size for size in widths if lies_dense(self._geometry, size, resident)]):
-            bands = self._bands(channels) if pin.rows is None else (pin.rows,)
+            bands = self._bands(channels, resident) if pin.rows is None else (pin.rows,)
             for rows in bands:
-                if rows == nest.rows or may_cut_rows(self._geometry, channels):
+                if rows == nest.rows or may_cut_rows(self._geometry, channels, resident):
                     yield self.cost.shape(channels, rows, depth)
 
     def _pinned_buffers(self, pin: LayerChoice, shape: Shape, resident: Resident, budget: int) -> Iterator[Tiling]:
@@ -409,7 +416,7 @@ class TileSearch:
         ``floor``: what the layer takes at least, in one tile.
         """
         tried = 0
-        for rows in self._bands(tile.channels):
+        for rows in self._bands(tile.channels, resident):
             smallest = tile._replace(rows=rows)
             if tried > FINER:
                 break
@@ -430,9 +437,9 @@ class TileSearch:
                     best = Choice(tiling, cycles)
         return best
 
-    def _bands(self, channels: int) -> tuple[int, ...]:
+    def _bands(self, channels: int, resident: Resident) -> tuple[int, ...]:
         """Bands of so many channels that are tried."""
-        return self._rows if may_cut_rows(self._geometry, channels) else (self._geometry.nest.rows,)
+        return self._rows if may_cut_rows(self._geometry, channels, resident) else (self._geometry.nest.rows,)
 
     def _fitting(self, shape: Shape, resident: Resident, budget: Budget) -> Iterator[Tiling]:
         """Tilings of a shape that fit, in every loop order, less those that have fewer slots than another of them."""

@@ -111,18 +111,40 @@ def touch(first: Access, second: Access) -> bool:
     """Whether two accesses have a byte in common: :func:`overlap`, in plain integers where that is easy."""
     if first.address >= second.end or second.address >= first.end or first.space != second.space:
         return False
-    count_a, stride_a = first.dims[0] if first.dims else (1, 0)
-    count_b, stride_b = second.dims[0] if second.dims else (1, 0)
-    stride = stride_a or stride_b
-    if len(first.dims) > 1 or len(second.dims) > 1 or (stride_a and stride_b and stride_a != stride_b):
-        return overlap(first, second) is not None
-    if not stride:
+    if not first.dims and not second.dims:
         return True
-    # Row i of one and row j of the other meet exactly when (i - j) * stride lies in (low, high).
+    # Rows meet exactly when the way from one to the other lies in (low, high). It is a sum of steps, which of every
+    # stride are all numbers in a range: both accesses go up to their counts, the second one backwards.
     low = second.address - first.address - first.nbytes
     high = second.address - first.address + second.nbytes
-    smallest, largest = low // stride + 1, -(-high // stride) - 1
-    return max(smallest, 1 - count_b) <= min(largest, count_a - 1)
+    ranges = {stride: (0, 0) for _, stride in (*first.dims, *second.dims)}
+    for count, stride in first.dims:
+        ranges[stride] = ranges[stride][0], ranges[stride][1] + count - 1
+    for count, stride in second.dims:
+        ranges[stride] = ranges[stride][0] - count + 1, ranges[stride][1]
+    steps = [(stride, *ranges[stride]) for stride in sorted(ranges) if stride]
+    tries, span = 1, high - low
+    for stride, least, most in steps:
+        tries *= min(most - least, span // stride) + 1
+        span += (most - least) * stride
+    return overlap(first, second) is not None if tries > _TRIES else _reach(steps, low, high)
+
+
+_TRIES = 1 << 12
+"""Sums of steps that are tried at most."""
+
+
+def _reach(steps: Sequence[tuple[int, int, int]], low: int, high: int) -> bool:
+    """Whether a sum of multiples, from the least to the most of every stride, lies between ``low`` and ``high``."""
+    if not steps:
+        return low < 0 < high
+    *rest, (stride, least, most) = steps
+    shortest = sum(step * fewest for step, fewest, _ in rest)
+    longest = sum(step * many for step, _, many in rest)
+    begin, end = max(least, (low - longest) // stride + 1), min(most, -(-(high - shortest) // stride) - 1)
+    if not rest:
+        return begin <= end
+    return any(_reach(rest, low - count * stride, high - count * stride) for count in range(begin, end + 1))
 
 
 class Hulls:

@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from inspect import cleandoc
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isa.access import Access, Range, overlap
 from isa.arch import Arch
-from isa.layouts import Layout
 from isa.registers import BY_NAME, Field, Register, prove_layout
 
 Documented = TypeVar("Documented", bound=Callable[..., Any])
@@ -158,6 +157,54 @@ def _no_cycles(command: Command, arch: Arch) -> int:
 
 def _no_macs(command: Command) -> int:
     return 0
+
+
+# How an operand lies on a machine of words (docs/machine.md, section 12); ``register`` holds its address -------------
+
+
+class Plain(NamedTuple):
+    """``nbytes`` dense bytes as they are: records, tables, and tensors that are looked at byte by byte."""
+
+    register: str
+    nbytes: int
+
+
+class Atoms(NamedTuple):
+    """A tensor of ``channels`` by ``positions`` elements of ``element`` bytes, in atoms.
+
+    Element (c, p) is at base + (c // A) · surface + (p · A + c % A) · element; ``plane`` names the register of the
+    surface's bytes, 0 in it or no name being the dense positions · A · element. Behind the last channel lie zeros.
+    Plainly it lies channel by channel, or with ``rows``, a matrix, position by position. ``narrow`` is the A of a
+    tensor that has other atoms than the machine's, 0 else.
+    """
+
+    register: str
+    channels: int
+    positions: int
+    element: int = 1
+    plane: str = ""
+    rows: bool = False
+    narrow: int = 0
+
+
+class Blocks(NamedTuple):
+    """``nbytes`` of constant weights in the order of their use; :attr:`places` is worked out by ``order``.
+
+    ``read`` writes what lies so (first argument) plainly into as many bytes as there are weights (second).
+    """
+
+    register: str
+    nbytes: int
+    order: Callable[[], NDArray[np.int64]]
+    read: Callable[[NDArray[np.uint8], NDArray[np.uint8]], None]
+
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """The plain place of each byte, -1 for none."""
+        return self.order()
+
+
+Layout = Plain | Atoms | Blocks
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Instructions on packed tensors: what they mean, and the order in which constant weights lie.
+"""Instructions on packed tensors: where operands lie, the order of constant weights, and what is made of them.
 
 An instruction means the same whatever the layout: what it makes of packed operands is what it makes of the same tensors
 laid out plainly, channels outermost (docs/machine.md, section 12). So an instruction is declared once, for plain
@@ -10,14 +10,136 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isa.arch import Arch
-from isa.instruction import Command, Instruction, Machine, Operands, Packed, formula, formula_of
-from isa.layouts import GAP, Blocks, Bytes, Layout, access, put, unblocked, unpack
+from isa.access import Access, strided
+from isa.arch import Arch, Words
+from isa.instruction import (
+    Atoms,
+    Blocks,
+    Command,
+    Instruction,
+    Layout,
+    Machine,
+    Operands,
+    Packed,
+    Plain,
+    formula,
+    formula_of,
+)
+
+Bytes = NDArray[np.uint8]
+Elements = NDArray[np.unsignedinteger[Any]]
+GAP = -1
+"""In the places of a block: a byte that holds no weight, and is 0."""
+
+# Where operands lie: ``registers`` are those of a command, ``words`` its machine's ------------------------------------
+
+
+def access(layout: Layout, registers: Mapping[str, int], words: Words) -> Access:
+    """The bytes of an operand that lies as ``layout`` says."""
+    at = registers[layout.register]
+    if not isinstance(layout, Atoms):
+        return strided("sram", at, layout.nbytes)
+    words = _own(layout, words)
+    surfaces = words.surfaces(layout.channels), _surface(layout, registers, words)
+    return strided("sram", at, _dense(layout, words), surfaces)
+
+
+def _own(layout: Atoms, words: Words) -> Words:
+    """``words`` with the atoms of a tensor."""
+    return replace(words, atom=layout.narrow) if layout.narrow else words
+
+
+def _dense(layout: Atoms, words: Words) -> int:
+    return layout.positions * words.atom * layout.element
+
+
+def _surface(layout: Atoms, registers: Mapping[str, int], words: Words) -> int:
+    return (registers[layout.plane] if layout.plane else 0) or _dense(layout, words)
+
+
+def _surfaces(layout: Atoms, registers: Mapping[str, int], words: Words, memory: Bytes) -> Elements:
+    """A view (surfaces, positions, A) of the elements of a tensor."""
+    begin, step = registers[layout.register], _surface(layout, registers, words)
+    shape = words.surfaces(layout.channels), layout.positions, words.atom
+    if shape[0] and begin + (shape[0] - 1) * step + _dense(layout, words) > memory.size:
+        raise IndexError(f"a tensor at {begin:#x} reaches past the end of the memory ({memory.size:#x})")
+    inner = words.atom * layout.element, layout.element
+    return np.ndarray(shape, _ELEMENTS[layout.element], memory, begin if shape[0] * shape[1] else 0, (step, *inner))
+
+
+_ELEMENTS = {1: np.uint8, 4: np.uint32}
+
+
+def _both(
+    layout: Atoms, registers: Mapping[str, int], words: Words, memory: Bytes, plain: Bytes
+) -> tuple[Elements, Elements, Elements]:
+    """Views of a tensor in memory and laid out plainly: its surfaces, the channels (surfaces, A, positions) of whole
+    ones, and those of the last one if it is not whole.
+    """
+    elements = plain.view(_ELEMENTS[layout.element])
+    if layout.rows:
+        channels = elements.reshape(layout.positions, layout.channels).T
+    else:
+        channels = elements.reshape(layout.channels, layout.positions)
+    whole = layout.channels // words.atom
+    full = channels[: whole * words.atom].reshape(whole, words.atom, layout.positions)
+    return _surfaces(layout, registers, words, memory), full, channels[whole * words.atom :]
+
+
+def unpack(layout: Layout, registers: Mapping[str, int], words: Words, memory: Bytes, plain: Bytes) -> None:
+    """Write an operand into ``plain`` as it would lie plainly."""
+    at = registers[layout.register]
+    if isinstance(layout, Plain):
+        plain[...] = memory[at : at + layout.nbytes]
+        return
+    if isinstance(layout, Blocks):
+        layout.read(memory[at : at + layout.nbytes], plain)
+        return
+    surfaces, whole, rest = _both(layout, registers, _own(layout, words), memory, plain)
+    whole[...] = surfaces[: len(whole)].swapaxes(1, 2)
+    if len(rest):
+        rest[...] = surfaces[-1].T[: len(rest)]
+
+
+def put(layout: Atoms | Plain, registers: Mapping[str, int], words: Words, memory: Bytes, data: Bytes) -> None:
+    """Write what lies plainly in ``data`` where ``layout`` says, zeros behind the last channel."""
+    if isinstance(layout, Plain):
+        memory[registers[layout.register] :][: layout.nbytes] = data
+        return
+    surfaces, whole, rest = _both(layout, registers, _own(layout, words), memory, data)
+    surfaces[: len(whole)] = whole.swapaxes(1, 2)
+    if len(rest):
+        surfaces[-1].T[: len(rest)] = rest
+        surfaces[-1].T[len(rest) :] = 0
+
+
+def atoms_of(tensor: NDArray[np.generic], atom: int) -> NDArray[np.generic]:
+    """(channels, positions, ...) as (surfaces, positions, atom, ...), zeros behind the last channel."""
+    channels, positions, *rest = tensor.shape
+    filled = np.zeros((-(-channels // atom) * atom, positions, *rest), dtype=tensor.dtype)
+    filled[:channels] = tensor
+    return filled.reshape(-1, atom, positions, *rest).swapaxes(1, 2)
+
+
+def blocked(weights: Bytes, places: NDArray[np.int64]) -> Bytes:
+    """Plain weights in the order of their use."""
+    return np.where(places == GAP, np.uint8(0), weights.reshape(-1)[places])
+
+
+def unblocked(data: Bytes, places: NDArray[np.int64]) -> Bytes:
+    """Weights in the order of their use as they lie plainly."""
+    kept = places != GAP
+    weights = np.zeros(int(np.count_nonzero(kept)), dtype=np.uint8)
+    weights[places[kept]] = data[kept]
+    return weights
+
+
+# The order in which weights lie ---------------------------------------------------------------------------------------
 
 
 class Shape(NamedTuple):
@@ -145,6 +267,9 @@ def _padded(places: NDArray[np.int64], word: int) -> NDArray[np.int64]:
     filled = np.full((len(rows), -(-rows.shape[1] // word) * word), GAP, dtype=np.int64)
     filled[:, : rows.shape[1]] = rows
     return filled.reshape(-1)
+
+
+# What an instruction makes of packed operands ------------------------------------------------------------------------
 
 
 def with_words(plain: Instruction, packed: Packed) -> Instruction:

@@ -20,7 +20,6 @@ from byoc.graph import Node, Value
 from byoc.lowering import Buffer, Lowered, lower, split, value_bytes
 from byoc.operators.layer import Layer, Shortage, find_shortage, make_layer, streamed, working_set
 from byoc.operators.operator import Geometry, Operator
-from byoc.operators.packing import lying
 from byoc.operators.products import apart
 from byoc.options import NOTHING, Choices, Schedule
 from byoc.scheduling.default import ONE_SIZE, SearchPool, schedule_default
@@ -278,11 +277,9 @@ def _tensors(region: Region, lowered: Lowered, values: Mapping[str, Value], memo
     def tensor(name: str, role: Literal["input", "output"]) -> Tensor:
         value, place = values[name], lowered.places[name]
         dtype: TensorType = "int32" if value.dtype == "int32" else "int8"
-        shape, atom = value.shape, lowered.atoms[name]
-        if atom:
-            lies = lying(shape, atom)
-            assert lies is not None
-            shape = lies.surfaces, lies.positions, lies.atom
+        shape, lies = value.shape, lowered.lying[name]
+        if lies is not None:
+            shape = lies.images * lies.surfaces, lies.positions, lies.atom
         return Tensor(name, role, dtype, shape, memory.dram[place.buffer] + place.offset)
 
     return (
@@ -355,7 +352,7 @@ def moved_bytes(lowered: Lowered, outputs: Iterable[Value]) -> int:
     }
     for value in outputs:
         place = lowered.places[value.name]
-        moved[place.buffer][place.offset : place.offset + value_bytes(value, lowered.atoms[value.name])] = True
+        moved[place.buffer][place.offset : place.offset + value_bytes(value, lowered.lying[value.name])] = True
     read = {buffer.name: moved[buffer.name] for buffer in lowered.buffers if buffer.role == "input"}
     for operation in lowered.operations:
         rows = operation.rows_read()

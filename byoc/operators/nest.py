@@ -293,7 +293,7 @@ def find_pieces(index: NDArray[np.integer]) -> tuple[Piece, ...]:
     """
     if index.size == 0:
         return ()
-    return tuple(_merged(piece) for piece in _pieces(index.astype(np.int64)))
+    return tuple(_merged(piece) for piece in _pieces(index.astype(np.int64, copy=False)))
 
 
 def _pieces(index: NDArray[np.int64]) -> list[Piece]:
@@ -305,13 +305,11 @@ def _pieces(index: NDArray[np.int64]) -> list[Piece]:
     known = rows != NOTHING
     first = np.take_along_axis(rows, known.argmax(axis=1)[:, np.newaxis], 1)
     steps = np.where(known, rows - first, np.iinfo(np.int64).min)
-    same = bool((steps == steps[0]).all())
-    patterns, which = (
-        (steps[:1], np.zeros(len(rows), np.int64)) if same else np.unique(steps, axis=0, return_inverse=True)
-    )
+    patterns, which = _patterns(steps)
+    begins_of = np.where(known.any(axis=1), first[:, 0], NOTHING)
     found = []
     for number, pattern in enumerate(patterns):
-        begins = np.where((which.reshape(-1) == number) & known.any(axis=1), first[:, 0], NOTHING)
+        begins = np.where(which == number, begins_of, NOTHING)
         outer = _pieces(begins.reshape(index.shape[:-1]))
         for inner in _row(pattern) if outer else ():
             for piece in outer:
@@ -321,36 +319,41 @@ def _pieces(index: NDArray[np.int64]) -> list[Piece]:
     return found
 
 
+def _patterns(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The different ones of ``rows``, in order, and which of them each is. Rows like those before them are many."""
+    heads = np.flatnonzero(np.concatenate([[True], (rows[1:] != rows[:-1]).any(axis=1)]))
+    patterns, which = np.unique(rows[heads], axis=0, return_inverse=True) if len(heads) > 1 else (rows[:1], heads)
+    return patterns, np.repeat(which.reshape(-1), np.diff(heads, append=len(rows)))
+
+
 def _row(pattern: NDArray[np.int64]) -> list[Piece]:
     """The pieces of one row: runs of equal steps, then runs of equal runs, until nothing more is equal."""
     targets = np.flatnonzero(pattern != np.iinfo(np.int64).min)
-    alike: dict[tuple[Dim, ...], list[tuple[int, int]]]
-    alike = {(): list(zip(pattern[targets].tolist(), targets.tolist(), strict=True))}
+    alike: dict[tuple[Dim, ...], NDArray[np.int64]] = {(): np.stack([pattern[targets], targets], axis=1)}
     found: list[Piece] = []
     while alike:
-        longer: dict[tuple[Dim, ...], list[tuple[int, int]]] = defaultdict(list)
+        longer: dict[tuple[Dim, ...], list[list[int]]] = defaultdict(list)
         for dims, starts in alike.items():
             for dim, start in _runs(starts):
                 if dim.size == 1:
-                    found.append(Piece(*start, dims))
+                    found.append(Piece(start[0], start[1], dims))
                 else:
                     longer[dim, *dims].append(start)
-        alike = longer
+        alike = {dims: np.array(starts) for dims, starts in longer.items()}
     return found
 
 
-def _runs(starts: Sequence[tuple[int, int]]) -> Iterable[tuple[Dim, tuple[int, int]]]:
-    """The longest runs of equal steps, one behind the other."""
+def _runs(starts: NDArray[np.int64]) -> Iterable[tuple[Dim, list[int]]]:
+    """The longest runs of equal steps between the rows (source, target), one behind the other; where each starts."""
+    steps = np.diff(starts, axis=0)
+    changes = np.flatnonzero((steps[1:] != steps[:-1]).any(axis=1)) + 1
     position = 0
-    while position < len(starts):
-        (source, target), end = starts[position], position + 1
-        step = (0, 0)
-        if end < len(starts):
-            step = starts[end][0] - source, starts[end][1] - target
-        while end < len(starts) and (starts[end][0] - starts[end - 1][0], starts[end][1] - starts[end - 1][1]) == step:
-            end += 1
-        yield Dim(end - position, *step), (source, target)
-        position = end
+    for end in (*changes.tolist(), len(steps)):
+        if end > position:
+            yield Dim(end - position + 1, *steps[position].tolist()), starts[position].tolist()
+            position = end + 1
+    if position < len(starts):
+        yield Dim(1, 0, 0), starts[position].tolist()
 
 
 def _merged(piece: Piece) -> Piece:

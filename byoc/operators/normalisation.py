@@ -30,7 +30,7 @@ from byoc.operators.operator import (
     finding,
     rule,
 )
-from byoc.operators.rows import Rows, fits_fields, shared_constants
+from byoc.operators.rows import Columns, Rows, fits_fields, shared_constants
 from byoc.options import Target
 from isa import numerics
 from isa.arch import Arch
@@ -269,3 +269,19 @@ class GroupNormalisation(Normalisation):
         """Gains and biases, a set a row."""
         pairs = self.pairs
         return ChannelConstants(weights=np.ascontiguousarray(pairs).view(np.int8).reshape(len(pairs), -1))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ColumnNormalisation(Columns, Normalisation):
+    """Normalisation of rows that stand across, as those of a machine of words do: elements are channels."""
+
+    traits: ClassVar[Traits] = Normalisation.traits._replace(banded=False)
+
+    @classmethod
+    def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
+        """Rows of the tile."""
+        return Normalisation.tile_registers(geometry, tile)
+
+    def constants(self) -> ChannelConstants:
+        """Gains and biases, one set for all rows, spread over all channels."""
+        return ChannelConstants(weights=shared_constants(self.pairs, self.loops.nest.channels))

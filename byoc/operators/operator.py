@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, ParamSpec
 
@@ -141,16 +142,50 @@ NUMBERS = frozenset(
 
 
 class Lying(NamedTuple):
-    """How an operand lies on a machine of words: so many channels of so many positions, in atoms of ``atom`` bytes."""
+    """How an operand lies on a machine of words: ``images`` of so many channels of so many positions, in atoms.
+
+    An atom has ``atom`` channels of a position. In their order elements are channels of positions, or ``by_row``
+    positions of channels, as a matrix has them. ``begin``: bytes of int8 elements before it in its value.
+    """
 
     channels: int
     positions: int
     atom: int
+    by_row: bool = False
+    images: int = 1
+    begin: int = 0
 
     @property
     def surfaces(self) -> int:
         """Atoms of a position."""
         return -(-self.channels // self.atom)
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return self.images * self.channels * self.positions
+
+    @property
+    def image_bytes(self) -> int:
+        """Bytes of one image of int8 elements."""
+        return self.surfaces * self.positions * self.atom
+
+    def before(self, offset: int) -> int:
+        """Bytes before element ``offset``, with which an image begins, or an atom of one."""
+        image, rest = divmod(offset, max(self.channels * self.positions, 1))
+        atoms = 0 if self.by_row else rest // max(self.positions, 1) // self.atom
+        return self.begin + image * self.image_bytes + atoms * self.positions * self.atom
+
+    def places(self, elements: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The byte of each of some elements, counted in their order, int8."""
+        image, rest = np.divmod(elements, self.channels * self.positions)
+        if self.by_row:
+            position, channel = np.divmod(rest, self.channels)
+        else:
+            channel, position = np.divmod(rest, self.positions)
+        inside = channel // self.atom * (self.positions * self.atom) + position * self.atom + channel % self.atom
+        found: NDArray[np.int64] = self.begin + image * self.image_bytes + inside
+        return found
 
 
 @dataclass(frozen=True)
@@ -180,17 +215,20 @@ class Operand:
     def nbytes(self) -> int:
         """Size in bytes."""
         if self.lying is not None:
-            return self.lying.surfaces * self.lying.atom * self.lying.positions * self.element_bytes
+            return self.lying.images * self.lying.image_bytes * self.element_bytes
         return self.elements * self.element_bytes
 
     @property
     def start(self) -> int:
         """Where it begins in its value, in bytes."""
-        return self.offset * self.element_bytes
+        return (self.offset if self.lying is None else self.lying.begin) * self.element_bytes
 
     def part(self, source: Operand, offset: int) -> Operand:
         """The slice from element ``offset`` on that has the elements of ``source``, which lies as that does."""
-        return Operand(self.value, source.shape, self.offset + offset, source.dtype, source.lying)
+        lying = source.lying
+        if lying is not None and self.lying is not None:
+            lying = lying._replace(begin=self.lying.before(offset))
+        return Operand(self.value, source.shape, self.offset + offset, source.dtype, lying)
 
 
 class Repeat(NamedTuple):
@@ -287,15 +325,16 @@ class Packing:
     """A layer on a machine of words, of which a channel is an atom of them: its geometry on ``plain`` channels.
 
     ``machine``: its array and words and nothing else of it. ``kernel``: rows and columns of its window; ``mapping``:
-    the value of that field.
+    the value of that field. ``second_bytes``: of a second operand in the weights' place, those of an atom of outputs.
     """
 
     plain: Geometry
     machine: Arch
     kernel: tuple[int, int] = (1, 1)
     mapping: int = 0
+    second_bytes: int = 0
 
-    @property
+    @cached_property
     def words(self) -> Words:
         """The words of the machine."""
         return words_of(self.machine)
@@ -333,6 +372,8 @@ class Packing:
     def weight_bytes(self, atoms: int, depth: int) -> int:
         """Bytes of the weights of so many atoms of output channels, of ``depth`` atoms of input channels, 0: of all."""
         outputs, plain = self.outputs(atoms), self.plain
+        if plain.second != "alike":
+            return atoms * self.second_bytes
         if not plain.weight_bytes or not plain.record_bytes:
             return outputs * plain.weight_bytes
         if self.depthwise:

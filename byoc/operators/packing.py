@@ -6,7 +6,8 @@ count atoms of A bytes where they else count channels of one. Only what an instr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from math import prod
 
@@ -15,40 +16,48 @@ from numpy.typing import NDArray
 
 from byoc.graph import Graph
 from byoc.operators.convolution import Convolution
-from byoc.operators.matmul import MatMul
-from byoc.operators.movement import Alias, StridedCopy, copies, fills
-from byoc.operators.nest import NOTHING, Nest, Piece, Span, find_pieces
+from byoc.operators.matmul import DynamicMatMul, MatMul
+from byoc.operators.movement import Alias, Fill, StridedCopy
+from byoc.operators.nest import Nest, Span
+from byoc.operators.normalisation import ColumnNormalisation, Normalisation
 from byoc.operators.operator import (
     ChannelConstants,
     Finding,
     Geometry,
     Lying,
-    Operand,
     Operator,
     Packing,
     finding,
     missing_instruction,
 )
+from byoc.operators.reduction import ColumnReduction, Reduction
+from byoc.operators.rows import Columns, ColumnSoftmax, Rows, Softmax
 from byoc.operators.window import Window
 from byoc.options import Target
-from isa.arch import WORD_KEYS, Arch, Words
-from isa.layouts import atoms_of, blocked
+from isa.arch import WORD_KEYS, Arch
 from isa.ops.convolution import MAPPING
-from isa.ops.packed import NARROW, RAW, TAPS_OF_PIXELS, Product, product_cycles, product_places, words_of
-from isa.packing import Shape, depthwise_places
+from isa.ops.packed import NARROW, TAPS_OF_PIXELS, Product, product_cycles, product_places, words_of
+from isa.packing import Shape, atoms_of, blocked, depthwise_places
 
-RULE = (
-    "on a machine of words tensors are one image of channels, or a matrix, and slices of them begin and end with atoms"
-)
+RULE = "on a machine of words operands are tensors of channels, matrices, or slices of whole images of them"
 
 
-def lying(shape: tuple[int, ...], atom: int) -> Lying | None:
-    """How a whole tensor lies: (1, C, …) as C channels, a matrix (M, K) as K; None for a batch."""
+def lying(shape: tuple[int, ...], atom: int) -> Lying:
+    """How a whole tensor lies at the edge of a region: (N, C, …) as N images of C channels, a matrix (M, K) as K."""
     if len(shape) <= 1:
         return Lying(prod(shape), 1, atom)
     if len(shape) == 2:
-        return Lying(shape[1], shape[0], atom)
-    return Lying(shape[1], prod(shape[2:]), atom) if shape[0] == 1 else None
+        return canonical(Lying(shape[1], shape[0], atom, by_row=True))
+    return canonical(Lying(shape[1], prod(shape[2:]), atom, images=shape[0]))
+
+
+def canonical(lies: Lying) -> Lying:
+    """The same bytes in one way of saying it: images of whole atoms are channels, what has one order has no other."""
+    if lies.by_row and 1 in (lies.channels, lies.positions):
+        lies = lies._replace(by_row=False)
+    if not lies.by_row and lies.images > 1 and lies.channels % lies.atom == 0:
+        lies = lies._replace(channels=lies.images * lies.channels, images=1)
+    return lies
 
 
 def narrow(graph: Graph, name: str) -> bool:
@@ -65,131 +74,72 @@ def narrow(graph: Graph, name: str) -> bool:
     return pictures and not any(node.integer for node in makers)
 
 
+def moves(operation: Operator) -> bool:
+    """Whether an operation only moves elements, or writes one byte to many places: it takes any layout."""
+    return isinstance(operation, (Alias, StridedCopy, Fill))
+
+
+def flat(operation: Operator) -> bool:
+    """Whether an operation takes elements one by one, so that its operands lie alike, however that is."""
+    return operation.traits.flat and not operation.loops.nest.grouped
+
+
 def packed_operations(operations: tuple[Operator, ...], graph: Graph, target: Target) -> tuple[Operator, ...] | Finding:
-    """The operations of a node on operands in atoms; or what of them cannot be."""
+    """The operations of a node as a machine of words has them, operands lying as they want them; or what they miss.
+
+    What takes any layout has none yet (:func:`byoc.arrangement.arranged`).
+    """
     found = []
     for operation in operations:
         packed = _packed(operation, graph, target)
         if isinstance(packed, Finding):
-            moved = _moved(operations, graph, target)
-            return packed if moved is None else moved
+            return packed
         found.append(packed)
-        if packed.mnemonic in RAW:
-            found += _zeros(packed, graph, target.words)
     return tuple(found)
 
 
-def _zeros(operation: Operator, graph: Graph, words: Words | None) -> tuple[Operator, ...]:
-    """What writes the zeros behind the last channel of a result that is written byte by byte."""
-    assert words is not None
-    name, value = operation.output.value, graph.values.get(operation.output.value)
-    lies = lying(operation.output.shape if value is None else value.shape, words.atom)
-    assert lies is not None
-    index = np.full((lies.surfaces, lies.positions, lies.atom), NOTHING, np.int64)
-    if lies.channels % lies.atom:
-        index[-1, :, lies.channels % lies.atom :] = 0
-    return fills(operation.name, operation.onnx_nodes, name, find_pieces(index), 0)
-
-
-MOST_PIECES = 256
-"""Copies that the movement of a tensor becomes at most."""
-
-
-def _moved(operations: tuple[Operator, ...], graph: Graph, target: Target) -> tuple[Operator, ...] | Finding | None:
-    """Operations that only move elements as copies of bytes where atoms have them; None where others are among them."""
-    if StridedCopy.instructions[0] not in target.instructions or target.words is None:
-        return None
-    if not all(type(one) in (Alias, StridedCopy) and not one.constant_operands for one in operations):
-        return None
-    atom, result = target.words.atom, graph.values[operations[0].output.value]
-    lies = lying(result.shape, atom)
-    indices: dict[str, NDArray[np.int64]] = {}
-    for operation in operations:
-        for name, sources, targets in _positions(operation):
-            source = graph.values[name]
-            if lies is None or lying(source.shape, atom) is None or narrow(graph, name):
-                return finding("'{name}' is a batch, or lies in narrow atoms", name=name)
-            empty = np.full(lies.surfaces * lies.positions * atom, NOTHING, np.int64)
-            index = indices.setdefault(name, empty)
-            index[_in_memory(targets, result.shape, atom)] = _in_memory(sources, source.shape, atom)
-    assert lies is not None
-    node, found = operations[0], list[Operator]()
-    for name, index in indices.items():
-        pieces = find_pieces(index.reshape(lies.surfaces, lies.positions, atom))
-        if len(found) + len(pieces) > MOST_PIECES:
-            return finding("it is cut into more than {most} pieces of atoms", most=MOST_PIECES)
-        found += copies(node.name, node.onnx_nodes, name, result.name, pieces)
-    return *found, *_zeros(node, graph, target.words)
-
-
-def _positions(operation: Operator) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.int64]]]:
-    """(value, places in it, places in the result) of the elements that an operation moves."""
-    begin = operation.output.offset
-    if operation.offsets:
-        for source, offset in zip(operation.inputs, operation.offsets, strict=True):
-            steps = np.arange(source.elements)
-            yield source.value, source.offset + steps, begin + offset + steps
-        return
-    (source,), dims = operation.inputs, operation.loops.dims
-    lowest = Piece(0, 0, dims).lowest
-    yield source.value, *Piece(source.offset - lowest, begin, dims).positions()
-
-
-def _in_memory(places: NDArray[np.int64], shape: tuple[int, ...], atom: int) -> NDArray[np.int64]:
-    """Where elements of a tensor of ``shape`` lie in its atoms."""
-    lies = lying(shape, atom)
-    assert lies is not None
-    by_row = len(shape) == 2
-    channels = places % lies.channels if by_row else places // lies.positions
-    positions = places // lies.channels if by_row else places % lies.positions
-    found: NDArray[np.int64] = channels // atom * (lies.positions * atom) + positions * atom + channels % atom
-    return found
-
-
 def _packed(written: Operator, graph: Graph, target: Target) -> Operator | Finding:
-    operation = _as_planes(written) if type(written) is MatMul else written
     assert target.words is not None
+    operation = _as_channels(written)
     if operation.mnemonic is not None and operation.mnemonic not in target.instructions:
         return missing_instruction(operation.mnemonic, target.isa)
-    if operation.mnemonic in RAW:
-        return _bytewise(operation, graph, target.words.atom)
-    operands, orders = list[Operand](), set[bool]()
-    for operand in (*operation.inputs, operation.output):
+    for name, constant in operation.constant_operands.items():
+        if any(operand.value == name and operand.elements != constant.size for operand in operation.inputs):
+            return finding("'{name}' is a part of a constant", name=name)
+    if moves(operation) or flat(operation):
+        return operation
+    wanted = _wanted(operation, written, target.words.atom)
+    if isinstance(wanted, Finding):
+        return wanted
+    *inputs, output = (
+        replace(operand, lying=canonical(lies))
+        for operand, lies in zip((*operation.inputs, operation.output), wanted, strict=True)
+    )
+    for number, operand in enumerate(inputs):
         value = graph.values.get(operand.value)
-        shape = operand.shape if value is None or operand.value in operation.constant_operands else value.shape
-        atom = NARROW if value is not None and operand in operation.inputs and narrow(graph, value.name) else 0
-        constant = operation.constant_operands.get(operand.value)
-        if constant is not None and constant.size != operand.elements:
-            return finding("'{name}' is a part of a constant", name=operand.value)
-        placed = _placed(operand, shape, atom or target.words.atom)
-        if isinstance(placed, Finding):
-            return placed
-        operands.append(placed)
-        whole = lying(shape, target.words.atom)
-        if whole is not None and min(whole[:2]) > 1:
-            orders.add(len(shape) == 2)
-    *inputs, output = operands
-    packed = replace(operation, inputs=tuple(inputs), output=output)
-    either = bool(operation.offsets) or operation.traits.flat
-    by_row = type(written) is MatMul or (not either and operation.loops.nest.matrix)
-    if len(orders) > 1 or (not either and orders - {by_row}):
-        return finding("'{name}' reads a matrix as an image, or an image as a matrix", name=operation.name)
-    return _misplaced(packed) or packed
+        if value is not None and value.constant is None and narrow(graph, value.name):
+            assert operand.lying is not None
+            inputs[number] = replace(operand, lying=operand.lying._replace(atom=NARROW))
+    return replace(operation, inputs=tuple(inputs), output=output)
 
 
-def _bytewise(operation: Operator, graph: Graph, atom: int) -> Operator | Finding:
-    """What an instruction of bytes finds where they lie plainly: of one position, channels lie side by side."""
-    for operand in (*operation.inputs, operation.output):
-        value = graph.values.get(operand.value)
-        if operand.value in operation.constant_operands or (value is not None and value.constant is not None):
-            continue
-        lies = lying(operand.shape if value is None else value.shape, atom)
-        if lies is None or lies.positions > 1:
-            return finding(
-                "{mnemonic} finds '{name}' in one position of channels alone",
-                mnemonic=operation.mnemonic, name=operand.value,
-            )  # fmt: skip
-    return operation
+def _as_channels(operation: Operator) -> Operator:
+    """The operation of which a row's elements, or what a product sums, are channels."""
+    if type(operation) is MatMul:
+        return _as_planes(operation)
+    across = _ACROSS.get(type(operation))
+    if across is None:
+        return operation
+    (source,), result = operation.inputs, operation.output
+    shapes = (replace(operand, shape=operand.shape[::-1]) for operand in (source, result))
+    fields = {item.name: getattr(operation, item.name) for item in dataclass_fields(operation)}
+    return across(**{**fields, "inputs": (next(shapes),), "output": next(shapes)})
+
+
+_ACROSS: Mapping[type[Operator], type[Operator]] = {
+    Softmax: ColumnSoftmax, Reduction: ColumnReduction, Normalisation: ColumnNormalisation,
+}  # fmt: skip
+"""Operators on dense rows, and those on rows that stand across, as rows of channels do."""
 
 
 def _as_planes(product: MatMul) -> Operator:
@@ -199,76 +149,41 @@ def _as_planes(product: MatMul) -> Operator:
         name=product.name, kind=product.kind, onnx_nodes=product.onnx_nodes, tables=product.tables,
         inputs=(replace(source, shape=(source.shape[1], source.shape[0], 1)),),
         output=replace(result, shape=(result.shape[1], result.shape[0], 1)),
-        weights=np.ascontiguousarray(product.weights.T)[:, :, np.newaxis, np.newaxis], bias=product.bias,
+        weights=product.weights.T[:, :, np.newaxis, np.newaxis], bias=product.bias,
         requantise=product.requantise, input_zero_point=0, groups=1,
     )  # fmt: skip
 
 
-def _placed(operand: Operand, shape: tuple[int, ...], atom: int) -> Operand | Finding:
-    """The operand, a slice of a value of ``shape``, in atoms."""
-    whole = lying(shape, atom)
-    if whole is None:
-        return finding("'{name}' of shape {shape} is a batch", name=operand.value, shape=shape)
-    if operand.offset == 0 and operand.elements == prod(shape):
-        return replace(operand, lying=whole)
-    (first, before), (channels, rest) = (
-        divmod(operand.offset, whole.positions),
-        divmod(operand.elements, whole.positions),
-    )
-    ends = channels % atom == 0 or first + channels == whole.channels
-    if len(shape) == 2 or before or rest or first % atom or not ends:
-        return finding(
-            "{elements} elements of '{name}' of shape {shape} from element {offset} on are no whole atoms",
-            elements=operand.elements, name=operand.value, shape=shape, offset=operand.offset,
-        )  # fmt: skip
-    return replace(operand, lying=Lying(channels, whole.positions, atom))
-
-
-def _misplaced(operation: Operator) -> Finding | None:
-    """That an operation does not find its operands' channels where they lie; None where it does."""
-    if operation.offsets:
-        return _unaligned(operation)
+def _wanted(operation: Operator, written: Operator, atom: int) -> tuple[Lying, ...] | Finding:
+    """How an operation wants its operands, the result last."""
     cutting, nest = operation.loops, operation.loops.nest
+    if isinstance(operation, DynamicMatMul):
+        shapes = (*(operand.shape for operand in operation.inputs), operation.output.shape)
+        return tuple(Lying(channels, positions, atom, by_row=True) for positions, channels in shapes)
     if cutting.second != "alike" or cutting.dims or cutting.single:
         return finding("operands of {mnemonic} are not worked out on words", mnemonic=operation.mnemonic)
-    output, inputs = operation.output.lying, [operand.lying for operand in operation.inputs]
-    if operation.traits.flat and not nest.grouped:
-        same = all(one == output for one in inputs)
-        return (
-            None if same else finding("'{name}' reads tensors that lie otherwise than its result", name=operation.name)
-        )
+    if isinstance(operation, Columns):
+        rows = nest.rows
+        source = Lying(nest.input_channels, rows, atom, by_row=written is not operation)
+        return source, Lying(rows, 1, atom) if isinstance(operation, ColumnReduction) else source
+    if isinstance(operation, Rows):
+        return finding("{mnemonic} has parameters of its own for every row", mnemonic=operation.mnemonic)
     if cutting.repeats:
-        wanted = [
-            (1 if repeat.channels else nest.channels, 1 if repeat.rows else nest.rows) for repeat in cutting.repeats
-        ]
-        wanted.append((nest.channels, nest.rows))
-    else:
-        wanted = [(nest.input_channels, nest.input_rows * nest.input_columns)] * len(inputs)
-        wanted.append((nest.channels, nest.rows * nest.columns))
-    for operand, want in zip((*operation.inputs, operation.output), wanted, strict=True):
-        if operand.lying is None or operand.lying[:2] != want:
-            return finding(
-                "'{name}' is wanted as {channels} channels of {positions} positions, and lies otherwise",
-                name=operand.value, channels=want[0], positions=want[1],
-            )  # fmt: skip
+        each = [(1 if item.channels else nest.channels, 1 if item.rows else nest.rows) for item in cutting.repeats]
+        return tuple(Lying(*shape, atom) for shape in (*each, (nest.channels, nest.rows)))
     if nest.groups > 1 and nest.groups == nest.input_channels and nest.channels != nest.groups:
         return finding("it is depthwise with {count} filters a channel", count=nest.channels // nest.groups)
-    return None
-
-
-def _unaligned(operation: Operator) -> Finding | None:
-    """That an input is no whole atoms of the result in which it is placed."""
-    whole = operation.output.lying
-    assert whole is not None
-    for source, offset in zip(operation.inputs, operation.offsets, strict=True):
-        lies = source.lying
-        assert lies is not None
-        first, rest = divmod(offset, whole.positions)
-        ends = lies.channels % lies.atom == 0 or first + lies.channels == whole.channels
-        same = lies == whole or (lies.positions == whole.positions and ends)
-        if not same or rest or first % lies.atom:
-            return finding("'{name}' is no whole atoms of '{result}'", name=source.value, result=operation.output.value)
-    return None
+    by_row = type(written) is MatMul or nest.matrix
+    source = Lying(nest.input_channels, nest.input_rows * nest.input_columns, atom, by_row)
+    result = Lying(nest.channels, nest.rows * nest.columns, atom, by_row)
+    lies = (*[source] * len(operation.inputs), result)
+    for operand, one in zip((*operation.inputs, operation.output), lies, strict=True):
+        if operand.elements != one.elements:
+            return finding(
+                "'{name}' is wanted as {channels} channels of {positions} positions, and is not that",
+                name=operand.value, channels=one.channels, positions=one.positions,
+            )  # fmt: skip
+    return lies
 
 
 # Geometry. -----------------------------------------------------------------------------------------------------------
@@ -284,14 +199,20 @@ def packed_geometry(plain: Geometry, operation: Operator, arch: Arch) -> Geometr
     packing = Packing(plain, machine, _kernel(operation), mapping)
     atom, nest = lies.atom, plain.nest
     if plain.flat:
-        rows = lies.surfaces * lies.positions
+        rows = lies.images * lies.surfaces * lies.positions
         flat = replace(nest, rows=rows, columns=atom, input_rows=rows, input_columns=atom)
         return replace(plain, nest=flat, packing=packing)
     first = operation.inputs[0].lying
-    return replace(
+    found = replace(
         plain, nest=_in_atoms(nest, atom), input_bytes=(first.atom if first else atom) * plain.input_bytes,
         output_bytes=atom * plain.output_bytes, packing=packing,
     )  # fmt: skip
+    if isinstance(operation, ColumnReduction):
+        return replace(found, output_bytes=plain.output_bytes)  # results lie dense
+    if plain.second == "alike":
+        return found
+    each = nest.input_channels * atom  # an atom of outputs, of all that is summed
+    return replace(found, second="rows", weight_bytes=each, packing=replace(packing, second_bytes=each))
 
 
 def _kernel(operation: Operator) -> tuple[int, int]:
@@ -300,7 +221,7 @@ def _kernel(operation: Operator) -> tuple[int, int]:
 
 def _in_atoms(nest: Nest, atom: int) -> Nest:
     channels, inputs = -(-nest.channels // atom), -(-nest.input_channels // atom)
-    sizes = replace(nest, channels=channels, input_channels=inputs)
+    sizes = replace(nest, channels=channels, input_channels=inputs, matrix=False)
     if nest.groups == 1:
         return sizes
     if nest.groups == nest.channels:
@@ -344,17 +265,15 @@ def blocked_weights(packing: Packing, constants: ChannelConstants, part: tuple[S
     return blocked(plain, product_places(packing.product(channels.size, inputs), packing.machine))
 
 
-def in_atoms(array: NDArray[np.generic], atom: int) -> NDArray[np.generic]:
-    """A whole tensor of the model as it lies in memory in atoms of so many bytes: (surfaces, positions, atom)."""
-    lies = lying(array.shape, atom)
-    assert lies is not None
-    tensor = array.T if array.ndim == 2 else array
-    return np.ascontiguousarray(atoms_of(tensor.reshape(lies.channels, lies.positions), atom))
+def in_atoms(array: NDArray[np.generic], lies: Lying) -> NDArray[np.generic]:
+    """A tensor of the model as it lies in memory: (images · surfaces, positions, atom)."""
+    images = array.reshape(lies.images, lies.positions, lies.channels) if lies.by_row else array
+    ordered = images.swapaxes(1, 2) if lies.by_row else array.reshape(lies.images, lies.channels, lies.positions)
+    return np.ascontiguousarray(np.concatenate([atoms_of(image, lies.atom) for image in ordered]))
 
 
-def from_atoms(array: NDArray[np.generic], shape: tuple[int, ...]) -> NDArray[np.generic]:
-    """The inverse of :func:`in_atoms` for a tensor of ``shape``."""
-    lies = lying(shape, array.shape[-1])
-    assert lies is not None
-    tensor = array.swapaxes(1, 2).reshape(-1, lies.positions)[: lies.channels]
-    return np.ascontiguousarray(tensor.T if len(shape) == 2 else tensor).reshape(shape)
+def from_atoms(array: NDArray[np.generic], lies: Lying) -> NDArray[np.generic]:
+    """The inverse of :func:`in_atoms`: the elements in their order."""
+    images = array.reshape(lies.images, lies.surfaces, lies.positions, lies.atom).swapaxes(2, 3)
+    channels = images.reshape(lies.images, -1, lies.positions)[:, : lies.channels]
+    return np.ascontiguousarray(channels.swapaxes(1, 2) if lies.by_row else channels).reshape(-1)

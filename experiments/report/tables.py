@@ -344,7 +344,7 @@ def _check_line(report: RunReport) -> Text:
     check = report.check
     if check.regions == 0:
         return Text("nothing ran on the accelerator, nothing was checked", style="yellow")
-    if not check.tensors:
+    if not check.vouched:
         return Text(check.oracle)
     regions = "" if check.regions is None else f" of {check.regions} region{'s' * (check.regions != 1)}"
     tensors = f"{check.tensors} tensor{'s' * (check.tensors != 1)}"
@@ -414,7 +414,8 @@ def _accuracy_line(report: RunReport) -> str:
     text = ", ".join(f"{name} {share:.2%}" for name, share in shares.items() if share is not None)
     agreement = "int8 and DLA agree on every image"
     if accuracy.differences:
-        agreement = f"int8 and DLA DIFFER on {accuracy.differences} images"
+        differ = "DIFFER" if report.check.vouched else "round otherwise and differ"
+        agreement = f"int8 and DLA {differ} on {accuracy.differences} images"
     return f"{text} of {accuracy.images} images; {agreement}"
 
 

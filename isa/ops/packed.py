@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from isa.access import Access, strided
 from isa.arch import Arch, Words
-from isa.instruction import Command, Instruction, Packed, ceil_div, formula, formula_of
-from isa.layouts import Atoms, Blocks, Bytes, Layout, Plain
+from isa.instruction import Atoms, Blocks, Command, Instruction, Layout, Packed, Plain, ceil_div, formula, formula_of
 from isa.ops import matmul, movement, pairs, pooling, rows
 from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, element_bytes, group_shape, refused, taps
 from isa.ops.lookup import EX_TABLE_ADDRESS, TABLE_BYTES, table_count
 from isa.packing import (
     Block,
+    Bytes,
     Shape,
     block_places,
     depthwise_places,
@@ -35,13 +35,10 @@ from isa.packing import (
 
 def words_of(arch: Arch) -> Words:
     """The words of a machine; raises ValueError where it has none."""
-    return _words(arch)
-
-
-def _words(arch: Arch) -> Words:
-    if arch.words is None:
+    words = arch.words
+    if words is None:
         raise ValueError(f"a machine of isa {arch.isa} has no words")
-    return arch.words
+    return words
 
 
 def _parts(size: int, step: int) -> Iterator[tuple[int, int]]:
@@ -143,7 +140,7 @@ def product_block(product: Product, arch: Arch) -> Block:
     """
     array, shape = arch.pe, product.weights
     together = min(shape.groups, array.ic // product.depth or 1, array.oc // max(shape.outputs, 1) or 1)
-    if _words(arch).atom % shape.inputs:
+    if words_of(arch).atom % shape.inputs:
         together = 1
     return Block(together, array.oc, array.ic, product.taps)
 
@@ -157,7 +154,7 @@ class _Reach(NamedTuple):
 
 def _reach(product: Product, block: Block, arch: Arch) -> _Reach:
     """⌈((c - 1)·SW + 1)·A / W⌉ words, with taps ⌈c·SW·A / W⌉, of as many atoms as the channels of any block lie in."""
-    words, columns = _words(arch), arch.pe.ow
+    words, columns = words_of(arch), arch.pe.ow
     if product.narrow:
         return _Reach(1, words.count(_kernel_rows(product, block) * columns * product.stride * NARROW))
     positions = columns * product.stride if product.taps else (columns - 1) * product.stride + 1
@@ -190,12 +187,12 @@ def _ranges(size: int, step: int) -> Iterator[range]:
 def _stripes(product: Product, arch: Arch) -> tuple[tuple[int, int], ...]:
     """(count, steps) of the stripes: OH · ⌈OW/c⌉ steps, P at most at a time."""
     steps = product.rows * ceil_div(product.columns, arch.pe.ow)
-    return tuple(_parts(steps, _words(arch).accumulators))
+    return tuple(_parts(steps, words_of(arch).accumulators))
 
 
 def _blocks(product: Product, arch: Arch) -> Iterator[tuple[int, int]]:
     """(count, words) of the blocks that the array holds one after the other in a stripe, largest first."""
-    block, shape, words = product_block(product, arch), product.weights, _words(arch)
+    block, shape, words = product_block(product, arch), product.weights, words_of(arch)
     kernel = shape.rows if product.taps else shape.rows * shape.columns
     for rounds, groups in _parts(shape.groups, block.groups):
         for wide, outputs in _parts(shape.outputs, block.outputs):
@@ -229,7 +226,7 @@ class _ProductWords(NamedTuple):
 
 def _product_words(product: Product, arch: Arch, element: int) -> _ProductWords:
     """Words of each operand but the tables; of partial sums as of results."""
-    words, block, shape = _words(arch), product_block(product, arch), product.weights
+    words, block, shape = words_of(arch), product_block(product, arch), product.weights
     reach, stripes = _reach(product, block, arch), _stripes(product, arch)
     across, atom = ceil_div(product.columns, arch.pe.ow), NARROW if product.narrow else words.atom
     fresh = arch.pe.ow * product.stride * atom
@@ -257,25 +254,25 @@ def product_places(product: Product, arch: Arch, *, inputs_first: bool = False) 
 
     With ``inputs_first`` plain weights are (inputs, outputs).
     """
-    places = block_places(product.weights, product_block(product, arch), _words(arch).word)
+    places = block_places(product.weights, product_block(product, arch), words_of(arch).word)
     return transposed(places, product.weights.inputs, product.weights.outputs) if inputs_first else places
 
 
 def product_bytes(product: Product, arch: Arch) -> int:
     """Bytes of the weights of a product in the order of their use."""
-    words = _words(arch)
+    words = words_of(arch)
     return words.word * sum(count * load for count, load in _blocks(product, arch))
 
 
 def _read_product(product: Product, arch: Arch, inputs_first: bool, blocks: Bytes, weights: Bytes) -> None:
     shape = product.weights
     plain = weights.reshape(shape.inputs, shape.outputs).T if inputs_first else weights
-    read_blocks(shape, product_block(product, arch), _words(arch).word, blocks, plain.reshape(shape))
+    read_blocks(shape, product_block(product, arch), words_of(arch).word, blocks, plain.reshape(shape))
 
 
 def depthwise_bytes(channels: int, taps: int, arch: Arch) -> int:
     """Bytes of depthwise weights in the order of their use."""
-    words = _words(arch)
+    words = words_of(arch)
     return words.word * sum(count * words.count(size * taps) for count, size in _parts(channels, words.atom))
 
 
@@ -354,7 +351,7 @@ def _dynamic_words(command: Command, arch: Arch) -> tuple[int, ...]:
 
 
 def _table_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    return tuple(_words(arch).count(table.nbytes) for table in _tables(command) if isinstance(table, Plain))
+    return tuple(words_of(arch).count(table.nbytes) for table in _tables(command) if isinstance(table, Plain))
 
 
 def _planes(command: Command) -> tuple[Layout, Layout]:
@@ -400,7 +397,7 @@ def windows(command: Command, arch: Arch) -> Windows:
     The registers hold the rows that the windows of a step need, so that each input row is read once for every piece of
     columns, and one word more where there are several pieces.
     """
-    words, at = _words(arch), command.registers
+    words, at = words_of(arch), command.registers
     rows, columns = at["EX_OUTPUT_HEIGHT"], at["EX_OUTPUT_WIDTH"]
     together = max(1, arch.pe.count // words.atom)
     across = max(1, min(together, columns))
@@ -415,7 +412,7 @@ def windows(command: Command, arch: Arch) -> Windows:
 
 def _results(command: Command, arch: Arch, element: int) -> tuple[int, int]:
     """(results, words of them)."""
-    words, positions = _words(arch), command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"]
+    words, positions = words_of(arch), command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"]
     channels = command["EX_OUTPUT_CHANNELS"]
     return channels * positions, words.surfaces(channels) * words.count(positions * words.atom * element)
 
@@ -429,7 +426,7 @@ def _depth_channels(command: Command) -> int:
 
 
 def _depth_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
-    channels, words, count = _depth_channels(command), _words(arch), taps(command)
+    channels, words, count = _depth_channels(command), words_of(arch), taps(command)
     order = partial(depthwise_places, channels, count, words.atom, words.word)
     read = partial(read_depthwise, channels, count, words.atom, words.word)
     weights = Blocks("EX_OPERAND_ADDRESS", depthwise_bytes(channels, count, arch), order, read)
@@ -446,14 +443,14 @@ def _depth_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
     """
 )
 def _depth_cycles(command: Command, arch: Arch) -> int:
-    words, channels = _words(arch), _depth_channels(command)
+    words, channels = words_of(arch), _depth_channels(command)
     first = words.count(min(channels, words.atom) * taps(command))
     array = words.surfaces(channels) * windows(command, arch).steps
     return first + max(array, _finishing(command, _results(command, arch, 1)[0], arch))
 
 
 def _depth_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    words, channels = _words(arch), _depth_channels(command)
+    words, channels = words_of(arch), _depth_channels(command)
     weights = sum(count * words.count(size * taps(command)) for count, size in _parts(channels, words.atom))
     records = words.count(channels * arch.channel_record_bytes)
     source = words.surfaces(channels) * windows(command, arch).words
@@ -476,7 +473,7 @@ def _whole_plane(command: Command) -> bool:
     """
 )
 def _pool_cycles(command: Command, arch: Arch) -> int:
-    words, (results, _) = _words(arch), _results(command, arch, 1)
+    words, (results, _) = words_of(arch), _results(command, arch, 1)
     steps = _pool_source(command, arch) if _whole_plane(command) else windows(command, arch).steps
     lead = 0
     if command.fields["mode"] == pooling.AVERAGE:
@@ -486,14 +483,14 @@ def _pool_cycles(command: Command, arch: Arch) -> int:
 
 def _pool_source(command: Command, arch: Arch) -> int:
     """Words of activations of one atom."""
-    words = _words(arch)
+    words = words_of(arch)
     if _whole_plane(command):
         return words.count(command["EX_INPUT_HEIGHT"] * command["EX_INPUT_WIDTH"] * words.atom)
     return windows(command, arch).words
 
 
 def _pool_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    source = _words(arch).surfaces(command["EX_OUTPUT_CHANNELS"]) * _pool_source(command, arch)
+    source = words_of(arch).surfaces(command["EX_OUTPUT_CHANNELS"]) * _pool_source(command, arch)
     return source, *_table_words(command, arch), _results(command, arch, 1)[1]
 
 
@@ -514,10 +511,10 @@ def _dense(*registers: str, divides: bool = False) -> Packed:
 
     @formula(f"divide_cycles for the reciprocal of SCALE_Y, and {_ELEMENTWISE}" if divides else _ELEMENTWISE)
     def cycles(command: Command, arch: Arch) -> int:
-        return divides * _words(arch).divide_cycles + ceil_div(command["EX_LENGTH"], arch.lanes)
+        return divides * words_of(arch).divide_cycles + ceil_div(command["EX_LENGTH"], arch.lanes)
 
     def words(command: Command, arch: Arch) -> tuple[int, ...]:
-        count = _words(arch).count(command["EX_LENGTH"])
+        count = words_of(arch).count(command["EX_LENGTH"])
         return *(count for _ in registers[1:]), *_table_words(command, arch), count
 
     return Packed(layouts, cycles, words)
@@ -530,7 +527,7 @@ def _pair_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
 
 
 def _pair_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    words, (channels, length) = _words(arch), pairs.operand_shape(command, 0)
+    words, (channels, length) = words_of(arch), pairs.operand_shape(command, 0)
     surfaces = words.surfaces(channels)
 
     def of(repeat: int) -> int:
@@ -542,7 +539,7 @@ def _pair_words(command: Command, arch: Arch) -> tuple[int, ...]:
 
 def _pair_elements(command: Command, arch: Arch) -> int:
     """Elements of the result, those of channels that are not there included."""
-    words, (channels, length) = _words(arch), pairs.operand_shape(command, 0)
+    words, (channels, length) = words_of(arch), pairs.operand_shape(command, 0)
     return words.surfaces(channels) * words.atom * length
 
 
@@ -553,12 +550,12 @@ def _pair_cycles(command: Command, arch: Arch) -> int:
 
 @formula("divide_cycles for the reciprocal of SCALE_Y, and ⌈⌈OC/A⌉·A·length / L⌉.")
 def _difference_cycles(command: Command, arch: Arch) -> int:
-    return _words(arch).divide_cycles + _pair_cycles(command, arch)
+    return words_of(arch).divide_cycles + _pair_cycles(command, arch)
 
 
 @formula("divide_cycles, and the larger of ⌈⌈OC/A⌉·A·length / L⌉ and ⌈divisors / dividers⌉ · divide_cycles.")
 def _quotient_cycles(command: Command, arch: Arch) -> int:
-    words, shape = _words(arch), pairs.operand_shape(command, command.fields[pairs.REPEAT_B.name])
+    words, shape = words_of(arch), pairs.operand_shape(command, command.fields[pairs.REPEAT_B.name])
     divisions = ceil_div(shape[0] * shape[1], words.dividers) * words.divide_cycles
     return words.divide_cycles + max(_pair_cycles(command, arch), divisions)
 
@@ -575,7 +572,7 @@ def _table_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
 
 def _table_bytes(command: Command, arch: Arch) -> int:
     """Bytes of operand and result: whole atoms where channels have tables of their own."""
-    words, channels, length = _words(arch), command["EX_OUTPUT_CHANNELS"], command["EX_LENGTH"]
+    words, channels, length = words_of(arch), command["EX_OUTPUT_CHANNELS"], command["EX_LENGTH"]
     if channels == 1:
         return command["EX_ROWS"] * length
     return words.surfaces(channels) * words.atom * length
@@ -583,12 +580,12 @@ def _table_bytes(command: Command, arch: Arch) -> int:
 
 @formula("⌈256·OC / W⌉ for the tables, and ⌈length / L⌉, of whole atoms where OC > 1.")
 def _table_cycles(command: Command, arch: Arch) -> int:
-    tables = _words(arch).count(TABLE_BYTES * command["EX_OUTPUT_CHANNELS"])
+    tables = words_of(arch).count(TABLE_BYTES * command["EX_OUTPUT_CHANNELS"])
     return tables + ceil_div(_table_bytes(command, arch), arch.lanes)
 
 
 def _table_operand_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    words, channels = _words(arch), command["EX_OUTPUT_CHANNELS"]
+    words, channels = words_of(arch), command["EX_OUTPUT_CHANNELS"]
     surfaces = 1 if channels == 1 else words.surfaces(channels)
     count = surfaces * words.count(_table_bytes(command, arch) // max(surfaces, 1))
     return count, words.count(TABLE_BYTES * channels), count
@@ -631,12 +628,12 @@ def _reduce_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
 
 @formula("⌈⌈IC/A⌉·A·rows / L⌉, and divide_cycles at least.")
 def _reduce_cycles(command: Command, arch: Arch) -> int:
-    words, (channels, positions, _) = _words(arch), _row_shape(command)
+    words, (channels, positions, _) = words_of(arch), _row_shape(command)
     return _divided(ceil_div(_padded_elements(channels, positions, words), arch.lanes), 1, words)
 
 
 def _reduce_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    words, (channels, positions, _) = _words(arch), _row_shape(command)
+    words, (channels, positions, _) = words_of(arch), _row_shape(command)
     return _surface_words(channels, positions, words), *_table_words(command, arch), words.count(positions)
 
 
@@ -652,13 +649,13 @@ def _softmax_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
     """
 )
 def _softmax_cycles(command: Command, arch: Arch) -> int:
-    words, (channels, positions, _) = _words(arch), _row_shape(command)
+    words, (channels, positions, _) = words_of(arch), _row_shape(command)
     passes = 2 * ceil_div(_padded_elements(channels, positions, words), arch.lanes)
     return _divided(passes + channels * ceil_div(positions, arch.lanes), positions, words)
 
 
 def _softmax_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    words, (channels, positions, _) = _words(arch), _row_shape(command)
+    words, (channels, positions, _) = words_of(arch), _row_shape(command)
     tensor = _surface_words(channels, positions, words)
     return 3 * tensor, words.count(rows.TABLE_BYTES), *_table_words(command, arch), tensor
 
@@ -682,13 +679,13 @@ def _norm_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
     """
 )
 def _norm_cycles(command: Command, arch: Arch) -> int:
-    words, (channels, positions) = _words(arch), _norm_shape(command)
+    words, (channels, positions) = words_of(arch), _norm_shape(command)
     passes = 2 * ceil_div(_padded_elements(channels, positions, words), arch.lanes)
     return _divided(passes + positions, 2 * positions, words)
 
 
 def _norm_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    words, tensor = _words(arch), _surface_words(*_norm_shape(command), _words(arch))
+    words, tensor = words_of(arch), _surface_words(*_norm_shape(command), words_of(arch))
     parameters = words.count(rows.PARAMETER_BYTES * rows.parameters(command))
     return 2 * tensor, parameters, *_table_words(command, arch), tensor
 
@@ -722,12 +719,12 @@ def _raw(plain: Instruction, *registers: str, quotients: Callable[[Command], int
 
     @formula(f"{formula_of(plain.cycles)}" + (" At least ⌈quotients / dividers⌉ · divide_cycles." if quotients else ""))
     def cycles(command: Command, arch: Arch) -> int:
-        divisions = 0 if quotients is None else ceil_div(quotients(command), _words(arch).dividers)
-        return max(plain.cycles(command, arch), divisions * _words(arch).divide_cycles)
+        divisions = 0 if quotients is None else ceil_div(quotients(command), words_of(arch).dividers)
+        return max(plain.cycles(command, arch), divisions * words_of(arch).divide_cycles)
 
     def words(command: Command, arch: Arch) -> tuple[int, ...]:
         operands = plain.operands(command, arch)
-        return tuple(_access_words(access, _words(arch)) for access in (*operands.reads, *operands.writes))
+        return tuple(_access_words(access, words_of(arch)) for access in (*operands.reads, *operands.writes))
 
     return Packed(layouts, cycles, words, raw=True)
 
@@ -739,7 +736,7 @@ def _raw(plain: Instruction, *registers: str, quotients: Callable[[Command], int
     """
 )
 def _permute_cycles(command: Command, arch: Arch) -> int:
-    words, fastest = _words(arch), command["EX_COUNT_1"]
+    words, fastest = words_of(arch), command["EX_COUNT_1"]
     strides = command["EX_INPUT_STRIDE_1"], command["EX_OUTPUT_STRIDE_1"]
     row = ceil_div(fastest, arch.lanes)
     if max(strides) > 1:
@@ -752,7 +749,7 @@ def _permute_words(command: Command, arch: Arch) -> tuple[int, ...]:
     operands = movement.OP_PERMUTE.operands(command, arch)
     sides = (movement.side(command, name) for name in ("INPUT", "OUTPUT"))
     return tuple(
-        _access_words(strided("sram", side.address, 1, *side.dims), _words(arch)) if access.total else 0
+        _access_words(strided("sram", side.address, 1, *side.dims), words_of(arch)) if access.total else 0
         for side, access in zip(sides, (*operands.reads, *operands.writes), strict=True)
     )
 

@@ -81,10 +81,23 @@ def test_touch_is_overlap(first: Access, second: Access) -> None:
     assert touch(first, second) == touch(second, first)
 
 
-@given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 20)), min_size=2, max_size=2), ACCESSES)
-def test_touch_of_more_dimensions_is_overlap(dims: list[tuple[int, int]], second: Access) -> None:
-    first = strided("sram", 3, 2, *dims)
+DIMS = st.lists(st.tuples(st.integers(1, 5), st.sampled_from([0, 1, 3, 4, 6, 7, 12, 20])), min_size=1, max_size=3)
+
+
+@given(DIMS, DIMS, st.integers(0, 60), st.integers(1, 3))
+@settings(max_examples=500)
+def test_touch_of_more_dimensions_is_overlap(
+    dims: list[tuple[int, int]], others: list[tuple[int, int]], address: int, nbytes: int
+) -> None:
+    first, second = strided("sram", 30, 2, *dims), strided("sram", address, nbytes, *others)
     assert touch(first, second) == (overlap(first, second) is not None)
+
+
+def test_touch_of_many_steps_is_overlap() -> None:
+    first = strided("sram", 0, 1, (100, 700), (99, 14), (98, 6))
+    for address in (1, 2, 28001):
+        second = strided("sram", address, 1, (97, 1010), (70, 34), (60, 4))
+        assert touch(first, second) == (overlap(first, second) is not None)
 
 
 def _sram(address: int, nbytes: int = 8) -> Access:

@@ -157,7 +157,7 @@ def call(rng: random.Random) -> int:
             given[word] = rng.choice(ANY)() if rng.random() < odd or not RIGHT[word] else rng.choice(RIGHT[word])
     if rng.random() < 0.2:
         word = rng.choice(list(given))
-        given[word] = rng.choice(ANY)() if rng.random() < odd or word not in RIGHT else rng.choice(RIGHT[word])
+        given[word] = rng.choice(ANY)() if rng.random() < odd or not RIGHT.get(word) else rng.choice(RIGHT[word])
     print(name, *(f"{word}={_shown(value)}" for word, value in given.items()))
     function = getattr(dla, name)
     given |= {word: _listening(given[word]) for word in _HEARD if word in given}

@@ -12,8 +12,8 @@ from dla_sim.timing import Timing
 from experiments.golden.case import Case
 from isa.arch import Arch
 from isa.encoding import encode_operation, encode_set
-from isa.instruction import NEXT, PREVIOUS, Command, Unit
-from isa.layouts import Atoms, Blocks, Layout, Plain, access, blocked, put
+from isa.instruction import NEXT, PREVIOUS, Atoms, Blocks, Command, Layout, Plain, Unit
+from isa.packing import access, blocked, put
 from isa.plugins import variant
 from isa.program import Program, Provenance, Segment, Tensor, TensorType
 

@@ -1,6 +1,6 @@
 """Random commands on machines of words, with operands laid out by the sentences of docs/machine.md, section 12.
 
-Nothing here asks ``isa.layouts`` or ``isa.packing`` where a byte lies: this is the other side of the comparison.
+Nothing here asks ``isa.packing`` where a byte lies: this is the other side of the comparison.
 """
 
 from __future__ import annotations

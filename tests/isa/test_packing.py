@@ -16,9 +16,8 @@ from isa.access import Access, row_starts
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Machine
-from isa.layouts import GAP, blocked, unblocked
 from isa.ops.packed import PACKED, Product, mapped, product_block, product_bytes, product_places
-from isa.packing import Block, Shape, block_places, depthwise_places, read_blocks
+from isa.packing import GAP, Block, Shape, block_places, blocked, depthwise_places, read_blocks, unblocked
 from isa.variants import VARIANTS
 from tests.isa.bench import make_command, run
 from tests.isa.packed_cases import (

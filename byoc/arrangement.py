@@ -1,0 +1,378 @@
+"""How the values of a region lie on a machine of words: its operations with all operands laid out.
+
+A convolution wants channels of positions, a product of matrices positions of channels, a product for each head images
+of them (:class:`byoc.operators.operator.Lying`). A value lies as what makes it writes it; what only moves elements, or
+takes them one by one, makes it as the next reader wants it. Who wants it otherwise reads a copy, made once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import groupby
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc.graph import Value
+from byoc.operators.movement import Alias, Fill, StridedCopy, copies, fills
+from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces, merged
+from byoc.operators.operator import Lying, Operand, Operator
+from byoc.operators.packing import canonical, flat, lying, moves
+from byoc.operators.reduction import ColumnReduction
+from byoc.operators.rows import Columns
+
+MOST_PIECES = 256
+"""Copies that a movement becomes at most in one step; of more it is made plainly, between two changes of layout."""
+Places = NDArray[np.int64]
+
+
+def arranged(
+    operations: Iterable[Operator], values: Mapping[str, Value], edges: Iterable[str], atom: int
+) -> tuple[tuple[Operator, ...], dict[str, Lying]]:
+    """The operations of a region, in their order, with all operands in atoms of so many bytes; how its edges lie.
+
+    What enters and leaves, its ``edges``, lies as :func:`byoc.operators.packing.lying` says, inputs in narrow atoms
+    where those that read them want it. Operations that change a layout, or move elements, are copies of bytes.
+    """
+    listed = tuple(operations)
+    arrangement = _Arrangement(listed, values, atom)
+    lies = {name: arrangement.fix(name) for name in edges}
+    for group in _grouped(listed):
+        arrangement.add(group)
+    return tuple(arrangement.found), lies
+
+
+def _grouped(operations: Iterable[Operator]) -> Iterator[tuple[Operator, ...]]:
+    """Operations, those that move elements into one value together."""
+
+    def key(numbered: tuple[int, Operator]) -> tuple[bool, object]:
+        number, operation = numbered
+        return (True, operation.output.value) if moves(operation) else (False, number)
+
+    return (tuple(one for _, one in group) for _, group in groupby(enumerate(operations), key))
+
+
+def _slice(home: Lying, offset: int, want: Lying) -> Lying | None:
+    """``want`` of the elements from ``offset`` on of a value that lies as ``home``; None where they lie otherwise."""
+    if home.atom != want.atom:
+        return None
+    image, rest = divmod(offset, home.channels * home.positions)
+    if canonical(want._replace(begin=0)) == canonical(home._replace(begin=0)) and not offset:
+        return want._replace(begin=home.begin)
+    same = (home.channels, home.positions, home.by_row) == (want.channels, want.positions, want.by_row)
+    if same and not rest and image + want.images <= home.images:
+        return want._replace(begin=home.before(offset))
+    if home.by_row or want.by_row or home.positions != want.positions or rest % home.positions:
+        return None
+    first = rest // home.positions
+    ends = want.channels % want.atom == 0 or first + want.channels == home.channels
+    inside = want.images == 1 and first + want.channels <= home.channels
+    return want._replace(begin=home.before(offset)) if inside and ends and first % want.atom == 0 else None
+
+
+class _Slice(NamedTuple):
+    """Elements of a value: the first, and how many."""
+
+    value: str
+    offset: int
+    elements: int
+
+
+def _of(operand: Operand) -> _Slice:
+    return _Slice(operand.value, operand.offset, operand.elements)
+
+
+class _Arrangement:
+    """The layouts of values, and the operations ``found`` so far."""
+
+    def __init__(self, operations: tuple[Operator, ...], values: Mapping[str, Value], atom: int) -> None:
+        self.found: list[Operator] = []
+        self._atom, self._values = atom, values
+        self._elements: dict[str, int] = {}
+        for operation in operations:
+            for operand in (*operation.inputs, operation.output):
+                known = values.get(operand.value)
+                most = max(self._elements.get(operand.value, 0), operand.offset + operand.elements)
+                self._elements[operand.value] = most if known is None else known.elements
+        self._home: dict[str, Lying] = {}
+        self._wishes: dict[str, Lying] = {}
+        self._copies: dict[tuple[_Slice, Lying], str] = {}
+        self._filled: set[str] = set()
+        for operation in reversed(operations):
+            self._wish(operation)
+
+    # What readers want.
+
+    def _wish(self, operation: Operator) -> None:
+        if flat(operation) or _keeps(operation, self._elements):
+            wanted = self._wishes.get(operation.output.value)
+            if wanted is not None:
+                for operand in operation.inputs:
+                    if self._elements[operand.value] == wanted.elements:
+                        self._wishes[operand.value] = wanted
+        for operand in operation.inputs:
+            if operand.lying is not None and operand.value not in operation.constant_operands:
+                whole = self._whole(_of(operand), operand.lying)
+                if whole is not None:
+                    self._wishes[operand.value] = whole
+
+    def _whole(self, part: _Slice, lies: Lying) -> Lying | None:
+        """How the value lies of which a part lies so: as images; None where they would not be whole."""
+        images, rest = divmod(self._elements[part.value], max(part.elements, 1))
+        if rest or not part.elements or part.offset % part.elements:
+            return None
+        return canonical(lies._replace(images=lies.images * images, begin=0))
+
+    def _default(self, name: str) -> Lying:
+        value = self._values.get(name)
+        return lying((self._elements[name],) if value is None else value.shape, self._atom)
+
+    def fix(self, name: str) -> Lying:
+        """Lay out what enters or leaves the region."""
+        found, wish = self._default(name), self._wishes.get(name)
+        self._home[name] = found if wish is None or wish.atom == self._atom else found._replace(atom=wish.atom)
+        return self._home[name]
+
+    # Operations.
+
+    def add(self, group: tuple[Operator, ...]) -> None:
+        """Lay out an operation, or those that move elements into one value."""
+        first = group[0]
+        if moves(first):
+            self._move(group)
+        elif flat(first):
+            self._one_by_one(first)
+        else:
+            for operation in self._by_image(first):
+                self._as_wanted(operation)
+
+    def _by_image(self, operation: Operator) -> tuple[Operator, ...]:
+        """Rows of a value of several images, image by image."""
+        source, result = operation.inputs[0], operation.output
+        home, want = self._home.get(source.value), source.lying
+        if not isinstance(operation, Columns) or home is None or want is None or home.images == 1:
+            return (operation,)
+        if not home.by_row or home.channels != want.channels or source.elements != home.elements:
+            return (operation,)
+        parts = []
+        for number in range(home.images):
+            part = [_rows_of(operand, number, home.positions, home.images) for operand in (source, result)]
+            parts.append(replace(operation, inputs=(part[0],), output=part[1]))
+        return tuple(parts)
+
+    def _as_wanted(self, operation: Operator) -> None:
+        inputs = []
+        for operand in operation.inputs:
+            assert operand.lying is not None
+            inputs.append(self._read(operation, operand, operand.lying))
+        assert operation.output.lying is not None
+        self._make(replace(operation, inputs=tuple(inputs)), operation.output.lying)
+        if isinstance(operation, ColumnReduction):  # whose results lie dense
+            self._zeros(operation, self.found[-1].output.value)
+
+    def _one_by_one(self, operation: Operator) -> None:
+        """Its operands lie alike: as the result has to, or as most of them do."""
+        name = operation.output.value
+        operands = [one for one in operation.inputs if one.value not in operation.constant_operands]
+        whole = all(_of(one) == (one.value, 0, self._elements[one.value]) for one in (*operands, operation.output))
+        chosen = Lying(operation.output.elements, 1, self._atom)
+        if whole:
+            homes = Counter(self._home[one.value]._replace(begin=0) for one in operands)
+            wish = self._wishes.get(name) or self._default(name)
+            chosen = self._home.get(name) or (homes.most_common(1)[0][0] if homes else wish)
+        if chosen.atom != self._atom:
+            chosen = self._default(name)
+        self._make(
+            replace(operation, inputs=tuple(self._read(operation, one, chosen) for one in operation.inputs)), chosen
+        )
+
+    # Operands.
+
+    def _read(self, reader: Operator, operand: Operand, want: Lying) -> Operand:
+        """The operand lying as wanted: where it is, or copied."""
+        if operand.value in reader.constant_operands:
+            return replace(operand, lying=want)
+        part, home = _of(operand), self._home[operand.value]
+        found = _slice(home, operand.offset, want)
+        if found is not None:
+            return replace(operand, lying=found)
+        known = (part, want)
+        if known not in self._copies:
+            name = self._copies[known] = f"{operand.value}~{len(self._copies)}"
+            self._home[name], self._elements[name] = want._replace(begin=0), part.elements
+            steps = np.arange(part.elements)
+            self._copy(reader, name, {operand.value: (operand.offset + steps, steps)})
+        name = self._copies[known]
+        return replace(operand, value=name, offset=0, lying=want._replace(begin=0))
+
+    def _make(self, operation: Operator, want: Lying) -> None:
+        """An operation whose result is written as wanted: where it is to be, or copied there."""
+        result = operation.output
+        if result.value not in self._home:
+            self._home[result.value] = self._whole(_of(result), want) or self._default(result.value)
+        found = _slice(self._home[result.value], result.offset, want)
+        if found is not None:
+            self.found.append(replace(operation, output=replace(result, lying=found)))
+            return
+        name = f"{result.value}~{len(self._copies)}"
+        self._copies[_of(result), want] = name
+        self._home[name], self._elements[name] = want._replace(begin=0), result.elements
+        own = replace(result, value=name, offset=0, lying=want._replace(begin=0))
+        self.found.append(replace(operation, output=own))
+        steps = np.arange(result.elements)
+        self._copy(operation, result.value, {name: (steps, result.offset + steps)})
+
+    # Movements.
+
+    def _move(self, group: tuple[Operator, ...]) -> None:
+        first, name = group[0], group[0].output.value
+        if _keeps(first, self._elements) and first.inputs[0].value not in first.constant_operands:
+            origin = self._home[first.inputs[0].value]
+            if origin.atom == self._atom and self._home.setdefault(name, origin) == origin:
+                operand = replace(first.inputs[0], lying=origin)
+                self.found.append(replace(first, inputs=(operand,), output=replace(first.output, lying=origin)))
+                return
+        if name not in self._home:
+            self._home[name] = self._wishes.get(name) or self._carried(group)
+            if self._home[name].atom != self._atom:
+                self._home[name] = self._default(name)
+        index: dict[str, list[tuple[Places, Places]]] = {}
+        constants = {value: data for one in group for value, data in one.constant_operands.items()}
+        for operation in group:
+            if isinstance(operation, Fill):
+                self._fill(operation)
+            elif isinstance(operation, StridedCopy):
+                (read,), dims = operation.inputs, operation.loops.dims
+                lowest = Piece(0, 0, dims).lowest
+                places = Piece(read.offset - lowest, operation.output.offset, dims).positions()
+                index.setdefault(read.value, []).append(places)
+            else:
+                for source, target in operation.slices:
+                    if not self._shared(operation, source, target):
+                        steps = np.arange(source.elements)
+                        both = source.offset + steps, target.offset + steps
+                        index.setdefault(source.value, []).append(both)
+        for value, data in constants.items():
+            self._home[value] = Lying(data.size, 1, self._atom)  # lies plainly
+        moved = {value: _joined(parts) for value, parts in index.items()}
+        pieces = {value: self._pieces(name, value, *places) for value, places in moved.items()}
+        if max(map(len, pieces.values()), default=0) > MOST_PIECES:
+            self._plainly(group, moved)
+            return
+        for value, found in pieces.items():
+            known = {value: constants[value]} if value in constants else {}
+            made = copies(first.name, first.onnx_nodes, value, name, found)
+            self.found += [replace(one, constant_operands=known) for one in made] if known else made
+        if pieces:
+            self._zeros(first, name)
+
+    def _plainly(self, group: tuple[Operator, ...], moved: Mapping[str, tuple[Places, Places]]) -> None:
+        """Make a movement where both sides lie plainly, and copy the result where it is to be."""
+        first, name = group[0], group[0].output.value
+        plain, elements = f"{name}~{len(self._copies)}", self._elements[name]
+        lies = Lying(elements, 1, self._atom)
+        self._copies[_Slice(name, 0, elements), lies] = plain
+        self._elements[plain], self._home[plain] = elements, lies
+        for value, (sources, targets) in moved.items():
+            whole = Operand(value, (self._elements[value],))
+            source = self._read(first, whole, lies._replace(channels=whole.elements)).value
+            index = np.full(elements, NOTHING, np.int64)
+            index[targets] = sources
+            shape = self._values[name].shape if name in self._values else index.shape
+            self.found += copies(first.name, first.onnx_nodes, source, plain, find_pieces(index.reshape(shape)))
+        written = np.unique(np.concatenate([targets for _, targets in moved.values()]))
+        self._copy(first, name, {plain: (written, written)})
+
+    def _pieces(self, target: str, source: str, sources: Places, targets: Places) -> tuple[Piece, ...]:
+        """The copies that move elements of one value to places in another, as both lie."""
+        home = self._home[target]
+        shape = home.images * home.surfaces, home.positions, home.atom
+        index = np.full(prod(shape), NOTHING, np.int64)
+        index[home.places(targets)] = self._home[source].places(sources)
+        return find_pieces(index.reshape(shape))
+
+    def _carried(self, group: tuple[Operator, ...]) -> Lying:
+        """How what is moved lies where nobody wants it in a way: in rows where it comes in rows."""
+        name = group[0].output.value
+        sources = [self._home[one.value] for item in group for one in item.inputs if one.value in self._home]
+        shape = self._values[name].shape if name in self._values else ()
+        if sources and sources[0].by_row and len(shape) > 1:
+            return canonical(Lying(shape[-1], prod(shape[:-1]), self._atom, by_row=True))
+        return self._default(name)
+
+    def _shared(self, operation: Operator, source: Operand, target: Operand) -> bool:
+        """Whether a slice is the same bytes in both values, which costs nothing; then it stays."""
+        home = self._home[target.value]
+        origin = self._home.get(source.value)
+        if origin is None or source.value in operation.constant_operands:
+            return False
+        wholes = [home] if target.elements == self._elements[target.value] else []
+        wholes += [origin] if source.elements == self._elements[source.value] else []
+        if source.elements % origin.positions == 0:
+            wholes.append(Lying(source.elements // origin.positions, origin.positions, self._atom))
+        for want in wholes:
+            if want.elements != source.elements:
+                continue
+            both = (
+                _slice(origin, source.offset, want._replace(begin=0)),
+                _slice(home, target.offset, want._replace(begin=0)),
+            )
+            if both[0] is not None and both[1] is not None:
+                output = Operand(target.value, target.shape, target.offset, target.dtype, both[1])
+                alias = Alias(
+                    name=operation.name, kind=operation.kind, onnx_nodes=operation.onnx_nodes,
+                    inputs=(replace(source, lying=both[0]),), output=output,
+                )  # fmt: skip
+                self.found.append(alias)
+                return True
+        return False
+
+    def _copy(self, operation: Operator, target: str, moved: Mapping[str, tuple[Places, Places]]) -> None:
+        """Copy elements, (places in the source, places in the target) by source, between values as they lie."""
+        for name, places in moved.items():
+            pieces = self._pieces(target, name, *places)
+            self.found += copies(operation.name, operation.onnx_nodes, name, target, pieces)
+        self._zeros(operation, target)
+
+    def _fill(self, operation: Fill) -> None:
+        name, home = operation.output.value, self._home[operation.output.value]
+        index = np.full(home.images * home.image_bytes, NOTHING, np.int64)
+        targets = Piece(0, operation.output.offset, operation.loops.dims).positions()[1]
+        index[home.places(targets)] = 0
+        pieces = find_pieces(index.reshape(home.images * home.surfaces, home.positions, home.atom))
+        self.found += fills(operation.name, operation.onnx_nodes, name, pieces, operation.value)
+
+    def _zeros(self, operation: Operator, name: str) -> None:
+        """Write the zeros behind the last channel of a value that is written byte by byte, once."""
+        home = self._home[name]
+        if name in self._filled or home.channels % home.atom == 0:
+            return
+        self._filled.add(name)
+        whole, behind = divmod(home.channels, home.atom)
+        first = home.begin + whole * home.positions * home.atom + behind
+        dims = Dim(home.images, 0, home.image_bytes), Dim(home.positions, 0, home.atom), Dim(home.atom - behind, 0, 1)
+        self.found += fills(operation.name, operation.onnx_nodes, name, (Piece(0, first, merged(dims)),), 0)
+
+
+def _joined(parts: list[tuple[Places, Places]]) -> tuple[Places, Places]:
+    return np.concatenate([sources for sources, _ in parts]), np.concatenate([targets for _, targets in parts])
+
+
+def _keeps(operation: Operator, elements: Mapping[str, int]) -> bool:
+    """Whether an operation makes one whole value of another, all elements in their order."""
+    if not isinstance(operation, Alias) or len(operation.inputs) != 1:
+        return False
+    whole = (_of(one) == (one.value, 0, elements[one.value]) for one in (*operation.inputs, operation.output))
+    return all(whole)
+
+
+def _rows_of(operand: Operand, number: int, rows: int, images: int) -> Operand:
+    """Those of the rows of an operand (elements, rows), or of one result a row, that belong to one image."""
+    assert operand.lying is not None
+    width, part = operand.shape[0], operand.lying
+    lies = part._replace(positions=rows) if part.positions > 1 else part._replace(channels=part.channels // images)
+    return Operand(operand.value, (width, rows), operand.offset + number * width * rows, operand.dtype, canonical(lies))
