@@ -339,20 +339,18 @@ class Unpacked:
 
     def run(
         self,
-        effect: Callable[[Command, Machine], object],
+        effect: Callable[[Command, Machine], None],
         machine: Machine,
         memory: NDArray[np.uint8] | None = None,
-    ) -> bool:
-        """Carry ``effect`` out on the operands in ``machine``; whether it did not decline by returning False.
+    ) -> None:
+        """Carry ``effect`` out on the operands in ``machine``.
 
         ``memory``: ``nbytes`` for the plain operands, whatever is in them; one of its own without.
         """
         plain = np.empty(self.nbytes, dtype=np.uint8) if memory is None else memory
         for layout, place in zip(self._layouts[: self._reads], self._places, strict=False):
             unpack(layout, self._packed.registers, self._words, machine.sram, plain[place])
-        if effect(self.command, Machine(self._arch, plain, machine.dram)) is False:
-            return False
+        effect(self.command, Machine(self._arch, plain, machine.dram))
         for layout, place in zip(self._layouts[self._reads :], self._places[self._reads :], strict=False):
             assert not isinstance(layout, Blocks)
             put(layout, self._packed.registers, self._words, machine.sram, plain[place])
-        return True

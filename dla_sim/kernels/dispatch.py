@@ -89,15 +89,19 @@ class Kernels:
         return looked_up(found, command, self.arch) if found is not None and table_count(command) else found
 
     def _unpacked(self, command: Command) -> Attempt | None:
-        """The kernel of the command on plain operands, between unpacking and packing."""
+        """The kernel, or where it declines the semantics, on plain operands between unpacking and packing."""
         unpacked = Unpacked(command, self.arch)
         found = self._plain(unpacked.command)
         if found is None:
             return None
 
         def attempt(machine: Machine, scratch: Workspace) -> bool:
-            memory = scratch.array("unpacked", (unpacked.nbytes,), np.uint8)
-            return unpacked.run(lambda _, plain: found(plain, scratch), machine, memory)
+            def effect(plain: Command, memory: Machine) -> None:
+                if not found(memory, scratch):
+                    plain.instruction.semantics(plain, memory)
+
+            unpacked.run(effect, machine, scratch.array("unpacked", (unpacked.nbytes,), np.uint8))
+            return True
 
         return attempt
 

@@ -238,11 +238,13 @@ def _fit_words(mnemonic: str, registers: dict[str, int], fields: dict[str, int],
         registers |= {"EX_GROUPS": 1} if "EX_GROUPS" in registers else {}
     if mnemonic == "OP_LUT" and registers["EX_OUTPUT_CHANNELS"] != 1:
         registers["EX_ROWS"] = 1
+    if mnemonic in ("OP_REDUCE", "OP_SOFTMAX") and min(registers["EX_ROWS"], registers["EX_LENGTH"]) > 1:
+        registers["EX_LENGTH" if registers["EX_LENGTH"] % 2 else "EX_ROWS"] = 1
     for side, element in (("INPUT", 1), ("OUTPUT", 1 if fields.get("requantise", 1) else 4)):
         gap = registers.get(f"EX_{side}_PLANE", 0)
         if gap:
-            if "EX_LENGTH" in registers:  # bytes where they lie
-                dense = registers["EX_LENGTH"]
+            if "EX_LENGTH" in registers:  # rows as wholes
+                dense = registers["EX_ROWS"] * registers["EX_LENGTH"] * words.atom
             else:
                 dense = registers[f"EX_{side}_HEIGHT"] * registers[f"EX_{side}_WIDTH"] * words.atom * element
             registers[f"EX_{side}_PLANE"] = (-(-dense // words.word) + gap) * words.word

@@ -145,6 +145,143 @@ def test_an_addition(places: tuple[int, int], bus: int, waiting: int) -> None:
         assert (start, trace.cycles) == (111, 111 + 48 + waiting + 1)
 
 
+SOFTMAX = """
+    SET EX_ROWS, 40
+    SET EX_INPUT_CHANNELS, 12
+    SET EX_LENGTH, 1
+    SET EX_INPUT_ADDRESS, {input}
+    SET EX_OPERAND_ADDRESS, {table}
+    SET EX_OUTPUT_ADDRESS, {output}
+    OP_SOFTMAX
+    OP_END
+"""
+
+
+@pytest.mark.parametrize(
+    ("places", "waiting"),
+    [
+        ((0, 0x8000, 0x10000), 16),  # alone: 60 words, 80 cycles
+        ((0, 0x1000, 0x2000), 86),  # one bank: 60 + 32 + 20 = 112 words, ceil(149.3) = 150
+        ((0, 0x8000, 0), 43),  # in place: 80 words, ceil(106.7) = 107
+    ],
+    ids=["alone", "one bank", "in place"],
+)
+def test_a_softmax(places: tuple[int, int, int], waiting: int) -> None:
+    """40 rows of 12 are 40 positions of 2 atoms: 640 elements on 32 lanes, 20 cycles a pass, two of them; between them
+    12 elements of each row are added, 40 rows are 2 turns: c = 40 + 24 = 64. 16 dividers make 40 quotients in 48.
+
+    A surface is 320 bytes, 10 words: the operand 20, read three times; the table 1024 bytes, 32; results 20.
+    """
+    text = SOFTMAX.format(**dict(zip(("input", "table", "output"), places, strict=True)))
+    trace = trace_of(text, Timing(), '{"isa": "v5", "dividers": 16}')
+    ((_, start, end),) = spans(trace)
+    assert end - start == 8 + 64 + waiting + 8
+    assert trace.units["EX"]["sram"] == waiting
+
+
+NORMALISATION = """
+    SET EX_ROWS, 40
+    SET EX_INPUT_CHANNELS, 20
+    SET EX_LENGTH, 1
+    SET EX_INPUT_ADDRESS, {input}
+    SET EX_OPERAND_ADDRESS, {pairs}
+    SET EX_OUTPUT_ADDRESS, {output}
+    OP_NORM
+    OP_END
+"""
+
+
+@pytest.mark.parametrize(
+    ("places", "waiting"),
+    [
+        ((0, 0x8000, 0x10000), 0),  # alone: 60 words, 80 cycles
+        ((0, 0x1000, 0x2000), 27),  # one bank: 60 + 5 + 30 = 95 words, ceil(126.7) = 127
+    ],
+    ids=["alone", "one bank"],
+)
+def test_a_normalisation(places: tuple[int, int, int], waiting: int) -> None:
+    """40 rows of 20 are 40 positions of 3 atoms: 960 elements on 32 lanes, 30 cycles a pass, two of them, and 40 roots:
+    c = 100. 80 quotients and roots on 16 dividers take 5 * 16 = 80.
+
+    A surface is 320 bytes, 10 words: the operand 30, read twice; 20 pairs of 8 bytes, 5; results 30.
+    """
+    text = NORMALISATION.format(**dict(zip(("input", "pairs", "output"), places, strict=True)))
+    trace = trace_of(text, Timing(), '{"isa": "v5", "dividers": 16}')
+    ((_, start, end),) = spans(trace)
+    assert end - start == 8 + 100 + waiting + 8
+    assert trace.units["EX"]["sram"] == waiting
+
+
+REDUCTION = """
+    SET EX_ROWS, 1
+    SET EX_INPUT_CHANNELS, 20
+    SET EX_LENGTH, 49
+    SET EX_INPUT_PLANE, {plane}
+    SET EX_OUTPUT_ADDRESS, {output}
+    OP_REDUCE
+    OP_END
+"""
+
+
+@pytest.mark.parametrize(
+    ("plane", "output", "waiting"),
+    [
+        (0, 0x8000, 15),  # alone: 39 words, 52 cycles
+        (0, 0x1000, 18),  # one bank: 39 + 2 words, ceil(54.7) = 55
+        (0x8000, 0x10400, 18),  # a surface in each of three banks, the result in the third; all count in each
+    ],
+)
+def test_a_reduction(plane: int, output: int, waiting: int) -> None:
+    """20 channels of 49 are 3 atoms, 8 * 49 elements each: 1176 / 32, c = 37; a reciprocal takes 16.
+
+    A surface is 392 bytes, 13 words: 39 in all; 49 results are 2.
+    """
+    trace = trace_of(REDUCTION.format(plane=plane, output=output), Timing(), PACKED)
+    ((_, start, end),) = spans(trace)
+    assert end - start == 8 + 37 + waiting + 8
+    assert trace.units["EX"]["sram"] == waiting
+
+
+OF_TWO = """
+    SET EX_ROWS, 40
+    SET EX_INPUT_CHANNELS, 20
+    SET EX_OUTPUT_CHANNELS, 12
+    SET EX_INPUT_ADDRESS, {input}
+    SET EX_OPERAND_ADDRESS, {second}
+    SET EX_OUTPUT_ADDRESS, {output}
+    OP_DYN_MAT_MUL requantise=1 transposed={transposed}
+    OP_END
+"""
+
+
+@pytest.mark.parametrize(
+    ("places", "transposed", "cycles", "waiting"),
+    [
+        ((0, 0x8000, 0x10000), 0, 242, 0),  # alone
+        ((0, 0x8000, 0x10000), 1, 242, 0),
+        ((0, 0x1000, 0x2000), 0, 242, 0),  # one bank: 72 + 20 + 20 = 112 words, 150
+    ],
+)
+def test_a_product_of_two_tensors(places: tuple[int, int, int], transposed: int, cycles: int, waiting: int) -> None:
+    """40 x 20 by 20 x 12. Outputs come as 8 and 4, inputs as 8, 8 and 4; 40 steps of a word, stripes of 32 and 8.
+
+    20 x 12 is 12 channels of 20 positions: a block of 8 positions takes 2 words, of 4 one. 12 x 20, transposed, is 20
+    channels of 12 positions: a block of 8 outputs takes 2 words, of 4 one. Either way c = 2 + 6 * 40.
+
+    Activations: 8 words and one of the rows begun, 9, and 2 + 1, of 6 blocks: 72. The second: 2 + 2 + 1 for both blocks
+    of outputs, or 3 * 2 and 3 * 1 transposed, for each stripe. Results 2 * (8 + 2).
+    """
+    text = OF_TWO.format(**dict(zip(("input", "second", "output"), places, strict=True)), transposed=transposed)
+    trace = trace_of(text, Timing(), PACKED)
+    ((_, start, end),) = spans(trace)
+    assert end - start == 8 + cycles + waiting + 8
+    assert trace.units["EX"].get("sram", 0) == waiting
+    program = assemble(f".arch {PACKED}\n.memory 0x4000 commands 0x0\n{text}")
+    command = program.commands[0]
+    assert command.instruction.packed is not None
+    assert command.instruction.packed.words(command, program.arch) == (72, 18 if transposed else 20, 20)
+
+
 def test_a_transfer_of_rows_that_each_touch_a_word() -> None:
     """32 dense bytes of system memory, 4 beats in a burst of 7 slots, become 4 rows of 8 in 4 words: 4 * K = 16 slots.
 
@@ -332,6 +469,44 @@ LAYERS = (
         "POOL: the mean of 100 elements: 4 on 32 lanes, but a reciprocal: 16",
         "OP_REDUCE", {"INPUT_CHANNELS": 100, "LENGTH": 1}, {}, 16,
     ),
+    (
+        "POOL: the mean of 20 channels of 49: 3 atoms of 8 * 49 on 32 lanes, 1176 / 32",
+        "OP_REDUCE", {"INPUT_CHANNELS": 20, "LENGTH": 49}, {}, 37,
+    ),
+    (
+        "ACT: softmax of 40 rows of 12, 16 dividers: 2 atoms of 8 * 40 are 20 turns of 32 lanes, twice; 12 sums of 40 "
+        "rows, 2 turns each: 40 + 24; 40 quotients are 3 * 16",
+        "OP_SOFTMAX", {"ROWS": 40, "INPUT_CHANNELS": 12, "LENGTH": 1}, {"dividers": 16}, 64,
+    ),
+    (
+        "ACT: the same with 4 dividers: 40 quotients are 10 * 16",
+        "OP_SOFTMAX", {"ROWS": 1, "INPUT_CHANNELS": 12, "LENGTH": 40}, {}, 160,
+    ),
+    (
+        "ACT: 6 rows of 4 by 5 normalised, quotients of a cycle: 3 atoms of 8 * 6 are 5 turns, twice, and 6 roots",
+        "OP_NORM", {"ROWS": 6, "INPUT_CHANNELS": 4, "LENGTH": 5}, {"divide_cycles": 1}, 16,
+    ),
+    (
+        "MATMUL of two tensors: 50 rows of 20 by 20 x 10, array 4 x 16. 5 blocks of 4 positions in 2 atoms, w = 2, "
+        "stripes of 32 and 18: 2 + 250",
+        "OP_DYN_MAT_MUL requantise=1", {"ROWS": 50, "INPUT_CHANNELS": 20, "OUTPUT_CHANNELS": 10},
+        {"pe": {"ic": 4, "oc": 16}}, 252,
+    ),
+    (
+        "MATMUL of two tensors: the second 10 x 20, transposed. 10 positions of an atom, w = 3: 3 + 250",
+        "OP_DYN_MAT_MUL requantise=1 transposed=1", {"ROWS": 50, "INPUT_CHANNELS": 20, "OUTPUT_CHANNELS": 10},
+        {"pe": {"ic": 4, "oc": 16}}, 253,
+    ),
+    (
+        "MATMUL of two tensors: a row of 64 by 64 x 30. 8 * 4 blocks of one step, 8 positions of an atom, w = 2, of "
+        "the 6 last outputs as well: 2 + 32 * 2",
+        "OP_DYN_MAT_MUL", {"INPUT_CHANNELS": 64, "OUTPUT_CHANNELS": 30}, {}, 66,
+    ),
+    (
+        "MATMUL of two tensors: a row of 20 by 4 x 20, transposed. The last block has 4 inputs; 4 positions of an atom "
+        "are w = 1: 1 + 3",
+        "OP_DYN_MAT_MUL transposed=1", {"INPUT_CHANNELS": 20, "OUTPUT_CHANNELS": 4}, {}, 4,
+    ),
 )  # fmt: skip
 
 
@@ -368,8 +543,34 @@ WORDS = (
         "OP_PERMUTE", {"COUNT_1": 100, "INPUT_STRIDE_1": 1, "OUTPUT_STRIDE_1": 64}, {}, (4, 100),
     ),
     (
-        "softmax of a row of 100, dense, with 256 numbers of 4 bytes",
-        "OP_SOFTMAX", {"INPUT_CHANNELS": 100, "LENGTH": 1}, {}, (4, 32, 4),
+        "softmax of a row of 100: an atom of 8 in a word each, 13, three times; 256 numbers of 4 bytes",
+        "OP_SOFTMAX", {"INPUT_CHANNELS": 100, "LENGTH": 1}, {}, (39, 32, 13),
+    ),
+    (
+        "softmax of 40 rows of 12: 2 surfaces of 40 * 8 bytes, 10 words each, three times",
+        "OP_SOFTMAX", {"ROWS": 40, "INPUT_CHANNELS": 12, "LENGTH": 1}, {}, (60, 32, 20),
+    ),
+    (
+        "the mean of 20 channels of 49, 3 surfaces of 392 bytes, is 49 dense bytes",
+        "OP_REDUCE", {"INPUT_CHANNELS": 20, "LENGTH": 49}, {}, (39, 2),
+    ),
+    (
+        "6 rows of 4 by 5 normalised: 3 atoms of 20 channels, 48 bytes each, twice; 4 pairs of 8 bytes",
+        "OP_NORM", {"ROWS": 6, "INPUT_CHANNELS": 4, "LENGTH": 5}, {}, (12, 1, 6),
+    ),
+    (
+        "with pairs of each row 24",
+        "OP_NORM by_row=1", {"ROWS": 6, "INPUT_CHANNELS": 4, "LENGTH": 5}, {}, (12, 6, 6),
+    ),
+    (
+        "50 rows of 20 by a tensor of 20 x 10, array 4 x 16: as by weights, but a block is 4 positions of 2 atoms",
+        "OP_DYN_MAT_MUL requantise=1", {"ROWS": 50, "INPUT_CHANNELS": 20, "OUTPUT_CHANNELS": 10},
+        {"pe": {"ic": 4, "oc": 16}}, (75, 20, 26),
+    ),
+    (
+        "the same of 10 x 20, transposed, looked up: 10 positions of an atom a block, 3 words; 256 bytes of table",
+        "OP_DYN_MAT_MUL requantise=1 transposed=1 look_up=1", {"ROWS": 50, "INPUT_CHANNELS": 20, "OUTPUT_CHANNELS": 10},
+        {"pe": {"ic": 4, "oc": 16}}, (75, 30, 8, 26),
     ),
     (
         "50 rows of 20 by 20 x 10, array 4 x 16, stripes of 32 and 18: activations 8 + 1 and 5 + 1, of 5 blocks; "

@@ -287,6 +287,7 @@ class DynamicProduct:
     limits: Pair = FULL
     left: NDArray[np.int8] | None = None
     right: NDArray[np.int8] | None = None
+    tables: NDArray[np.int8] | None = None
 
     def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
         """The case; operands that are not given are drawn."""
@@ -300,8 +301,9 @@ class DynamicProduct:
         registers |= {"EX_INPUT_ZERO_POINT": self.zeros[0], "EX_OPERAND_ZERO_POINT": self.zeros[1]}
         registers |= {**scale_registers(arch, A=self.scale), **limits_of(*self.limits, self.zeros[2])}
         result: tuple[TensorType, tuple[int, int]] = ("int8" if self.requantise else "int32", (m, n))
-        fields = {"requantise": int(self.requantise), "transposed": int(self.transposed)}
-        return single(name, description, arch, "OP_DYN_MAT_MUL", operands, result, registers, timing, **fields)
+        more, looks = looked_up(self.tables)
+        fields = {"requantise": int(self.requantise), "transposed": int(self.transposed), **looks}
+        return single(name, description, arch, "OP_DYN_MAT_MUL", operands | more, result, registers, timing, **fields)
 
 
 @dataclass(frozen=True)
@@ -408,7 +410,8 @@ class Permutation:
 class OnRows:
     """A reduction, softmax or normalisation of (outer, count, inner) int8 values, planes that far apart (0: dense).
 
-    ``scales`` are those of input and result, ``table``: of softmax, ``pairs``: gains and biases as real numbers.
+    ``scales`` are those of input and result, ``table``: of softmax, ``pairs``: gains and biases as real numbers;
+    ``more``: further registers.
     """
 
     mnemonic: str
@@ -421,6 +424,7 @@ class OnRows:
     input: NDArray[np.int8] | None = None
     table: NDArray[Any] | None = None
     pairs: NDArray[np.float64] | None = None
+    more: Mapping[str, int] = field(default_factory=dict)
 
     def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
         """The case; operands that are not given are drawn."""
@@ -439,6 +443,7 @@ class OnRows:
         else:
             words, numbers = self._softmax(arch) if planar else self._normalisation(rng, arch)
             operands["EX_OPERAND_ADDRESS"], registers = words, registers | numbers
+        registers |= self.more
         rows = outer if reduces else outer * count
         result: tuple[TensorType, tuple[int, ...]] = ("int8", (rows, self.planes[1] or inner))
         return single(name, description, arch, self.mnemonic, operands, result, registers, timing, **self.fields)

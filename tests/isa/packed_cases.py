@@ -456,6 +456,74 @@ def _look_up(rng: np.random.Generator, arch: Arch) -> Drawn:
     return Drawn("OP_LUT", registers, reads, (channels, rows * length, np.int8), how)
 
 
+def _of_two(rng: np.random.Generator, arch: Arch) -> Drawn:
+    """A product of two tensors, each as the matrix that it is: its columns are channels, its rows positions."""
+    rows, inputs, outputs = _one(rng, 1, 20), _one(rng, 1, 60), _one(rng, 1, 60)
+    transposed, requantise = _one(rng, 0, 1), _one(rng, 0, 1)
+    left = _int8(rng, rows, inputs)
+    right = _int8(rng, *((outputs, inputs) if transposed else (inputs, outputs)))
+    registers = {"EX_ROWS": rows, "EX_INPUT_CHANNELS": inputs, "EX_OUTPUT_CHANNELS": outputs, **_limits(rng)}
+    registers |= {f"EX_{name}_ZERO_POINT": _one(rng, -20, 20) for name in ("INPUT", "OPERAND")}
+    registers |= scale_registers(arch, A=0.01 / np.sqrt(inputs))
+    drawn = Drawn(
+        "OP_DYN_MAT_MUL", registers,
+        {
+            "EX_INPUT_ADDRESS": Operand(left.T, Atoms(), left),
+            "EX_OPERAND_ADDRESS": Operand(right.T, Atoms(), right),
+        },
+        (outputs, rows, np.int8 if requantise else np.int32), Atoms(),
+        {"requantise": requantise, "transposed": transposed}, rows=True,
+    )  # fmt: skip
+    return _tables(rng, drawn, outputs) if requantise else drawn
+
+
+def _zeros(rng: np.random.Generator) -> dict[str, int]:
+    return {f"EX_{side}_ZERO_POINT": _one(rng, -9, 9) for side in ("INPUT", "OUTPUT")}
+
+
+def _elements_of_rows(rng: np.random.Generator) -> tuple[dict[str, int], Operand]:
+    """A tensor (channels, positions) and its registers: plainly its rows lie dense, or its channels are planes."""
+    channels, positions, dense = _one(rng, 1, 40), _one(rng, 1, 30), bool(rng.integers(2))
+    data = _int8(rng, channels, positions)
+    shape = {"EX_ROWS": positions if dense else 1, "EX_LENGTH": 1 if dense else positions}
+    operand = Operand(data, Atoms("EX_INPUT_PLANE"), data.T if dense else data)
+    return {**shape, "EX_INPUT_CHANNELS": channels}, operand
+
+
+def _reduction(rng: np.random.Generator, arch: Arch) -> Drawn:
+    shape, operand = _elements_of_rows(rng)
+    fixed, positions = arch.numerics == "fixed", operand.data.shape[1]
+    scales = scale_registers(arch, A=0.3) if fixed else scale_registers(arch, A=0.3, Y=0.7)
+    reads, result = {"EX_INPUT_ADDRESS": operand}, (1, positions, np.int8)
+    registers = {**shape, **_limits(rng), **scales, "EX_INPUT_ZERO_POINT": _one(rng, -20, 20)}
+    return Drawn("OP_REDUCE", registers, reads, result, Dense(), {"mode": _one(rng, 0, 2)})
+
+
+def _softmax(rng: np.random.Generator, arch: Arch) -> Drawn:
+    shape, operand = _elements_of_rows(rng)
+    fixed, table = arch.numerics == "fixed", np.exp(np.arange(-255, 1) / 20)
+    registers = shape | ({"EX_SCALE_Y": 1 << 20} if fixed else scale_registers(arch, Y=256.0))
+    numbers = (table * (2**31 - 1)).astype("<u4") if fixed else table.astype("<f4")
+    reads = {"EX_INPUT_ADDRESS": operand, "EX_OPERAND_ADDRESS": Operand(numbers)}
+    result = (*operand.data.shape, np.int8)
+    registers["EX_OUTPUT_ZERO_POINT"] = -128
+    return Drawn("OP_SOFTMAX", registers, reads, result, PLANES, rows=shape["EX_LENGTH"] == 1)
+
+
+def _normalisation(rng: np.random.Generator, arch: Arch) -> Drawn:
+    """A row is a position, whatever EX_LENGTH says: that many elements of it have a gain and a bias in common."""
+    rows, channels, length = _one(rng, 1, 20), _one(rng, 1, 12), int(rng.choice([1, 1, 2, 5, 9]))
+    fixed, fields = arch.numerics == "fixed", {"centred": _one(rng, 0, 1), "by_row": _one(rng, 0, 1)}
+    data = _int8(rng, rows, channels * length)
+    pairs = rng.uniform(-2, 2, 2 * channels * (rows if fields["by_row"] else 1)) * np.sqrt(channels * length)
+    numbers = (pairs * (1 << 15)).astype("<i4") if fixed else (30 * pairs).astype("<f4")
+    registers = {"EX_ROWS": rows, "EX_INPUT_CHANNELS": channels, "EX_LENGTH": length, **_zeros(rng)}
+    registers |= {"EX_SCALE_A": 5} if fixed else scale_registers(arch, A=0.5)
+    reads = {"EX_INPUT_ADDRESS": Operand(data.T, Atoms(), data), "EX_OPERAND_ADDRESS": Operand(numbers)}
+    result = channels * length, rows, np.int8
+    return Drawn("OP_NORM", registers, reads, result, Atoms(), fields, rows=True)
+
+
 DRAWS: Mapping[str, Callable[[np.random.Generator, Arch], Drawn]] = {
     "OP_CONV": lambda rng, arch: _convolution(rng, arch, grouped=False),
     "OP_GROUP_CONV": lambda rng, arch: _convolution(rng, arch, grouped=True),
@@ -466,6 +534,10 @@ DRAWS: Mapping[str, Callable[[np.random.Generator, Arch], Drawn]] = {
     **{name: _alike(name, 2) for name in ("OP_E_ADD", "OP_C_MIN", "OP_C_MAX")},
     **{name: _pair(name) for name in ("OP_E_MUL", "OP_E_SUB", "OP_E_DIV", "OP_B_ADD", "OP_B_MIN")},
     "OP_LUT": _look_up,
+    "OP_DYN_MAT_MUL": _of_two,
+    "OP_REDUCE": _reduction,
+    "OP_SOFTMAX": _softmax,
+    "OP_NORM": _normalisation,
 }
 """How a random command of each instruction is drawn whose operands are packed."""
 
@@ -485,41 +557,9 @@ def _strided(rng: np.random.Generator) -> tuple[dict[str, int], dict[str, int]]:
     return registers, {"fill": _one(rng, 0, 1)}
 
 
-def _rows(rng: np.random.Generator, most: int) -> dict[str, int]:
-    rows, length = _one(rng, 1, 4), _one(rng, 1, 9)
-    registers = {"EX_ROWS": rows, "EX_INPUT_CHANNELS": _one(rng, 1, most), "EX_LENGTH": length}
-    return registers | {f"EX_{side}_PLANE": int(rng.choice([0, length, length + 7])) for side in ("INPUT", "OUTPUT")}
-
-
-def bytes_where_they_lie(mnemonic: str, rng: np.random.Generator, arch: Arch) -> tuple[Command, Bytes]:
-    """A random command of an instruction whose operands are bytes, and a scratchpad of random ones for it."""
-    sram = rng.integers(0, 256, 1 << 16, dtype=np.uint8)
-    at = {"EX_INPUT_ADDRESS": _one(rng, 0, 999), "EX_OPERAND_ADDRESS": 8 * _one(rng, 3000, 3100)}
-    at["EX_OUTPUT_ADDRESS"] = _one(rng, 30000, 30999)
-    zeros = {"EX_INPUT_ZERO_POINT": _one(rng, -9, 9), "EX_OUTPUT_ZERO_POINT": _one(rng, -9, 9)}
-    fields: dict[str, int] = {}
-    if mnemonic == "OP_PERMUTE":
-        registers, fields = _strided(rng)
-    elif mnemonic == "OP_REDUCE":
-        registers = _rows(rng, 30) | zeros | {"EX_CLAMP_LOW": -128, "EX_CLAMP_HIGH": 127}
-        registers |= scale_registers(arch, A=0.7) if arch.numerics == "fixed" else scale_registers(arch, A=0.5, Y=0.7)
-        fields = {"mode": _one(rng, 0, 2)}
-    elif mnemonic == "OP_SOFTMAX":
-        registers = _rows(rng, 30) | {"EX_OUTPUT_ZERO_POINT": -128}
-        fixed = arch.numerics == "fixed"
-        registers |= {"EX_SCALE_Y": 1 << 20} if fixed else scale_registers(arch, Y=256.0)
-        table = np.exp(np.arange(-255, 1) / 20)
-        words = (table * (2**31 - 1)).astype("<u4") if fixed else table.astype("<f4")
-        sram[at["EX_OPERAND_ADDRESS"] :][:1024] = words.view(np.uint8)
-    else:
-        registers = _rows(rng, 30) | zeros
-        registers = {name: value for name, value in registers.items() if not name.endswith("_PLANE")}
-        fixed = arch.numerics == "fixed"
-        registers |= {"EX_SCALE_A": 5} if fixed else scale_registers(arch, A=0.5)
-        fields = {"centred": _one(rng, 0, 1), "by_row": _one(rng, 0, 1)}
-        pairs = rng.uniform(-2, 2, 2 * 4 * 30)
-        words = (pairs * (1 << 15)).astype("<i4") if fixed else pairs.astype("<f4")
-        sram[at["EX_OPERAND_ADDRESS"] :][: words.nbytes] = words.view(np.uint8)
-    known = VARIANTS["v5"].by_mnemonic[mnemonic]
-    given = {name: value for name, value in (registers | at).items() if name in known[0].registers}
-    return command_of(*known, given, fields), sram
+def bytes_where_they_lie(rng: np.random.Generator) -> tuple[Command, Bytes]:
+    """A random OP_PERMUTE, whose operands are bytes, and a scratchpad of random ones for it."""
+    sram = rng.integers(0, 256, 1 << 17, dtype=np.uint8)
+    at = {"EX_INPUT_ADDRESS": _one(rng, 0, 999), "EX_OUTPUT_ADDRESS": _one(rng, 30000, 30999)}
+    registers, fields = _strided(rng)
+    return command_of(*VARIANTS["v5"].by_mnemonic["OP_PERMUTE"], registers | at, fields), sram

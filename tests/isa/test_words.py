@@ -20,6 +20,7 @@ from isa.arch import WORD_KEYS, Arch, PeArray, Words, flat
 from isa.assembler import assemble
 from isa.errors import InputError
 from isa.program_file import from_bytes, to_bytes
+from isa.sanitizer import sanitize
 from tests.experiments.command_line import dla
 
 DIGESTS = {
@@ -196,6 +197,16 @@ def test_a_program_of_another_layout_is_refused_by_name() -> None:
 def test_an_instruction_without_packed_operands_is_not_of_v5() -> None:
     with pytest.raises(InputError, match=r"OP_RESIZE"):
         assemble(PROGRAM.replace("OP_C_MAX", "OP_RESIZE"), "by hand")
+
+
+@pytest.mark.parametrize("operation", ["OP_SOFTMAX", "OP_NORM", "OP_REDUCE", "OP_DYN_MAT_MUL requantise=1"])
+def test_a_result_over_the_last_atoms_of_an_operand_is_found(operation: str) -> None:
+    """40 rows of 12 are 480 bytes plainly, and 640 in two atoms of 8."""
+    settings = "SET EX_ROWS, 40\nSET EX_INPUT_CHANNELS, 12\nSET EX_LENGTH, 1\nSET EX_OUTPUT_CHANNELS, 12\n"
+    for address, found in ((0x200, True), (0x280, False)):
+        body = f"{settings}SET EX_OPERAND_ADDRESS, 0x8000\nSET EX_OUTPUT_ADDRESS, {address}\n{operation}\nOP_END\n"
+        program = assemble(f'.arch {{"isa": "v5"}}\n.memory 0x4000 commands 0x0\n{body}')
+        assert ("operand overwritten" in {finding.kind for finding in sanitize(program)}) == found
 
 
 def test_words_are_axes_of_sweeps() -> None:
