@@ -214,7 +214,8 @@ class Estimate:
 
 Points = dict[Place, Point]
 Estimates = dict[Setting, Estimate]
-Key, Row = TypeVar("Key", Place, Setting), TypeVar("Row", Point, Estimate)
+Key = TypeVar("Key", Place, Setting)
+Row = TypeVar("Row", Point, Estimate)
 
 
 def read_record(path: Path, key: type[Key], row: type[Row]) -> dict[Key, Row]:

@@ -62,60 +62,64 @@ def _surface(layout: Atoms, registers: Mapping[str, int], words: Words) -> int:
     return (registers[layout.plane] if layout.plane else 0) or _dense(layout, words)
 
 
-def _surfaces(layout: Atoms, registers: Mapping[str, int], words: Words, memory: Bytes) -> Elements:
-    """A view (surfaces, positions, A) of the elements of a tensor."""
-    begin, step = registers[layout.register], _surface(layout, registers, words)
-    shape = words.surfaces(layout.channels), layout.positions, words.atom
-    if shape[0] and begin + (shape[0] - 1) * step + _dense(layout, words) > memory.size:
-        raise IndexError(f"a tensor at {begin:#x} reaches past the end of the memory ({memory.size:#x})")
-    inner = words.atom * layout.element, layout.element
-    return np.ndarray(shape, _ELEMENTS[layout.element], memory, begin if shape[0] * shape[1] else 0, (step, *inner))
+class Copy(NamedTuple):
+    """Elements of a tensor where it lies, and where they lie plainly: first byte and steps in bytes of either side."""
+
+    shape: tuple[int, ...]
+    element: type[np.unsignedinteger[Any]]
+    packed: tuple[int, tuple[int, ...]]
+    plain: tuple[int, tuple[int, ...]]
+
+    def views(self, memory: Bytes, plain: Bytes) -> tuple[Elements, Elements]:
+        """The elements in ``memory`` and in ``plain``; raises IndexError where they reach past the end of either."""
+        try:
+            return (
+                np.ndarray(self.shape, self.element, memory, *self.packed),
+                np.ndarray(self.shape, self.element, plain, *self.plain),
+            )
+        except (TypeError, ValueError) as error:
+            raise IndexError(
+                f"a tensor at {self.packed[0]:#x} reaches past the end of the memory ({memory.size:#x})"
+            ) from error
 
 
-_ELEMENTS = {1: np.uint8, 4: np.uint32}
+_ELEMENTS: Mapping[int, type[np.unsignedinteger[Any]]] = {1: np.uint8, 4: np.uint32}
 
 
-def _both(
-    layout: Atoms, registers: Mapping[str, int], words: Words, memory: Bytes, plain: Bytes
-) -> tuple[Elements, Elements, Elements]:
-    """Views of a tensor in memory and laid out plainly: its surfaces, the channels (surfaces, A, positions) of whole
-    ones, and those of the last one if it is not whole.
-    """
-    elements = plain.view(_ELEMENTS[layout.element])
-    if layout.rows:
-        channels = elements.reshape(layout.positions, layout.channels).T
-    else:
-        channels = elements.reshape(layout.channels, layout.positions)
-    whole = layout.channels // words.atom
-    full = channels[: whole * words.atom].reshape(whole, words.atom, layout.positions)
-    return _surfaces(layout, registers, words, memory), full, channels[whole * words.atom :]
-
-
-def unpack(layout: Layout, registers: Mapping[str, int], words: Words, memory: Bytes, plain: Bytes) -> None:
-    """Write an operand into ``plain`` as it would lie plainly."""
+def copies(layout: Atoms | Plain, registers: Mapping[str, int], words: Words, start: int) -> list[Copy]:
+    """How an operand comes to lie plainly from byte ``start`` on: whole atoms, and the last one if it is not whole."""
     at = registers[layout.register]
     if isinstance(layout, Plain):
-        plain[...] = memory[at : at + layout.nbytes]
-        return
-    if isinstance(layout, Blocks):
-        layout.read(memory[at : at + layout.nbytes], plain)
-        return
-    surfaces, whole, rest = _both(layout, registers, _own(layout, words), memory, plain)
-    whole[...] = surfaces[: len(whole)].swapaxes(1, 2)
-    if len(rest):
-        rest[...] = surfaces[-1].T[: len(rest)]
+        return [Copy((layout.nbytes,), np.uint8, (at, (1,)), (start, (1,)))] if layout.nbytes else []
+    words, element, kind = _own(layout, words), layout.element, _ELEMENTS[layout.element]
+    surface, positions = _surface(layout, registers, words), layout.positions
+    inner = element, words.atom * element
+    channel, position = (1, layout.channels) if layout.rows else (positions, 1)
+    outer = channel * element, position * element
+    whole, rest = divmod(layout.channels, words.atom)
+    found = [
+        Copy(
+            (whole, words.atom, positions), kind,
+            (at, (surface, *inner)), (start, (words.atom * outer[0], *outer)),
+        ),
+        Copy((rest, positions), kind, (at + whole * surface, inner), (start + whole * words.atom * outer[0], outer)),
+    ]  # fmt: skip
+    return [copy for copy in found if 0 not in copy.shape]
 
 
-def put(layout: Atoms | Plain, registers: Mapping[str, int], words: Words, memory: Bytes, data: Bytes) -> None:
-    """Write what lies plainly in ``data`` where ``layout`` says, zeros behind the last channel."""
-    if isinstance(layout, Plain):
-        memory[registers[layout.register] :][: layout.nbytes] = data
-        return
-    surfaces, whole, rest = _both(layout, registers, _own(layout, words), memory, data)
-    surfaces[: len(whole)] = whole.swapaxes(1, 2)
-    if len(rest):
-        surfaces[-1].T[: len(rest)] = rest
-        surfaces[-1].T[len(rest) :] = 0
+def _behind(layout: Layout, registers: Mapping[str, int], words: Words) -> Copy | None:
+    """The zeros behind the last channel of a result, as elements that lie plainly at its first one; None: none."""
+    if not isinstance(layout, Atoms):
+        return None
+    words = _own(layout, words)
+    whole, rest = divmod(layout.channels, words.atom)
+    if not rest or not layout.positions:
+        return None
+    at = registers[layout.register] + whole * _surface(layout, registers, words) + rest * layout.element
+    steps = words.atom * layout.element, layout.element
+    return Copy(
+        (layout.positions, words.atom - rest), _ELEMENTS[layout.element], (at, steps), (0, (0, 0))
+    )  # fmt: skip
 
 
 def atoms_of(tensor: NDArray[np.generic], atom: int) -> NDArray[np.generic]:
@@ -233,10 +237,16 @@ def _read_group(deep: Bytes, block: Block, word: int, blocks: Bytes) -> int:
         line, at = sum(count * nbytes for _, count, _, nbytes in chunks), begin
         for first, count, inputs, nbytes in chunks:
             across, down = (nbytes, line) if block.taps else (nbytes * taps, nbytes)
-            steps = line * taps, across, down, size * inputs, inputs, 1
-            found = np.ndarray((wide, count, taps, groups, size, inputs), np.uint8, blocks, at, steps)
             target = deep[:, output : output + wide * size, first : first + count * inputs]
-            target.reshape(groups, wide, size, count, inputs, taps)[...] = found.transpose(3, 0, 4, 1, 5, 2)
+            target = target.reshape(groups, wide, size, count, inputs, taps)
+            shape, steps = (wide, count, taps, groups, size), (line * taps, across, down, size * inputs, inputs)
+            if target.strides[4:] == (1, 1):  # the input channels of a block lie together on either side
+                row = np.dtype((np.void, inputs))
+                found = np.ndarray(shape, row, blocks, at, steps)
+                target[..., 0].view(row)[...] = found.transpose(3, 0, 4, 1, 2)
+            else:
+                found = np.ndarray((*shape, inputs), np.uint8, blocks, at, (*steps, 1))
+                target[...] = found.transpose(3, 0, 4, 1, 5, 2)
             at += count * across
         begin += wide * line * taps
     return begin
@@ -326,16 +336,25 @@ class Unpacked:
         packed, words = command.instruction.packed, arch.words
         assert packed is not None
         assert words is not None
-        self._packed, self._words, self._arch = command, words, arch
-        self._layouts: Sequence[Layout] = packed.layouts(command, arch)
-        plain = _at(command, {})
+        self._arch = arch
+        layouts: Sequence[Layout] = packed.layouts(command, arch)
+        plain, registers = _at(command, {}), command.registers
         operands = plain.instruction.operands(plain, arch)
         sizes = [operand.total for operand in (*operands.reads, *operands.writes)]
-        starts = np.concatenate([[0], np.cumsum([-(-size // 8) * 8 for size in sizes])]).tolist()
-        self._places = [slice(start, start + size) for start, size in zip(starts, sizes, strict=False)]
-        moved = {layout.register: start for layout, start in zip(self._layouts, starts, strict=False)}
-        self.command, self.nbytes = _at(command, moved), int(starts[-1])
-        self._reads = len(operands.reads)
+        *starts, nbytes = np.concatenate([[0], np.cumsum([-(-size // 8) * 8 for size in sizes])]).tolist()
+        moved = {layout.register: start for layout, start in zip(layouts, starts, strict=True)}
+        self.command, self.nbytes = _at(command, moved), int(nbytes)
+        self._blocks: list[tuple[Blocks, slice, slice]] = []
+        self._reads, self._writes = list[Copy](), list[Copy]()
+        for number, (layout, start, size) in enumerate(zip(layouts, starts, sizes, strict=True)):
+            if isinstance(layout, Blocks):
+                at = registers[layout.register]
+                self._blocks.append((layout, slice(at, at + layout.nbytes), slice(start, start + size)))
+            else:
+                side = self._reads if number < len(operands.reads) else self._writes
+                side += copies(layout, registers, words, start)
+        behind = (_behind(layout, registers, words) for layout in layouts[len(operands.reads) :])
+        self._behind = [copy for copy in behind if copy is not None]
 
     def run(
         self,
@@ -348,9 +367,14 @@ class Unpacked:
         ``memory``: ``nbytes`` for the plain operands, whatever is in them; one of its own without.
         """
         plain = np.empty(self.nbytes, dtype=np.uint8) if memory is None else memory
-        for layout, place in zip(self._layouts[: self._reads], self._places, strict=False):
-            unpack(layout, self._packed.registers, self._words, machine.sram, plain[place])
+        for layout, place, target in self._blocks:
+            layout.read(machine.sram[place], plain[target])
+        for copy in self._reads:
+            packed, found = copy.views(machine.sram, plain)
+            found[...] = packed
         effect(self.command, Machine(self._arch, plain, machine.dram))
-        for layout, place in zip(self._layouts[self._reads :], self._places[self._reads :], strict=False):
-            assert not isinstance(layout, Blocks)
-            put(layout, self._packed.registers, self._words, machine.sram, plain[place])
+        for copy in self._writes:
+            packed, found = copy.views(machine.sram, plain)
+            packed[...] = found
+        for copy in self._behind:
+            copy.views(machine.sram, plain)[0][...] = 0

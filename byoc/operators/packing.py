@@ -36,7 +36,7 @@ from byoc.operators.window import Window
 from byoc.options import Target
 from isa.arch import WORD_KEYS, Arch
 from isa.ops.convolution import MAPPING
-from isa.ops.packed import NARROW, TAPS_OF_PIXELS, Product, product_cycles, product_places, words_of
+from isa.ops.packed import COLUMNS, NARROW, WHOLE_KERNEL, Product, best_mapping, product_places, words_of
 from isa.packing import Shape, atoms_of, blocked, depthwise_places
 
 RULE = "on a machine of words operands are tensors of channels, matrices, or slices of whole images of them"
@@ -241,13 +241,14 @@ def mapping_of(operation: Operator, fields: Mapping[str, int], arch: Arch) -> Ma
     nest, words = operation.loops.nest, words_of(arch)
     lies = operation.inputs[0].lying
     if lies is not None and lies.atom == NARROW:
-        return {**fields, MAPPING.name: TAPS_OF_PIXELS}
-    chosen = 0
-    if nest.groups == 1 and nest.input_channels <= words.atom:
-        shape = Shape(1, nest.channels, nest.input_channels, *_kernel(operation))
-        products = [Product(shape, nest.rows, nest.columns, nest.stride, taps) for taps in (False, True)]
-        chosen = int(product_cycles(products[1], arch) < product_cycles(products[0], arch))
-    return {**fields, MAPPING.name: chosen}
+        return {**fields, MAPPING.name: WHOLE_KERNEL}
+    if operation.mnemonic == "OP_DEPTH_CONV":
+        return {**fields, MAPPING.name: 0}
+    shape = Shape(nest.groups, nest.group_outputs, nest.group_inputs, *_kernel(operation))
+    last = nest.input_channels % words.atom if nest.groups == 1 else 0
+    pictures = words.atom <= NARROW or 0 < last <= NARROW  # what a part of the channels would be taken for
+    most = COLUMNS if pictures else WHOLE_KERNEL
+    return {**fields, MAPPING.name: best_mapping(Product(shape, nest.rows, nest.columns, nest.stride), most, arch)}
 
 
 def blocked_weights(packing: Packing, constants: ChannelConstants, part: tuple[Span, Span | None]) -> NDArray[np.uint8]:

@@ -66,7 +66,7 @@ class ConstantPool:
         packed: dict[_Part, int] = {} if shared is None else self._shared.setdefault(shared, {})
         records = cache(partial(_records, constants, self._arch))
 
-        def pack(channels: Span, depth: Span | None = None) -> int:
+        def pack(channels: Span, depth: Span | None) -> int:
             part = channels, depth
             if part not in packed:
                 packed[part] = self._append(layer, part, records)

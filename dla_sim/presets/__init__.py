@@ -272,18 +272,21 @@ def apply_settings(preset: Preset, settings: Settings) -> Preset:
             raise InputError(f"setting '{setting}' is not of the form key=value")
         _place(values, key.strip(), text.strip())
     if not preset.arch.packed:
-        _widen_words(values)
+        widen_words(values)
     return _validated(values, f"setting {', '.join(given)}") if given else preset
 
 
-def _widen_words(values: dict[str, Any]) -> None:
-    """Two beats of the bus a word, where a machine gets words and chooses none so wide by default."""
+def widen_words(values: Mapping[str, Any]) -> None:
+    """Two beats of the bus a word, where a machine gets words and chooses none so wide by default.
+
+    ``values`` has tables ``arch``, which is changed, and ``timing``.
+    """
     try:
         words, timing = Arch.model_validate(values["arch"]).words, Timing.model_validate(values["timing"])
     except ValidationError:
         return  # as the machine is refused
-    if words is not None and values["arch"].get("word_bytes") is None:
-        values["arch"]["word_bytes"] = 2 * timing.bus_bytes if words.word < 2 * timing.bus_bytes else None
+    if words is not None and values["arch"].get("word_bytes") is None and words.word < 2 * timing.bus_bytes:
+        values["arch"]["word_bytes"] = 2 * timing.bus_bytes
 
 
 def setting_texts(settings: Settings) -> tuple[str, ...]:

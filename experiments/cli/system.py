@@ -21,6 +21,7 @@ from experiments.systems.request import (
 )
 from isa.errors import InputError
 from isa.files import write_atomically
+from isa.progress import Progress
 
 Sweep = Annotated[
     list[str] | None,
@@ -65,7 +66,8 @@ def _run(wanted: SystemRequest, json: Path | None, csv: Path | None, trace: Path
     intervals: list[Interval] = []
     watch = intervals.append if trace is not None else None
     with options.stages() as progress:
-        found = system_requested(replace(wanted, watch=watch, progress=progress))
+        heard = progress if sys.stderr.isatty() else _said_once(_how_much(wanted))
+        found = system_requested(replace(wanted, watch=watch, progress=heard))
     report = found.report
     found.show(report_console())
     if found.rate is not None:
@@ -87,6 +89,34 @@ def _run(wanted: SystemRequest, json: Path | None, csv: Path | None, trace: Path
         file=sys.stderr,
     )
     return 1
+
+
+MANY_JOBS = 50_000
+"""What takes seconds; nobody who gave no ``until`` expects it."""
+
+
+def _how_much(wanted: SystemRequest) -> str:
+    """What is said where it is much, and nobody asked for it with ``--until``; empty otherwise."""
+    from dla_sim.systems.spec import released, specified, with_conditions
+
+    if wanted.until is not None or not Path(str(wanted.spec)).is_file():  # what can be read once alone is not read
+        return ""
+    system = with_conditions(specified(wanted.spec), wanted.chosen)
+    if (jobs := released(system)) <= MANY_JOBS:
+        return ""
+    until = system.conditions.until
+    return f"about {jobs:,} jobs are simulated, until cycle {until:,}; give an earlier --until for fewer"
+
+
+def _said_once(line: str) -> Progress:
+    """Says ``line`` on standard error when the simulation begins: what is refused before has its own."""
+    left = [line] if line else []
+
+    def hear(said: str, done: int = 0, total: int = 0) -> None:
+        if left and said.startswith("simulating"):
+            say(left.pop(), file=sys.stderr)
+
+    return hear
 
 
 def _sweep(wanted: SystemCommand, texts: list[str], json: Path | None, csv: Path | None) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from byoc.options import PROGRAM_OPTIONS, CompileOptions
+from dla_sim.presets import widen_words
 from experiments.sweep.constraints import Constraint
 from experiments.sweep.spec import Spec
 from experiments.sweep.store import canonical
@@ -133,7 +134,10 @@ class Grid:
                 yield Batch(chosen["network"], options, arch, tuple(parts))
 
     def _machine(self, preset: str, chosen: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The fields of an Arch with the chosen values of its axes in place, and those of the preset's Timing."""
+        """The fields of an Arch with the chosen values of its axes in place, and those of the preset's Timing.
+
+        A machine that gets words by axis ``isa`` gets such as the widest bus of the grid needs.
+        """
         base = self._spec.presets[preset]
         arch = base.arch.model_dump()
         for key, value in chosen.items():
@@ -143,7 +147,11 @@ class Grid:
                 arch["pe"] = {**arch["pe"], key.removeprefix("pe."): value}
             elif key in Arch.model_fields:
                 arch[key] = value
-        return arch, base.timing.model_dump()
+        timing = base.timing.model_dump()
+        if "isa" in chosen and not base.arch.packed:
+            buses = self.axes.get("bus_bytes", (timing["bus_bytes"],))
+            widen_words({"arch": arch, "timing": {**timing, "bus_bytes": max(buses)}})
+        return arch, timing
 
     def _contradiction(self) -> str:
         """The message for an empty grid: the fewest constraints, in their order, that exclude every point."""

@@ -19,7 +19,7 @@ from isa.access import Access, strided
 from isa.arch import Arch, Words
 from isa.instruction import Atoms, Blocks, Command, Instruction, Layout, Packed, Plain, ceil_div, formula, formula_of
 from isa.ops import matmul, movement, pairs, pooling, rows
-from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, element_bytes, group_shape, refused, taps
+from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, MAPPING, element_bytes, group_shape, refused, taps
 from isa.ops.lookup import EX_TABLE_ADDRESS, TABLE_BYTES, table_count
 from isa.packing import (
     Block,
@@ -68,15 +68,16 @@ def _finishing(command: Command, outputs: int, arch: Arch) -> int:
 
 NARROW = 4
 """Bytes of a position of an input of few channels, as pictures have them."""
-COLUMNS, TAPS_OF_PIXELS = 2, 3
-"""Values of the field ``mapping``: one that is none here, and taps side by side of an input in atoms of NARROW."""
+TAPS, COLUMNS, WHOLE_KERNEL = 1, 2, 3
+"""Values of the field ``mapping``: taps of a kernel's row side by side; output columns, too; with all of a kernel."""
 
 
 class Product(NamedTuple):
     """A convolution or a product of matrices as the array sees it: (G, O, I) channels, outputs, kernel, column stride.
 
-    ``taps``: those of a kernel's row stand side by side (mapping 1). ``narrow``: all of a kernel of so many rows, which
-    are one row of ``weights``, and the input lies in atoms of :data:`NARROW` bytes (mapping 3); 0: not so.
+    ``taps``: those of a kernel's row stand side by side. ``apart``: parts of the array's columns have activations of
+    their own, for groups and for output columns. ``whole``: all taps of a kernel of so many rows, which are one row of
+    ``weights``, stand side by side; 0: they do not. ``narrow``: the input lies in atoms of :data:`NARROW` bytes.
     ``computed``: the weights are a tensor in atoms, and its channels are those "outputs" or "inputs".
     """
 
@@ -85,7 +86,9 @@ class Product(NamedTuple):
     columns: int
     stride: int = 1
     taps: bool = False
-    narrow: int = 0
+    apart: bool = False
+    whole: int = 0
+    narrow: bool = False
     computed: Literal["", "outputs", "inputs"] = ""
 
     @property
@@ -107,24 +110,25 @@ class Product(NamedTuple):
 def _convolved(command: Command) -> Product:
     groups = group_shape(command) if "EX_GROUPS" in command.registers else None
     channels = groups or (1, command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"])
-    mapping = command.fields.get("mapping", 0)
-    if mapping == COLUMNS:
-        raise refused(command, f"mapping {mapping} is for machines without words; give 0, 1 or 3")
-    if mapping == TAPS_OF_PIXELS and (channels[0] > 1 or channels[1] > NARROW):
-        raise refused(command, f"mapping {mapping} is for one group of at most {NARROW} input channels; give 0 or 1")
     kernel = command["EX_KERNEL_HEIGHT"], command["EX_KERNEL_WIDTH"]
     plane = command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]
     shape = Shape(channels[0], channels[2], channels[1], *kernel)
-    return mapped(Product(shape, *plane, command["EX_STRIDE_WIDTH"]), mapping)
+    return mapped(Product(shape, *plane, command["EX_STRIDE_WIDTH"]), command.fields.get(MAPPING.name, 0))
 
 
 def mapped(product: Product, mapping: int) -> Product:
-    """``product`` with the taps of its kernel as a value of the field ``mapping`` has them."""
+    """``product`` as a value of the field ``mapping`` has it."""
     shape = product.weights
-    if mapping != TAPS_OF_PIXELS:
-        return product._replace(taps=bool(mapping))
+    found = product._replace(taps=mapping >= TAPS, apart=mapping >= COLUMNS)
+    if mapping != WHOLE_KERNEL:
+        return found
     beside = shape._replace(rows=1, columns=shape.rows * shape.columns)
-    return product._replace(weights=beside, taps=True, narrow=shape.rows)
+    return found._replace(weights=beside, whole=shape.rows, narrow=in_pixels(shape.groups, shape.inputs))
+
+
+def in_pixels(groups: int, inputs: int) -> bool:
+    """Whether the input of a convolution with :data:`WHOLE_KERNEL` lies in atoms of :data:`NARROW` bytes."""
+    return groups == 1 and inputs <= NARROW
 
 
 def _multiplied(command: Command) -> Product:
@@ -136,45 +140,64 @@ def product_block(product: Product, arch: Arch) -> Block:
     """What the array holds at once: min(G, ⌊a/I⌋, ⌊b/O⌋) groups, at least one, of b by a channels each.
 
     I are the input channels of a group, with taps those of a kernel's row. Groups stand side by side only where their
-    input channels lie in one atom.
+    input channels lie in one atom, and where parts of the columns have activations of their own whatever I is.
     """
     array, shape = arch.pe, product.weights
-    together = min(shape.groups, array.ic // product.depth or 1, array.oc // max(shape.outputs, 1) or 1)
-    if words_of(arch).atom % shape.inputs:
-        together = 1
+    together = min(shape.groups, array.oc // max(shape.outputs, 1) or 1)
+    if not product.apart:
+        together = 1 if words_of(arch).atom % shape.inputs else min(together, array.ic // product.depth or 1)
     return Block(together, array.oc, array.ic, product.taps)
 
 
-class _Reach(NamedTuple):
-    """Of a step of the array: ``atoms`` that the input channels of a block lie in, ``words`` of each of them."""
+def _across(product: Product, block: Block, arch: Arch) -> int:
+    """Output columns of a step: c, or with parts of the array's columns min(⌊b / (g·O)⌋, ⌈OW/c⌉) times as many."""
+    if not product.apart:
+        return arch.pe.ow
+    parts = arch.pe.oc // max(block.groups * product.weights.outputs, 1)
+    return arch.pe.ow * max(1, min(parts, ceil_div(product.columns, arch.pe.ow)))
 
-    atoms: int
+
+class _Reach(NamedTuple):
+    """Of a step of the array: the ``streams`` that it reads from, the words of one, and those of all."""
+
+    streams: int
+    each: int
     words: int
 
 
 def _reach(product: Product, block: Block, arch: Arch) -> _Reach:
-    """⌈((c - 1)·SW + 1)·A / W⌉ words, with taps ⌈c·SW·A / W⌉, of as many atoms as the channels of any block lie in."""
-    words, columns = words_of(arch), arch.pe.ow
-    if product.narrow:
-        return _Reach(1, words.count(_kernel_rows(product, block) * columns * product.stride * NARROW))
+    """⌈((c - 1)·SW + 1)·A / W⌉ words, with taps ⌈c·SW·A / W⌉, of each atom that a block's channels lie in.
+
+    Of parts, ⌈p·c·SW·A / W⌉ of each of the streams, but all together no more than as if they were one.
+    """
+    words, columns = words_of(arch), _across(product, block, arch)
+    atom = _atom(product, words)
+    streams = _streams(product.weights, block, atom, product.whole or 1)
     positions = columns * product.stride if product.taps else (columns - 1) * product.stride + 1
-    return _Reach(_atoms(product.weights, block, words.atom), words.count(positions * words.atom))
+    each = words.count(positions * atom)
+    return _Reach(streams, each, words.count(streams * positions * atom) if product.apart else streams * each)
 
 
-def _kernel_rows(product: Product, block: Block) -> int:
-    """The most rows of the kernel that the taps of a block lie in, where all are side by side."""
-    row = product.depth // product.narrow
-    return max((places[-1] // row - places[0] // row + 1 for places in _ranges(product.depth, block.inputs)), default=1)
+def _atom(product: Product, words: Words) -> int:
+    """Bytes of a position of the input in an atom."""
+    return NARROW if product.narrow else words.atom
 
 
 @lru_cache(maxsize=4096)
-def _atoms(shape: Shape, block: Block, atom: int) -> int:
-    """The most atoms that the input channels of a block lie in."""
-    if shape.groups == 1 and not block.taps and not atom % block.inputs:
+def _streams(shape: Shape, block: Block, atom: int, rows: int) -> int:
+    """The most pairs of an atom and of one of so many ``rows`` of the kernel that the products of a block come from."""
+    if shape.groups == 1 and not atom % block.inputs and not (block.taps and shape.inputs % block.inputs):
         return 1
     depth = shape.inputs * (shape.columns if block.taps else 1)
+    row = ceil_div(depth, rows)
     return max(
-        len({(group * shape.inputs + place % shape.inputs) // atom for group in groups for place in places})
+        len(
+            {
+                (place // row, (group * shape.inputs + place % shape.inputs) // atom)
+                for group in groups
+                for place in places
+            }
+        )
         for groups in _ranges(shape.groups, block.groups)
         for places in _ranges(depth, block.inputs)
     )
@@ -184,9 +207,9 @@ def _ranges(size: int, step: int) -> Iterator[range]:
     return (range(first, min(first + step, size)) for first in range(0, size, step))
 
 
-def _stripes(product: Product, arch: Arch) -> tuple[tuple[int, int], ...]:
-    """(count, steps) of the stripes: OH · ⌈OW/c⌉ steps, P at most at a time."""
-    steps = product.rows * ceil_div(product.columns, arch.pe.ow)
+def _stripes(product: Product, across: int, arch: Arch) -> tuple[tuple[int, int], ...]:
+    """(count, steps) of the stripes: OH · ⌈OW / across⌉ steps, P at most at a time."""
+    steps = product.rows * ceil_div(product.columns, across)
     return tuple(_parts(steps, words_of(arch).accumulators))
 
 
@@ -207,14 +230,27 @@ def _blocks(product: Product, arch: Arch) -> Iterator[tuple[int, int]]:
 
 def product_cycles(product: Product, arch: Arch, lanes: int = 0) -> int:
     """Compute cycles of a product behind which the lanes work for ``lanes`` cycles."""
-    found = _reach(product, product_block(product, arch), arch)
-    reach = found.atoms * found.words
+    block = product_block(product, arch)
+    reach = _reach(product, block, arch).words
     blocks = list(_blocks(product, arch))
-    stripes = _stripes(product, arch)
+    stripes = _stripes(product, _across(product, block, arch), arch)
     array = sum(
         many * count * max(steps * reach, load) for many, load in blocks for count, steps in stripes
     )  # fmt: skip
     return (blocks[0][1] if blocks else 0) + max(array, lanes)
+
+
+def best_mapping(product: Product, most: int, arch: Arch) -> int:
+    """Of the values 0 to ``most`` of the field ``mapping`` the one of fewest cycles, the lowest of equals.
+
+    A cycle is also what a word of activations takes.
+    """
+
+    def cycles(mapping: int) -> int:
+        one = mapped(product, mapping)
+        return max(product_cycles(one, arch), _product_words(one, arch, 1).activations)
+
+    return min(range(most + 1), key=cycles)
 
 
 class _ProductWords(NamedTuple):
@@ -227,16 +263,14 @@ class _ProductWords(NamedTuple):
 def _product_words(product: Product, arch: Arch, element: int) -> _ProductWords:
     """Words of each operand but the tables; of partial sums as of results."""
     words, block, shape = words_of(arch), product_block(product, arch), product.weights
-    reach, stripes = _reach(product, block, arch), _stripes(product, arch)
-    across, atom = ceil_div(product.columns, arch.pe.ow), NARROW if product.narrow else words.atom
-    fresh = arch.pe.ow * product.stride * atom
-    at_once = _kernel_rows(product, block) if product.narrow else reach.atoms
-    stripe = at_once * sum(
-        count * min(steps * reach.words, words.count(steps * fresh) + ceil_div(steps, across))
-        for count, steps in stripes
+    reach, across = _reach(product, block, arch), _across(product, block, arch)
+    stripes, begun = _stripes(product, across, arch), ceil_div(product.columns, across)
+    fresh = across * product.stride * _atom(product, words)
+    stripe = reach.streams * sum(
+        count * min(steps * reach.each, words.count(steps * fresh) + ceil_div(steps, begun)) for count, steps in stripes
     )
     blocks = list(_blocks(product, arch))
-    written = sum(count * words.count(steps * arch.pe.ow * words.atom * element) for count, steps in stripes)
+    written = sum(count * words.count(steps * across * words.atom * element) for count, steps in stripes)
     records, results = 0, 0
     for rounds, groups in _parts(shape.groups, block.groups):
         for wide, outputs in _parts(shape.outputs, block.outputs):
@@ -278,14 +312,16 @@ def depthwise_bytes(channels: int, taps: int, arch: Arch) -> int:
 
 _PRODUCT = """
 first + max(Σ over blocks and stripes of max(q·v, w), ⌈results / L⌉ where the lanes work). A block is what the array
-holds of the weights: b output by a input channels of one tap, or with mapping 1 of the S = (IC/G)·KW taps of a
-kernel's row side by side; min(G, ⌊a/S⌋, ⌊b/(OC/G)⌋) groups at once, S being IC/G with mapping 0, and one where that is
-0 or where IC/G does not divide A. w = ⌈weights of the block / W⌉, first that of the first block; q ≤ P steps of a
-stripe, of OH·⌈OW/c⌉ in all; v = ⌈((c-1)·SW + 1)·A / W⌉ words a step, with mapping 1 ⌈c·SW·A / W⌉, times the atoms that
-the channels of a block lie in (the most of any block). Mapping 3 has all taps of the kernel side by side, S = IC·KH·KW,
-for one group of at most 4 input channels, in atoms of 4 bytes: v = ⌈r·c·SW·4 / W⌉, r the rows of the kernel that the
-taps of a block lie in. Where the weights are a tensor in atoms, w = ⌈o/A⌉ · ⌈i·A / W⌉ for o output by i input channels,
-transposed ⌈i/A⌉ · ⌈o·A / W⌉.
+holds of the weights: b output by a input channels of one tap, or with mapping 1 and 2 of the S = (IC/G)·KW taps of a
+kernel's row side by side, with 3 of the S = (IC/G)·KH·KW of all. With mapping 0 and 1 min(G, ⌊a/S⌋, ⌊b/(OC/G)⌋) groups
+at once, S being IC/G with mapping 0, and one where that is 0 or where IC/G does not divide A; with 2 and 3
+g = min(G, ⌊b/(OC/G)⌋), at least one, and p = min(⌊b/(g·OC/G)⌋, ⌈OW/c⌉) output columns, at least one, side by side.
+w = ⌈weights of the block / W⌉, first that of the first block; q ≤ P steps of a stripe, of OH·⌈OW/(p·c)⌉ in all, p = 1
+with mapping 0 and 1; v = ⌈((c-1)·SW + 1)·A / W⌉ words a step, with mapping 1 ⌈c·SW·A / W⌉, times the atoms that the
+channels of a block lie in (the most of any block). With mapping 2 and 3 v = ⌈s·p·c·SW·A / W⌉, s the pairs of an atom
+and a row of the kernel that the taps of a block lie in; A is 4 where mapping 3 has one group of at most 4 channels.
+Where the weights are a tensor in atoms, w = ⌈o/A⌉ · ⌈i·A / W⌉ for o output by i input channels, transposed
+⌈i/A⌉ · ⌈o·A / W⌉.
 """
 
 
@@ -356,7 +392,8 @@ def _table_words(command: Command, arch: Arch) -> tuple[int, ...]:
 
 def _planes(command: Command) -> tuple[Layout, Layout]:
     source = _input(command)
-    if command.fields.get("mapping", 0) == TAPS_OF_PIXELS:
+    groups = command.registers.get("EX_GROUPS", 1)
+    if command.fields.get(MAPPING.name, 0) == WHOLE_KERNEL and in_pixels(groups, command["EX_INPUT_CHANNELS"]):
         source = source._replace(narrow=NARROW)
     return source, _output(command, element_bytes(command))
 
@@ -420,7 +457,7 @@ def _results(command: Command, arch: Arch, element: int) -> tuple[int, int]:
 def _depth_channels(command: Command) -> int:
     if command["EX_INPUT_CHANNELS"] != command["EX_OUTPUT_CHANNELS"]:
         raise refused(command, "on a machine of words EX_INPUT_CHANNELS and EX_OUTPUT_CHANNELS must be equal")
-    if command.fields.get("mapping", 0):
+    if command.fields.get(MAPPING.name, 0):
         raise refused(command, "mapping is for machines without words; give 0")
     return command["EX_OUTPUT_CHANNELS"]
 

@@ -131,7 +131,11 @@ def test_constants_are_packed_by_channel_tile() -> None:
     layer = make_layer(operation, arch)
     pool = ConstantPool(1024, arch)
     pack = pool.packer(layer)
-    assert (pack(Span(0, 3)), pack(Span(3, 5)), pack(Span(0, 3))) == (1024, 1024 + 2 * PIECE_ALIGNMENT, 1024)
+    assert tuple(pack(span, None) for span in (Span(0, 3), Span(3, 5), Span(0, 3))) == (
+        1024,
+        1024 + 2 * PIECE_ALIGNMENT,
+        1024,
+    )
     image = pool.image().tobytes()
     assert operation.requantise is not None
     records = pack_records(operation.bias[3:], operation.requantise.scales.chosen(slice(3, None)), arch)
@@ -144,7 +148,7 @@ def test_constants_are_packed_by_channel_tile() -> None:
 def test_matrix_columns_are_packed_row_by_row() -> None:
     operation = cases.matmul(np.random.default_rng(4), cases.operand("x", 2, 7), "y", 6)
     pool = ConstantPool(0, Arch())
-    pool.packer(make_layer(operation, Arch()))(Span(2, 5))
+    pool.packer(make_layer(operation, Arch()))(Span(2, 5), None)
     assert pool.image()[24:].tobytes() == operation.weights[:, 2:5].tobytes()
 
 

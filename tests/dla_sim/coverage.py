@@ -33,6 +33,8 @@ OWN: Mapping[str, tuple[str, ...]] = {
             "a stripe that fills the accumulators", "a block bound by its weights", "a block bound by its steps",
             "activations of a step each", "activations in a stream", "several words a step",
             "a block in several atoms", "several groups in a block", "a block of taps of several rows",
+            "streams that share words", "groups with activations of their own",
+            "several output columns side by side", "more parts than output columns",
             "bytes of a word each", "several strided bytes of a word",
             "several windows in a row", "several rows of windows", "several pieces of columns",
             "an array of less than an atom", "divisions bound by the dividers", "divisions bound by the lanes",
@@ -41,7 +43,7 @@ OWN: Mapping[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 """What machines of one variant alone exercise."""
-_REFUSED = {"OP_DEPTH_CONV mapping": (1, 2, 3), "OP_CONV mapping": (2,), "OP_GROUP_CONV mapping": (2,)}
+_REFUSED = {"OP_DEPTH_CONV mapping": (1, 2, 3)}
 """Values of fields that machines of words do not have."""
 
 

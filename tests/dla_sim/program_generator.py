@@ -226,14 +226,13 @@ def _compute(rng: random.Random, arch: Arch) -> Step:
 
 def _fit_words(mnemonic: str, registers: dict[str, int], fields: dict[str, int], words: Words) -> None:
     """Make of any registers and fields such as a machine of words has."""
-    if fields.get("mapping") == 2 or mnemonic == "OP_DEPTH_CONV":
-        fields |= {"mapping": 0} if "mapping" in fields else {}
     if mnemonic == "OP_DEPTH_CONV":
+        fields |= {"mapping": 0} if "mapping" in fields else {}
         registers["EX_OUTPUT_CHANNELS"] = registers["EX_INPUT_CHANNELS"]
     if "EX_GROUPS" in registers:
         for name in ("EX_INPUT_CHANNELS", "EX_OUTPUT_CHANNELS"):
             registers[name] = (1 + registers[name] // 3) * registers["EX_GROUPS"]
-    if fields.get("mapping") == 3:
+    if fields.get("mapping") == 3 and registers["EX_OUTPUT_HEIGHT"] % 2:  # half of them of a picture
         registers["EX_INPUT_CHANNELS"] = 1 + registers["EX_INPUT_CHANNELS"] % 4
         registers |= {"EX_GROUPS": 1} if "EX_GROUPS" in registers else {}
     if mnemonic == "OP_LUT" and registers["EX_OUTPUT_CHANNELS"] != 1:

@@ -447,6 +447,31 @@ LAYERS = (
         "INPUT_WIDTH": 13, "OUTPUT_HEIGHT": 4, "OUTPUT_WIDTH": 4, "KERNEL_HEIGHT": 7, "KERNEL_WIDTH": 7,
         "STRIDE_HEIGHT": 2, "STRIDE_WIDTH": 2}, {"pe": {"ic": 16, "oc": 8, "ow": 2}, "word_bytes": 32}, 84,
     ),
+    (
+        "CONV, columns side by side: 3 x 3, 8 to 4, 6 x 10. 24 taps of a row are 3 blocks of 8, w = 1; p = 2, so 6 * 5 "
+        "= 30 steps, each reads 2 * 8 bytes, v = 1: 1 + 3 * 3 * 30",
+        "OP_CONV requantise=1 mapping=2", {"INPUT_CHANNELS": 8, "OUTPUT_CHANNELS": 4, "INPUT_HEIGHT": 8,
+        "INPUT_WIDTH": 12, "OUTPUT_HEIGHT": 6, "OUTPUT_WIDTH": 10, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3}, {}, 271,
+    ),
+    (
+        "CONV, more parts than columns: 1 x 1, 8 to 1, 9 x 4. p = 4 of 8, each row a step of 32 bytes, v = 1: 1 + 9",
+        "OP_CONV requantise=1 mapping=2", {"INPUT_CHANNELS": 8, "OUTPUT_CHANNELS": 1, "INPUT_HEIGHT": 9,
+        "INPUT_WIDTH": 4, "OUTPUT_HEIGHT": 9, "OUTPUT_WIDTH": 4}, {}, 10,
+    ),
+    (
+        "CONV, groups apart: 4 groups of 4 to 4 channels, 3 x 3, 8 x 8. 2 groups at once, which leave no part: p = 1; "
+        "36 taps are blocks of 8, 8, 8, 8 and 4, of taps in 2 rows at most and one atom: 2 * 8 bytes a step, v = 1; w "
+        "= 2, and 1 of the last: 2 + 2 * 5 * 64",
+        "OP_GROUP_CONV requantise=1 mapping=3", {"INPUT_CHANNELS": 16, "OUTPUT_CHANNELS": 16, "INPUT_HEIGHT": 10,
+        "INPUT_WIDTH": 10, "OUTPUT_HEIGHT": 8, "OUTPUT_WIDTH": 8, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3, "GROUPS": 4},
+        {}, 642,
+    ),
+    (
+        "CONV, columns of a picture: 3 x 3, 3 to 4, 6 x 10. 27 taps are 4 blocks, of taps in 2 rows at most; p = 2, so "
+        "2 * 2 * 4 bytes a step, v = 1, of 6 * 5; w = 1: 1 + 4 * 30",
+        "OP_CONV requantise=1 mapping=3", {"INPUT_CHANNELS": 3, "OUTPUT_CHANNELS": 4, "INPUT_HEIGHT": 8,
+        "INPUT_WIDTH": 12, "OUTPUT_HEIGHT": 6, "OUTPUT_WIDTH": 10, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3}, {}, 121,
+    ),
     ("ACT: 1000 elements on 32 lanes, and a reciprocal of the scale: 16 + 32", "OP_ACT_RELU", {"LENGTH": 1000}, {}, 48),
     (
         "ELTWISE: 3 copies of 100 bytes of atoms of 8, which lie in 25 words, become dense: 3 * 25",
@@ -532,6 +557,20 @@ WORDS = (
         "OP_CONV requantise=1 mapping=3", {"INPUT_CHANNELS": 3, "OUTPUT_CHANNELS": 16, "INPUT_HEIGHT": 17,
         "INPUT_WIDTH": 17, "OUTPUT_HEIGHT": 8, "OUTPUT_WIDTH": 8, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3,
         "STRIDE_HEIGHT": 2, "STRIDE_WIDTH": 2}, {}, (384, 28, 4, 32),
+    ),
+    (
+        "3 x 3, 8 to 4, columns side by side: a stripe of 30 steps of 16 bytes, 15, and 6 rows, of 9 blocks of a word; "
+        "records 32 bytes; results 15",
+        "OP_CONV requantise=1 mapping=2", {"INPUT_CHANNELS": 8, "OUTPUT_CHANNELS": 4, "INPUT_HEIGHT": 8,
+        "INPUT_WIDTH": 12, "OUTPUT_HEIGHT": 6, "OUTPUT_WIDTH": 10, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3}, {},
+        (189, 9, 1, 15),
+    ),
+    (
+        "3 x 3, 4 groups of 4 to 4, apart: 2 streams of 8 and 4 rows a stripe, of 2 stripes, 5 blocks, twice; weights "
+        "4 * 2 + 1 of each stripe; records 64 bytes, twice; results 8 a stripe and atom",
+        "OP_GROUP_CONV requantise=1 mapping=3", {"INPUT_CHANNELS": 16, "OUTPUT_CHANNELS": 16, "INPUT_HEIGHT": 10,
+        "INPUT_WIDTH": 10, "OUTPUT_HEIGHT": 8, "OUTPUT_WIDTH": 8, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3, "GROUPS": 4},
+        {}, (480, 36, 4, 32),
     ),
     (
         "3 copies of 100 bytes of atoms of 8, one behind the other: 299 * 8 + 1 bytes are 75 words, 300 dense ones 10",

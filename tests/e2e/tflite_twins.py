@@ -135,7 +135,7 @@ def twin_of(graph: Graph) -> onnx.ModelProto:
         element = helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype))
         return helper.make_tensor_value_info(value.name, element, value.shape)
 
-    ends = [[declared(graph.values[name]) for name in names] for names in (graph.inputs, graph.outputs)]
-    written = helper.make_graph(twin.nodes, "twin", *ends, list(twin.constants.values()))
+    inputs, outputs = ([declared(graph.values[name]) for name in names] for names in (graph.inputs, graph.outputs))
+    written = helper.make_graph(twin.nodes, "twin", inputs, outputs, list(twin.constants.values()))
     imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(written, opset_imports=imports, ir_version=10)

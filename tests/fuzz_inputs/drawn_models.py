@@ -253,8 +253,9 @@ def _shape(draw: _Drawing, inputs: list[onnx.ValueInfoProto], node: onnx.NodePro
     wanted = [onnx.ValueInfoProto(name=node.output[0])]
     graph = helper.make_graph([*draw.nodes, node], "g", inputs, wanted, draw.constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    whole = all(one.op_type != "Slice" for one in graph.node)  # ONNX's own counts to the end with a step of 2^62
     try:
-        found = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph.output[0].type
+        found = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=whole).graph.output[0].type
     except (onnx.shape_inference.InferenceError, ValueError):
         return None
     kind = found.tensor_type

@@ -13,7 +13,7 @@ from experiments.golden.case import Case
 from isa.arch import Arch
 from isa.encoding import encode_operation, encode_set
 from isa.instruction import NEXT, PREVIOUS, Atoms, Blocks, Command, Layout, Plain, Unit
-from isa.packing import access, blocked, put
+from isa.packing import access, blocked, copies
 from isa.plugins import variant
 from isa.program import Program, Provenance, Segment, Tensor, TensorType
 
@@ -205,7 +205,9 @@ def _laid_out(layout: Layout, registers: Mapping[str, int], arch: Arch, data: ND
     words, at_zero = arch.words, {**registers, layout.register: 0}
     assert words is not None
     raw = np.zeros(access(layout, at_zero, words).end, np.uint8)
-    put(layout, at_zero, words, raw, plain)
+    for copy in copies(layout, at_zero, words, 0):
+        packed, found = copy.views(raw, plain)
+        packed[...] = found
     elements = raw.view(np.int32 if layout.element == 4 else np.int8)
     shape = words.surfaces(layout.channels), layout.positions, words.atom
     return elements.reshape(shape) if elements.size == np.prod(shape) else elements

@@ -47,8 +47,13 @@ OPERATIONS: Mapping[str, Operation] = {
     "conv-mapping-1": Convolution(Window((3, 9, 10), (7, 7), (2, 2), padding=(3, 3, 3, 3)), 8, mapping=1),
     "conv-mapping-1-wide": Convolution(Window((3, 5, 5), (5, 5), padding=(2, 2, 2, 2)), 20, mapping=1),
     "conv-mapping-1-groups": Convolution(Window((6, 4, 5), (2, 2), padding=NONE), 6, 3, mapping=1),
+    "conv-mapping-2": Convolution(Window((8, 5, 7)), 3, mapping=2),
+    "conv-mapping-2-sums": Convolution(Window((19, 3, 5)), 2, mapping=2, requantise=False, accumulate=True),
+    "conv-mapping-2-groups": Convolution(Window((12, 4, 9), stride=(2, 2)), 6, 3, mapping=2, zeros=(4, -1)),
     "conv-mapping-3": Convolution(Window((3, 9, 10), (7, 7), (2, 2), padding=(3, 3, 3, 3)), 8, mapping=3),
     "conv-mapping-3-one-channel": Convolution(Window((1, 6, 6)), 10, mapping=3, relu=True),
+    "conv-mapping-3-deep": Convolution(Window((11, 5, 6)), 4, mapping=3, tables=TABLES[:4]),
+    "conv-mapping-3-groups": Convolution(Window((20, 4, 5), stride=(1, 2)), 10, 5, mapping=3, relu=True),
     "conv-planes-apart": Convolution(
         Window((11, 4, 4)), 10, more={"EX_INPUT_PLANE": 4 * 4 * 8 + 64, "EX_OUTPUT_PLANE": 4 * 4 * 8 + 32}
     ),

@@ -138,14 +138,17 @@ def behind_last(shape: tuple[int, int], size: int, atom: int, surface: int) -> N
 def in_blocks(weights: NDArray[np.int8], arch: Arch, mapping: int) -> Bytes:
     """Groups, as many as the array takes at once; output channels by b; input channels by a; rows, columns.
 
-    Each block [groups][outputs][inputs] begins with a word. With ``mapping`` 1 rows come before blocks of (column,
-    input), with 3 there are blocks of (row, column, input).
+    Each block [groups][outputs][inputs] begins with a word. With ``mapping`` 1 and 2 rows come before blocks of
+    (column, input), with 3 there are blocks of (row, column, input). With 2 and 3 groups stand beside one another
+    whatever their inputs.
     """
     words, (ic, oc) = arch.words, (arch.pe.ic, arch.pe.oc)
     assert words is not None
     groups, outputs, inputs, rows, columns = weights.shape
-    together = max(1, min(groups, ic // inputs, oc // outputs))
-    together = 1 if words.atom % inputs else together
+    deep = inputs * columns if mapping == 1 else inputs
+    together = 1 if words.atom % inputs else max(1, min(groups, ic // deep, oc // outputs))
+    if mapping > 1:
+        together = max(1, min(groups, oc // outputs))
     out = bytearray()
     for g in range(0, groups, together):
         for o in range(0, outputs, oc):
@@ -156,7 +159,7 @@ def in_blocks(weights: NDArray[np.int8], arch: Arch, mapping: int) -> Bytes:
                     [some[:, :, i, row, column] for column in range(columns) for i in range(inputs)]
                     for row in range(rows)
                 ]
-                for line in lines if mapping == 1 else [[tap for row in lines for tap in row]]:
+                for line in lines if mapping < 3 else [[tap for row in lines for tap in row]]:
                     blocks += [line[first : first + ic] for first in range(0, len(line), ic)]
             else:
                 for first in range(0, inputs, ic):
@@ -315,16 +318,14 @@ def _convolution(rng: np.random.Generator, arch: Arch, grouped: bool) -> Drawn:
     registers = _window(rng, groups * inputs, groups * outputs)
     registers |= {"EX_GROUPS": groups} if grouped else {}
     registers |= {"EX_INPUT_ZERO_POINT": _one(rng, -20, 20), **_limits(rng)}
-    mapping = int(not grouped and inputs <= words.atom and rng.integers(2))
-    if groups == 1 and inputs <= 4:
-        mapping = int(rng.choice([0, 1, 3]))
+    mapping = _one(rng, 0, 3)
     kernel = registers["EX_KERNEL_HEIGHT"], registers["EX_KERNEL_WIDTH"]
     weights = _int8(rng, groups, outputs, inputs, *kernel)
     data, requantise = _int8(rng, groups * inputs, _plane(registers, "INPUT")), _one(rng, 0, 1)
     drawn = Drawn(
         "OP_GROUP_CONV" if grouped else "OP_CONV", registers,
         {
-            "EX_INPUT_ADDRESS": Operand(data, Atoms("EX_INPUT_PLANE", mapping == 3)),
+            "EX_INPUT_ADDRESS": Operand(data, Atoms("EX_INPUT_PLANE", mapping == 3 and groups == 1 and inputs <= 4)),
             "EX_OPERAND_ADDRESS": Operand(weights, Weights(mapping)),
             "EX_CHANNEL_ADDRESS": _records(rng, groups * outputs, weights[0, 0].size, arch),
         },

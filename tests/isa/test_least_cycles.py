@@ -29,7 +29,7 @@ def parts(random: Random, size: int) -> list[int]:
 def grid(random: Random, work: Work, arch: Arch) -> int:
     """Cycles of the work cut along every dimension, rows as one: pieces of all kinds with the best mapping each."""
     dimensions = [parts(random, size) for size in work[:-1]]
-    return sum(best(Work(*sizes, work.taps), arch) for sizes in product(*dimensions))
+    return sum(best(Work._make((*sizes, work.taps)), arch) for sizes in product(*dimensions))
 
 
 def test_no_grid_of_commands_takes_less() -> None:
@@ -39,8 +39,8 @@ def test_no_grid_of_commands_takes_less() -> None:
         pe = PeArray(**{name: int(random.choice([1, 2, 3, 4, 7, 16, 32])) for name in ("ic", "oc")}, ow=1)
         arch = Arch(isa="v4", pe=pe.model_copy(update={"ow": int(random.integers(1, 4))}))
         groups = int(random.choice([1, 1, 2, 5, 12]))
-        sizes = (int(size) for size in random.integers(1, (12, 40, 4, 30)))
-        work = Work(groups, *sizes, int(random.choice([1, 3, 9])))
+        inputs, outputs, rows, columns = random.integers(1, (12, 40, 4, 30)).tolist()
+        work = Work(groups, inputs, outputs, rows, columns, int(random.choice([1, 3, 9])))
         least, whole = least_mapped_cycles(work, arch), best(work, arch)
         assert ceil_div(prod(work), arch.pe.count) <= least <= whole
         assert all(least <= grid(random, work, arch) for _ in range(4))

@@ -187,16 +187,16 @@ def test_instructions_of_v5_have_packed_operands_and_others_are_not_its() -> Non
     assert VARIANTS["v5"].mnemonics < VARIANTS["v4"].mnemonics
 
 
-def test_taps_of_a_picture_lie_side_by_side() -> None:
+@pytest.mark.parametrize("mapping", [2, 3])
+def test_taps_and_groups_lie_side_by_side(mapping: int) -> None:
     rng = np.random.default_rng(30)
     for arch in machines("onnxruntime"):
-        shape = Shape(1, *(int(rng.integers(1, most)) for most in (30, 5, 8, 8)))
+        shape = Shape(*(int(rng.integers(1, most)) for most in (6, 30, 12, 8, 8)))
         weights = rng.integers(-128, 128, shape, dtype=np.int8)
-        product = mapped(Product(shape, 1, 1), 3)
+        product = mapped(Product(shape, 1, 1), mapping)
         found = blocked(weights.view(np.uint8), product_places(product, arch))
-        assert np.array_equal(found, in_blocks(weights, arch, 3))
+        assert np.array_equal(found, in_blocks(weights, arch, mapping))
         assert found.size == product_bytes(product, arch)
-        assert product_block(product, arch).groups == 1
         plain = np.empty(weights.size, np.uint8)
         assert arch.words is not None
         block = product_block(product, arch)
@@ -205,13 +205,6 @@ def test_taps_of_a_picture_lie_side_by_side() -> None:
 
 
 REFUSED = {
-    "mapping 2": ("OP_CONV", {}, {"mapping": 2}, "mapping 2 is for machines without words; give 0, 1 or 3"),
-    "mapping 3": (
-        "OP_CONV",
-        {"EX_INPUT_CHANNELS": 5},
-        {"mapping": 3},
-        "mapping 3 is for one group of at most 4 input channels; give 0 or 1",
-    ),
     "depthwise mapping": ("OP_DEPTH_CONV", {}, {"mapping": 1}, "mapping is for machines without words; give 0"),
     "more outputs": (
         "OP_DEPTH_CONV",

@@ -209,6 +209,12 @@ def test_a_result_over_the_last_atoms_of_an_operand_is_found(operation: str) -> 
         assert ("operand overwritten" in {finding.kind for finding in sanitize(program)}) == found
 
 
+@pytest.mark.parametrize(("timing", "word"), [("", None), ("bus_bytes = 32", 64), ("bus_bytes = [8, 64]", 128)])
+def test_machines_of_a_sweep_get_words_as_wide_as_those_of_a_run(timing: str, word: int | None) -> None:
+    spec = parse_spec(f'networks = "digits-cnn"\nisa = ["v4", "v5"]\n[timing]\n{timing}\n')
+    assert [batch.arch.get("word_bytes") for batch in Grid(spec).batches()] == [None, word]
+
+
 def test_words_are_axes_of_sweeps() -> None:
     spec = 'networks = "digits-cnn"\nisa = ["v4", "v5"]\narch.atom = [8, 16]\nconstraints = ["atom > 8"]\n'
     batches = list(Grid(parse_spec(spec)).batches())

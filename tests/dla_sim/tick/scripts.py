@@ -104,8 +104,8 @@ def _compute_on_words(command: Command, arch: Arch, timing: TimingConstants, eve
     banks: dict[int, Counter[str]] = {}
     for access, (name, taken) in zip((*operands.reads, *operands.writes), found.words.items(), strict=True):
         if access.total > 0:
-            for bank in range(access.address // bank_bytes, (access.end - 1) // bank_bytes + 1):
-                banks.setdefault(bank, Counter())[name] += taken
+            for number in range(access.address // bank_bytes, (access.end - 1) // bank_bytes + 1):
+                banks.setdefault(number, Counter())[name] += taken
     every = arch.words.word // timing.bus_bytes
     longest = found.cycles
     for bank in banks.values():

@@ -106,8 +106,9 @@ def _finish(counted: Counted, first: int, behind: int, command: Command, arch: A
 class Products:
     """Groups, their output and input channels, rows and columns of kernel and output, and the stride of columns.
 
-    ``taps``: those of a row of the kernel side by side; ``picture``: all of them, the input in atoms of PIXEL bytes.
-    ``computed``: the weights are a tensor in atoms, its channels the "outputs" or the "inputs".
+    ``taps``: those of a row of the kernel side by side; ``whole``: all of them; ``apart``: parts of the array's columns
+    have activations of their own; ``atom``: bytes of a position of the input. ``computed``: the weights are a tensor in
+    atoms, its channels the "outputs" or the "inputs".
     """
 
     groups: int
@@ -118,72 +119,83 @@ class Products:
     rows: int
     columns: int
     stride: int
-    taps: bool
-    picture: bool = False
+    atom: int
+    taps: bool = False
+    whole: bool = False
+    apart: bool = False
     computed: str = ""
 
 
-def _shape(command: Command) -> Products:
-    at = command.registers
+def _shape(command: Command, arch: Arch) -> Products:
+    assert arch.words is not None
+    at, atom = command.registers, arch.words.atom
     if command.instruction.mnemonic in ("OP_MAT_MUL", "OP_DYN_MAT_MUL"):
         channels = at["EX_OUTPUT_CHANNELS"], at["EX_INPUT_CHANNELS"]
         computed = ""
         if command.instruction.mnemonic == "OP_DYN_MAT_MUL":
             computed = "inputs" if command.fields["transposed"] else "outputs"
-        return Products(1, *channels, 1, 1, 1, at["EX_ROWS"], 1, taps=False, computed=computed)
+        return Products(1, *channels, 1, 1, 1, at["EX_ROWS"], 1, atom, computed=computed)
     groups, mapping = at.get("EX_GROUPS", 1), command.fields.get("mapping", 0)
+    picture = mapping == 3 and groups == 1 and at["EX_INPUT_CHANNELS"] <= PIXEL
     return Products(
         groups, at["EX_OUTPUT_CHANNELS"] // groups, at["EX_INPUT_CHANNELS"] // groups,
         at["EX_KERNEL_HEIGHT"], at["EX_KERNEL_WIDTH"], at["EX_OUTPUT_HEIGHT"], at["EX_OUTPUT_WIDTH"],
-        at["EX_STRIDE_WIDTH"], taps=mapping == 1, picture=mapping == 3,
+        at["EX_STRIDE_WIDTH"], PIXEL if picture else atom, mapping in (1, 2), mapping == 3, mapping in (2, 3),
     )  # fmt: skip
 
 
-def _depths(shape: Products) -> list[int]:
-    """The input channel of each product that may be summed at once: the taps of a row, the column slower, or all."""
-    columns = shape.kernel_columns if shape.taps or shape.picture else 1
-    rows = shape.kernel_rows if shape.picture else 1
-    return [channel for _ in range(rows * columns) for channel in range(shape.inputs)]
+def _depths(shape: Products) -> list[tuple[int, int]]:
+    """(row of the kernel, input channel) of each product that may be summed at once, the row slowest, then the column.
 
-
-def _rows_of_kernel(shape: Products, arch: Arch) -> int:
-    """The most rows of the kernel that the taps of a block lie in, all being side by side, the row slowest."""
-    taps = [row for row in range(shape.kernel_rows) for _ in range(shape.kernel_columns * shape.inputs)]
-    return max(len(set(taps[piece[0] : piece[-1] + 1])) for piece in _pieces(len(taps), arch.pe.ic))
+    Where the rows come one after another it is the first.
+    """
+    columns = shape.kernel_columns if shape.taps or shape.whole else 1
+    rows = shape.kernel_rows if shape.whole else 1
+    return [(row, channel) for row in range(rows) for _ in range(columns) for channel in range(shape.inputs)]
 
 
 def _together(shape: Products, arch: Arch) -> int:
-    """Groups in one block: as many as fit beside one another, where the input channels of a group divide an atom."""
+    """Groups in one block: as many as fit beside one another, where the input channels of a group divide an atom.
+
+    Where each has activations of its own, as many as there are parts of the columns.
+    """
     assert arch.words is not None
-    if arch.words.atom % shape.inputs:
-        return 1
     groups = 1
-    while (
-        groups < shape.groups
-        and (groups + 1) * len(_depths(shape)) <= arch.pe.ic
-        and (groups + 1) * shape.outputs <= arch.pe.oc
-    ):
+    while groups < shape.groups and (groups + 1) * shape.outputs <= arch.pe.oc:
+        deep = (groups + 1) * len(_depths(shape)) > arch.pe.ic or arch.words.atom % shape.inputs
+        if deep and not shape.apart:
+            break
         groups += 1
     return groups
 
 
-def _stripes(shape: Products, arch: Arch) -> list[list[tuple[int, int]]]:
+def _held(shape: Products, groups: int, arch: Arch) -> int:
+    """How often the array holds a block: for other output columns, as long as there are any."""
+    times = 1
+    while shape.apart and (times + 1) * groups * shape.outputs <= arch.pe.oc and times * arch.pe.ow < shape.columns:
+        times += 1
+    return times
+
+
+def _stripes(shape: Products, width: int, arch: Arch) -> list[list[tuple[int, int]]]:
     """Steps (row, first column), P at a time."""
     assert arch.words is not None
-    steps = [(row, piece[0]) for row in range(shape.rows) for piece in _pieces(shape.columns, arch.pe.ow)]
+    steps = [(row, piece[0]) for row in range(shape.rows) for piece in _pieces(shape.columns, width)]
     return [[steps[number] for number in numbers] for numbers in _pieces(len(steps), arch.words.accumulators)]
 
 
-def _blocks(shape: Products, groups: Sequence[int], arch: Arch) -> Iterator[tuple[int, set[int]]]:
-    """Of what the array holds one after the other for an output channel: input channels, atoms that they lie in."""
-    assert arch.words is not None
+def _blocks(shape: Products, groups: Sequence[int], arch: Arch) -> Iterator[tuple[int, set[tuple[int, int]]]]:
+    """Of what the array holds one after the other for an output channel: its products, and whence they come.
+
+    That is (row of the kernel, atom of the input).
+    """
     depths = _depths(shape)
-    kernel = shape.kernel_rows * (1 if shape.taps else shape.kernel_columns)
-    kernel = 1 if shape.picture else kernel
+    one_by_one = 1 if shape.whole else shape.kernel_rows * (1 if shape.taps else shape.kernel_columns)
     for numbers in _pieces(len(depths), arch.pe.ic):
-        channels = [group * shape.inputs + depths[number] for group in groups for number in numbers]
-        for _ in range(kernel):
-            yield len(numbers), {channel // arch.words.atom for channel in channels}
+        found = [depths[number] for number in numbers]
+        whence = {(row, (group * shape.inputs + channel) // shape.atom) for group in groups for row, channel in found}
+        for _ in range(one_by_one):
+            yield len(numbers), whence
 
 
 def _word_span(positions: int, atom: int, arch: Arch) -> int:
@@ -203,21 +215,16 @@ def _load(shape: Products, depth: int, channels: int, arch: Arch) -> int:
 
 def _product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
     assert arch.words is not None
-    shape, counted = _shape(command), Counted()
+    shape, counted = _shape(command, arch), Counted()
     element = 1 if command.fields["requantise"] else 4
-    width, together = arch.pe.ow, _together(shape, arch)
-    reach = width * shape.stride if shape.taps else (width - 1) * shape.stride + 1
-    atom = PIXEL if shape.picture else arch.words.atom
-    if shape.picture:
-        streams = _rows_of_kernel(shape, arch)
-        alone = step = _word_span(streams * width * shape.stride, PIXEL, arch)
-    else:
-        streams = max(
-            (len(atoms) for groups in _pieces(shape.groups, together) for _, atoms in _blocks(shape, groups, arch)),
-            default=1,
-        )
-        alone = _word_span(reach, atom, arch)
-        step = streams * alone
+    together = _together(shape, arch)
+    held = _held(shape, together, arch)
+    width = held * arch.pe.ow
+    reach = width * shape.stride if shape.taps or shape.whole else (width - 1) * shape.stride + 1
+    whences = [whence for groups in _pieces(shape.groups, together) for _, whence in _blocks(shape, groups, arch)]
+    streams = max(map(len, whences), default=1)
+    alone = _word_span(reach, shape.atom, arch)
+    step = _word_span(streams * reach, shape.atom, arch) if shape.apart else streams * alone
     a_row = len(_pieces(shape.columns, width))
     first, results, sums, written = 0, 0, 0, 0
     counted.words = (
@@ -231,11 +238,11 @@ def _product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
             blocks = [(_load(shape, depth, channels, arch), atoms) for depth, atoms in _blocks(shape, groups, arch)]
             first = first or blocks[0][0]
             results += channels * shape.rows * shape.columns
-            for stripe in _stripes(shape, arch):
+            for stripe in _stripes(shape, width, arch):
                 steps = len(stripe)
                 events["words: a stripe that fills the accumulators"] += steps == arch.words.accumulators
                 rows = len(_pieces(steps, a_row))
-                fresh = _word_span(steps * width * shape.stride, atom, arch)
+                fresh = _word_span(steps * width * shape.stride, shape.atom, arch)
                 for load, _ in blocks:
                     passing = sum(step for _ in stripe)
                     events["words: a block bound by its weights"] += load > passing
@@ -249,9 +256,15 @@ def _product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
                 written += _atoms(channels, arch) * words_of(positions * element, arch)
                 sums += _atoms(channels, arch) * words_of(positions * 4, arch)
     events["words: several words a step"] += alone > 1
-    events["words: a block in several atoms"] += streams > 1 and not shape.picture
-    events["words: a block of taps of several rows"] += streams > 1 and shape.picture
+    events["words: a block in several atoms"] += any(len({atom for _, atom in whence}) > 1 for whence in whences)
+    events["words: a block of taps of several rows"] += any(len({row for row, _ in whence}) > 1 for whence in whences)
+    events["words: streams that share words"] += step < streams * alone
     events["words: several groups in a block"] += together > 1
+    events["words: groups with activations of their own"] += together > 1 and shape.apart
+    events["words: several output columns side by side"] += held > 1
+    events["words: more parts than output columns"] += (
+        shape.apart and (held + 1) * together * shape.outputs <= arch.pe.oc and width >= shape.columns
+    )
     if command.fields.get("accumulate"):
         counted.add("sums", sums)
     counted.add("results", written)

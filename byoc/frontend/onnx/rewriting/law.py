@@ -54,6 +54,8 @@ class OperatorPass:
     ``rank``: it looks at those whose first operand has so many dimensions; ``None`` at all. Wants shapes then.
     """
 
+    __name__: str
+
     def __init__(self, step: Pass, operators: Collection[str], rank: int | None = None) -> None:
         self._step, self.operators, self.rank = step, frozenset(operators), rank
         update_wrapper(self, step)

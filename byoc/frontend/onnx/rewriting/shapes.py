@@ -10,9 +10,16 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, shape_inference
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper, shape_inference
 
-from byoc.frontend.onnx.rewriting.edit import attributes, copy_model, shapes_of, without_large_constants
+from byoc.frontend.onnx.rewriting.edit import (
+    all_graphs,
+    all_nodes,
+    attributes,
+    copy_model,
+    shapes_of,
+    without_large_constants,
+)
 from byoc.frontend.onnx.rewriting.law import looking_at
 from byoc.operators.forms import QLinear
 from byoc.operators.onnx_view import BOUNDARIES
@@ -123,12 +130,27 @@ def _inferred(model: ModelProto) -> ModelProto:
     plain = copy_model(model)
     _drop_symbolic(plain.graph)
     try:
-        result = onnx.shape_inference.infer_shapes(plain, data_prop=True)
+        result = onnx.shape_inference.infer_shapes(plain, data_prop=_ends(plain.graph))
     except onnx.shape_inference.InferenceError as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"the shapes of the model contradict each other ({reason}); export it again") from error
     _require_memory((*result.graph.input, *result.graph.value_info, *result.graph.output))
     return result
+
+
+def _ends(graph: GraphProto) -> bool:
+    """Whether onnx follows contents of shapes to an end: it keeps steps of Slice in 32 bits, where 2^32 is 0.
+
+    Steps that are computed are not known to be small.
+    """
+    steps = {node.input[4] for node in all_nodes(graph) if node.op_type == "Slice" and len(node.input) > 4} - {""}
+    if not steps:
+        return True
+    known = {tensor.name: tensor for part in all_graphs(graph) for tensor in part.initializer}
+    made = {node.output[0]: attributes(node) for node in all_nodes(graph) if node.op_type == "Constant"}
+    known |= {name: given["value"] for name, given in made.items() if "value" in given}
+    arrays = [numpy_helper.to_array(known[name]) for name in steps if name in known]
+    return len(arrays) == len(steps) and all(np.all(np.abs(array / 2**31) < 1) for array in arrays)
 
 
 def _require_memory(values: Iterable[ValueInfoProto]) -> None:
@@ -214,7 +236,7 @@ def tensor_types(model: onnx.ModelProto) -> tuple[TensorTypes, frozenset[str]]:
 
     ONNX Runtime is asked for what onnx leaves open; of an open tensor the shape is that of one inference.
     """
-    types = _collect(shape_inference.infer_shapes(_with_proxies(model), data_prop=True))
+    types = _collect(shape_inference.infer_shapes(_with_proxies(model), data_prop=_ends(model.graph)))
     missing = [name for node in model.graph.node for name in node.output if name and name not in types]
     open_tensors: frozenset[str] = frozenset()
     if missing:
