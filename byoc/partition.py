@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from byoc.emission.region import Region
@@ -13,6 +13,7 @@ from byoc.operators.domain import FLAGS
 from byoc.operators.layer import Shortage
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.operators.operator import Finding, Operator, Refusal, finding, open_shape, unknown_operator
+from byoc.operators.packing import lying_of
 from byoc.operators.registry import Annotation, annotate, check, installed, lower
 from byoc.options import Target
 
@@ -91,6 +92,8 @@ def partition(
     }
     groups = _profitable_groups(graph, outcomes)
     parts = _parts(graph, groups, outcomes)
+    if target.words is not None:
+        parts = tuple(_fewer_moves(graph, part, target, fit) for part in parts)
     return Partition(graph, parts, _placement(graph, parts, outcomes))
 
 
@@ -180,6 +183,21 @@ def _parts(graph: Graph, groups: Iterable[Group], outcomes: dict[str, Outcome]) 
         parts.append(Region(regions, f"region{regions}", group.nodes, inputs, outputs, operations))
         regions += 1
     return tuple(parts)
+
+
+def _fewer_moves(graph: Graph, part: Region | HostPart, target: Target, fit: Fit) -> Region | HostPart:
+    """A region on a machine of words with movements that follow one another as one."""
+    if isinstance(part, HostPart) or target.words is None:
+        return part
+    from byoc.moving import joined  # other machines have no use for it
+
+    lying = lying_of(part.operations, graph, target.words.atom)
+
+    def fits(operation: Operator) -> bool:
+        return not isinstance(fit((operation,)), Shortage)
+
+    operations = joined(part.operations, {*part.inputs, *part.outputs}, lying, target.words.word, fits)
+    return replace(part, operations=operations)
 
 
 def readers(graph: Graph) -> dict[str, set[str]]:

@@ -35,6 +35,7 @@ ROOMS = {
 LATE = {
     "byoc.host.sessions": "what cuts .tflite models is for those who run them",
     "byoc.options": "`dla --help` reads what there is to choose, and answers at once",
+    "byoc.partition": "what makes movements one is for machines of words",
     "dla_sim.kernels.dispatch": "what writes assembly is for those whose command fails",
     "experiments.cli.": "each command imports what it needs when it runs: `dla --help` answers at once",
     "experiments.cost.estimate": "the tables of costs are for those who ask for energy and area",

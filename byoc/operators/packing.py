@@ -6,7 +6,7 @@ count atoms of A bytes where they else count channels of one. Only what an instr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
@@ -48,6 +48,20 @@ def lying(shape: tuple[int, ...], atom: int) -> Lying | None:
     if len(shape) == 2:
         return Lying(shape[1], shape[0], atom)
     return Lying(shape[1], prod(shape[2:]), atom) if shape[0] == 1 else None
+
+
+def lying_of(operations: Iterable[Operator], graph: Graph, atom: int) -> dict[str, Lying]:
+    """How the values of a region lie."""
+    found: dict[str, Lying] = {}
+    for operation in operations:
+        for operand in (*operation.inputs, operation.output):
+            value = graph.values.get(operand.value)
+            if operand.lying is not None and operand.start == 0 and value is None:
+                found[operand.value] = operand.lying
+            lies = None if value is None else lying(value.shape, atom)
+            if lies is not None:
+                found[operand.value] = lies if not narrow(graph, operand.value) else lies._replace(atom=NARROW)
+    return found
 
 
 def narrow(graph: Graph, name: str) -> bool:

@@ -6,16 +6,16 @@ W a word; P accumulators; L = post_lanes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from math import prod
+from math import gcd, prod
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isa.access import Access, strided
+from isa.access import Access
 from isa.arch import Arch, Words
 from isa.instruction import Atoms, Blocks, Command, Instruction, Layout, Packed, Plain, ceil_div, formula, formula_of
 from isa.ops import matmul, movement, pairs, pooling, rows
@@ -637,29 +637,78 @@ def _raw(plain: Instruction, *registers: str, quotients: Callable[[Command], int
     return Packed(layouts, cycles, words, raw=True)
 
 
+class _Side(NamedTuple):
+    """One side of a block of a copy: bytes from the first to the last, words at most, words that are asked for."""
+
+    span: int
+    words: int
+    asked: int
+
+
+def copy_words(dims: Sequence[tuple[int, int, int]], starts: tuple[int, int], word: int) -> tuple[int, int]:
+    """Words of ``word`` bytes that a copy asks for of its source and of its result (docs/machine.md, section 12).
+
+    ``dims`` are (steps, bytes from source to source, from result to result), the fastest first; ``starts`` both
+    addresses. A block of more dimensions is taken as often as the next one has steps, or at once, in whichever way
+    takes the fewest cycles.
+    """
+    sides, upwards = [_Side(1, 1, 1), _Side(1, 1, 1)], True
+    for inner, (count, *strides) in enumerate(dims):
+        if not count:
+            return 0, 0
+        if count == 1:
+            continue
+        found = []
+        for number, (side, stride, start) in enumerate(zip(sides, strides, starts, strict=True), 1):
+            upwards = upwards and side.span <= max(stride, 1)
+            span = side.span + (count - 1) * stride
+            outer = [(dim[0], dim[number]) for dim in dims[inner + 1 :] if dim[0] > 1]
+            grain = gcd(word, *(step for _, step in outer))
+            reach = sum((times - 1) * step for times, step in outer if step % word)
+            begin = min(start % grain + word - grain, start % word + reach)
+            found.append((span, min(count * side.words, ceil_div(begin + span, word))))
+        (_, read), (_, written) = found
+        pairs = read * written
+        ways = [(count * sides[0].asked, count * sides[1].asked)]
+        ways += [(read, pairs) if read <= written else (pairs, written)]
+        ways += [(read, written)] if upwards else []
+        asked = min(ways, key=lambda way: (max(way), sum(way)))
+        sides = [_Side(*side, words) for side, words in zip(found, asked, strict=True)]
+    return sides[0].asked, sides[1].asked
+
+
+def _copied_words(command: Command, arch: Arch) -> tuple[int, int]:
+    """The words of a copy; a fill has a source of one byte that stays."""
+    at, fill = command.registers, command.fields["fill"]
+    dims = [
+        (at[f"EX_COUNT_{n}"], 0 if fill else at[f"EX_INPUT_STRIDE_{n}"], at[f"EX_OUTPUT_STRIDE_{n}"])
+        for n in movement.DIMENSIONS
+    ]
+    if not all(dim[0] for dim in dims):
+        return 0, 0
+    starts = 0 if fill else at["EX_INPUT_ADDRESS"], at["EX_OUTPUT_ADDRESS"]
+    return copy_words(dims, starts, words_of(arch).word)
+
+
 @formula(
     """
-    COUNT_4 · COUNT_3 · COUNT_2 · n, n = ⌈COUNT_1 / L⌉ where both strides of dimension 1 are at most 1, else of either
-    side COUNT_1 words, or ⌈COUNT_1 · stride / W⌉ where several bytes lie in one; the more.
+    The more of the words that either side is asked for. A block is dimensions 1 to m. On each side it lies in at most u
+    words: the smaller of COUNT_m · u of the block within, and ⌈(begin + span) / W⌉; span = 1 + Σ (COUNT - 1) · stride;
+    begin is the smaller of address mod g + W - g, g = gcd(W, strides of the dimensions without), and address mod W +
+    Σ (COUNT - 1) · stride of those of them that are no multiples of W. It asks for COUNT_m times what the block
+    within asks for; or for the words of the side that has fewer, and u · u' of the other; or, where on both sides the
+    bytes of every dimension lie within the stride of the next, for u and u': what takes the fewest cycles. A fill has a
+    source of one byte, of which it asks for nothing.
     """
 )
 def _permute_cycles(command: Command, arch: Arch) -> int:
-    words, fastest = words_of(arch), command["EX_COUNT_1"]
-    strides = command["EX_INPUT_STRIDE_1"], command["EX_OUTPUT_STRIDE_1"]
-    row = ceil_div(fastest, arch.lanes)
-    if max(strides) > 1:
-        row = max(fastest if stride >= words.word else words.count(fastest * stride) for stride in strides)
-    return command["EX_COUNT_4"] * command["EX_COUNT_3"] * command["EX_COUNT_2"] * row
+    return max(_copied_words(command, arch))
 
 
 def _permute_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    """Words of either side in the order of the copy: what its rows come back to is taken again."""
-    operands = movement.OP_PERMUTE.operands(command, arch)
-    sides = (movement.side(command, name) for name in ("INPUT", "OUTPUT"))
-    return tuple(
-        _access_words(strided("sram", side.address, 1, *side.dims), words_of(arch)) if access.total else 0
-        for side, access in zip(sides, (*operands.reads, *operands.writes), strict=True)
-    )
+    """Of a fill, those of the result alone."""
+    source, result = _copied_words(command, arch)
+    return 0 if command.fields["fill"] else source, result
 
 
 _PAIR = Packed(_pair_layouts, _pair_cycles, _pair_words)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from isa.access import Access, strided
+from isa.access import Access
 from isa.arch import Arch
 from isa.instruction import Command
 
@@ -391,44 +391,70 @@ def _lying(access: Access, arch: Arch, events: Counter[str]) -> int:
             rows *= count
     apart = len(along) > 1 and along[1] >= arch.words.word
     events["words: bytes of a word each"] += apart
-    events["words: several strided bytes of a word"] += len(along) > 1 and not apart
     if apart:
         return rows * sum(words_of(access.nbytes, arch) for _ in along)
     return rows * len({byte // arch.words.word for start in along for byte in range(start, start + access.nbytes)})
 
 
-def _copied(command: Command, arch: Arch) -> int:
-    """Cycles of a copy: its innermost rows one after another, bytes side by side or word after word."""
+def _most_words(span: int, address: int, others: Sequence[tuple[int, int]], word: int) -> int:
+    """Words that so many bytes touch at most, wherever in a word the steps (count, stride) of the others bring them."""
+    grain, last = word, address % word
+    for count, stride in others:
+        while stride % grain:
+            grain //= 2
+        for _ in range(count - 1 if stride % word else 0):
+            last += stride
+    begins = [begin for begin in range(address % grain, word, grain) if begin <= last]
+    return max((begin + span - 1) // word + 1 for begin in begins)
+
+
+def _copied(command: Command, arch: Arch, events: Counter[str]) -> Counted:
+    """A copy, block in block: every place that the innermost ones have is looked at."""
     assert arch.words is not None
-    at, fastest = command.registers, command["EX_COUNT_1"]
-    row = len(_pieces(fastest, arch.lanes))
-    strides = [at["EX_INPUT_STRIDE_1"], at["EX_OUTPUT_STRIDE_1"]]
-    if any(stride > 1 for stride in strides):
-        row = 0
-        for stride in strides:
-            row = max(row, fastest if stride >= arch.words.word else words_of(fastest * stride, arch))
-    return sum(row for _ in range(at["EX_COUNT_4"]) for _ in range(at["EX_COUNT_3"]) for _ in range(at["EX_COUNT_2"]))
-
-
-def _in_order(command: Command, arch: Arch, once: dict[str, int], events: Counter[str]) -> dict[str, int]:
-    """Words of either side of a copy, dimension by dimension as it goes: what it comes back to is taken again."""
-    found = {}
-    for name, side in (("input", "INPUT"), ("results", "OUTPUT")):
-        dims = [(command[f"EX_COUNT_{n}"], command[f"EX_{side}_STRIDE_{n}"]) for n in (4, 3, 2, 1)]
-        found[name] = (
-            _lying(strided("sram", command[f"EX_{side}_ADDRESS"], 1, *dims), arch, events) if once[name] else 0
-        )
-    return found
+    at, word, fill = command.registers, arch.words.word, command.fields["fill"]
+    dims = [n for n in (1, 2, 3, 4) if at[f"EX_COUNT_{n}"] != 1]
+    if any(not at[f"EX_COUNT_{n}"] for n in dims):
+        return Counted(0, {"input": 0, "results": 0})
+    sides = ("OUTPUT",) if fill else ("INPUT", "OUTPUT")
+    places: dict[str, list[int]] = {side: [0] for side in sides}
+    touched, asked = dict.fromkeys(sides, 1), dict.fromkeys(sides, 1)
+    rising = True
+    for position, n in enumerate(dims):
+        steps, again, most = at[f"EX_COUNT_{n}"], dict.fromkeys(sides, 0), dict.fromkeys(sides, 0)
+        for side in sides:
+            stride, block = at[f"EX_{side}_STRIDE_{n}"], places[side]
+            first, last = min(block), max(block)
+            rising = rising and (first + stride > last or (first == last and not stride))
+            places[side] = sorted({place + step * stride for step in range(steps) for place in block})
+            others = [(at[f"EX_COUNT_{m}"], at[f"EX_{side}_STRIDE_{m}"]) for m in dims[position + 1 :]]
+            span = max(places[side]) - min(places[side]) + 1
+            for _ in range(steps):
+                again[side] += asked[side]
+                most[side] += touched[side]
+            most[side] = min(most[side], _most_words(span, at[f"EX_{side}_ADDRESS"], others, word))
+        touched = most
+        ways = {"again": again}
+        if fill:
+            ways["pairs"] = {"OUTPUT": most["OUTPUT"]}
+        else:
+            pairs = sum(1 for _ in range(most["INPUT"]) for _ in range(most["OUTPUT"]))
+            ways["pairs"] = {**most, "OUTPUT" if most["INPUT"] <= most["OUTPUT"] else "INPUT": pairs}
+        if rising:
+            ways["in a stream"] = dict(most)
+        best = min(ways, key=lambda way: (max(ways[way].values()), sum(ways[way].values())))
+        events[f"words: a copy {best}"] += 1
+        asked = ways[best]
+    return Counted(max(asked.values()), {"input": asked.get("INPUT", 0), "results": asked["OUTPUT"]})
 
 
 def _where_they_lie(command: Command, arch: Arch, events: Counter[str]) -> Counted:
     mnemonic, at = command.instruction.mnemonic, command.registers
+    if mnemonic == "OP_PERMUTE":
+        return _copied(command, arch, events)
     operands = command.instruction.operands(command, arch)
     names = ("input", "results") if len(operands.reads) == 1 else ("input", "tables", "results")
     accesses = (*operands.reads, *operands.writes)
     words = {name: _lying(access, arch, events) for name, access in zip(names, accesses, strict=True)}
-    if mnemonic == "OP_PERMUTE":
-        return Counted(_copied(command, arch), _in_order(command, arch, words, events))
     rows, channels, length = at["EX_ROWS"], at["EX_INPUT_CHANNELS"], at["EX_LENGTH"]
     a_pass = len(_pieces(rows * channels * length, arch.lanes))
     if mnemonic == "OP_REDUCE":
