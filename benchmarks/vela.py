@@ -1,7 +1,8 @@
-"""Cycles and bytes beside those that Arm's Vela estimates: TinyML networks at equal MACs, bus and scratchpad, ISA v4.
+"""Cycles and bytes beside those that Arm's Vela estimates: TinyML networks at equal MACs, bus and scratchpad.
 
     python -m benchmarks.vela [--networks A,B] [--record benchmarks/vela-ours.csv] [--markdown docs/vela.md]
     python -m benchmarks.vela --table benchmarks/vela-ours.csv
+    python -m benchmarks.vela --isa v5                                       machines of words; else v4
     python -m benchmarks.vela --files FOLDER [--keep FOLDER]
 
 Vela's side stands in benchmarks/vela.csv. ``--files`` makes it anew, with Vela (``pip install '.[vela]'``) and the
@@ -37,6 +38,7 @@ from dla_sim.timing import Timing
 from experiments.models import MODELS
 from experiments.sweep.preparation import Preparation
 from experiments.sweep.worker import compiler_for
+from isa.errors import InputError
 from isa.program import Program
 
 if TYPE_CHECKING:
@@ -335,15 +337,19 @@ def ends_of(model: ModelProto) -> int:
     return sum(prod(axis.dim_value for axis in value.type.tensor_type.shape.dim) for value in values)
 
 
-def measure(name: str) -> Points:
-    """The network on all arrays and scratchpads, not one value computed."""
+def measure(name: str, isa: str = "v4") -> Points:
+    """The network on all arrays and scratchpads of machines of ``isa`` that it fits into, not one value computed."""
     preparation = Preparation(import_model(model_of(name), name, calibration=MODELS[name].calibration(0)))
     points: Points = {}
     for shape in chain(*SHAPES.values()):
         for kib in SIZES:
-            machine = arch(shape, kib)
+            machine = arch(shape, kib).model_copy(update={"isa": isa})
             compiler = compiler_for(preparation.prepared(machine, DEFAULTS).regions, sizeless(machine))
-            programs = compiler.compiled(machine, DEFAULTS)
+            try:
+                programs = compiler.compiled(machine, DEFAULTS)
+            except InputError as error:
+                print(f"{name}, {shape}, {kib} KiB: {error}", file=sys.stderr)
+                continue
             timed, demands = compiler.timed(programs), [one.demand for one in programs]
             points[Place(name, shape, kib)] = Point(
                 cycles=sum(one.run(TIMING).cycles for one in timed),
@@ -547,6 +553,7 @@ def main() -> None:
     """Measure what the arguments ask for, and print it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", default=",".join(NETWORKS), help="names with commas between them")
+    parser.add_argument("--isa", choices=("v4", "v5"), default="v4", help="variant of our machines")
     parser.add_argument("--files", type=Path, help="folder with TensorFlow Lite files: run Vela, keep its estimates")
     parser.add_argument("--keep", type=Path, help="folder for Vela's outputs")
     parser.add_argument("--record", type=Path, help="CSV for our points")
@@ -568,7 +575,7 @@ def main() -> None:
     print(measuring.settings(), end="\n\n")
     points: Points = read_record(chosen.table, Place, Point) if chosen.table else {}
     for name in () if chosen.table else names:
-        points |= measure(name)
+        points |= measure(name, chosen.isa)
     if chosen.record:
         write_record(chosen.record, points)
     lines = tuple(tables(pairs(points, estimates, names)))

@@ -18,12 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.graph import Value
-from byoc.operators.movement import Alias, Fill, StridedCopy, copies, fills
+from byoc.operators.movement import Alias, copies, filled_byte, fills
 from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces, merged
 from byoc.operators.operator import Lying, Operand, Operator
-from byoc.operators.packing import canonical, flat, lying, moves
-from byoc.operators.reduction import ColumnReduction
-from byoc.operators.rows import Columns
+from byoc.operators.packing import across, canonical, dense_result, flat, lying, moves
 
 MOST_PIECES = 256
 """Copies that a movement becomes at most in one step; of more it is made plainly, between two changes of layout."""
@@ -33,17 +31,18 @@ Places = NDArray[np.int64]
 def arranged(
     operations: Iterable[Operator], values: Mapping[str, Value], edges: Iterable[str], atom: int
 ) -> tuple[tuple[Operator, ...], dict[str, Lying]]:
-    """The operations of a region, in their order, with all operands in atoms of so many bytes; how its edges lie.
+    """The operations of a region, in their order, with all operands in atoms of so many bytes; how all values lie.
 
     What enters and leaves, its ``edges``, lies as :func:`byoc.operators.packing.lying` says, inputs in narrow atoms
     where those that read them want it. Operations that change a layout, or move elements, are copies of bytes.
     """
     listed = tuple(operations)
     arrangement = _Arrangement(listed, values, atom)
-    lies = {name: arrangement.fix(name) for name in edges}
+    for name in edges:
+        arrangement.fix(name)
     for group in _grouped(listed):
         arrangement.add(group)
-    return tuple(arrangement.found), lies
+    return tuple(arrangement.found), arrangement.home
 
 
 def _grouped(operations: Iterable[Operator]) -> Iterator[tuple[Operator, ...]]:
@@ -98,7 +97,7 @@ class _Arrangement:
                 known = values.get(operand.value)
                 most = max(self._elements.get(operand.value, 0), operand.offset + operand.elements)
                 self._elements[operand.value] = most if known is None else known.elements
-        self._home: dict[str, Lying] = {}
+        self.home: dict[str, Lying] = {}
         self._wishes: dict[str, Lying] = {}
         self._copies: dict[tuple[_Slice, Lying], str] = {}
         self._filled: set[str] = set()
@@ -131,11 +130,10 @@ class _Arrangement:
         value = self._values.get(name)
         return lying((self._elements[name],) if value is None else value.shape, self._atom)
 
-    def fix(self, name: str) -> Lying:
+    def fix(self, name: str) -> None:
         """Lay out what enters or leaves the region."""
         found, wish = self._default(name), self._wishes.get(name)
-        self._home[name] = found if wish is None or wish.atom == self._atom else found._replace(atom=wish.atom)
-        return self._home[name]
+        self.home[name] = found if wish is None or wish.atom == self._atom else found._replace(atom=wish.atom)
 
     # Operations.
 
@@ -153,8 +151,8 @@ class _Arrangement:
     def _by_image(self, operation: Operator) -> tuple[Operator, ...]:
         """Rows of a value of several images, image by image."""
         source, result = operation.inputs[0], operation.output
-        home, want = self._home.get(source.value), source.lying
-        if not isinstance(operation, Columns) or home is None or want is None or home.images == 1:
+        home, want = self.home.get(source.value), source.lying
+        if not across(operation) or home is None or want is None or home.images == 1:
             return (operation,)
         if not home.by_row or home.channels != want.channels or source.elements != home.elements:
             return (operation,)
@@ -179,9 +177,9 @@ class _Arrangement:
         whole = all(_of(one) == (one.value, 0, self._elements[one.value]) for one in (*operands, operation.output))
         chosen = Lying(operation.output.elements, 1, self._atom)
         if whole:
-            homes = Counter(self._home[one.value]._replace(begin=0) for one in operands)
+            homes = Counter(self.home[one.value]._replace(begin=0) for one in operands)
             wish = self._wishes.get(name) or self._default(name)
-            chosen = self._home.get(name) or (homes.most_common(1)[0][0] if homes else wish)
+            chosen = self.home.get(name) or (homes.most_common(1)[0][0] if homes else wish)
         if chosen.atom != self._atom:
             chosen = self._default(name)
         self._make(
@@ -194,14 +192,14 @@ class _Arrangement:
         """The operand lying as wanted: where it is, or copied."""
         if operand.value in reader.constant_operands:
             return replace(operand, lying=want)
-        part, home = _of(operand), self._home[operand.value]
+        part, home = _of(operand), self.home[operand.value]
         found = _slice(home, operand.offset, want)
         if found is not None:
             return replace(operand, lying=found)
         known = (part, want)
         if known not in self._copies:
             name = self._copies[known] = f"{operand.value}~{len(self._copies)}"
-            self._home[name], self._elements[name] = want._replace(begin=0), part.elements
+            self.home[name], self._elements[name] = want._replace(begin=0), part.elements
             steps = np.arange(part.elements)
             self._copy(reader, name, {operand.value: (operand.offset + steps, steps)})
         name = self._copies[known]
@@ -210,18 +208,16 @@ class _Arrangement:
     def _make(self, operation: Operator, want: Lying) -> None:
         """An operation whose result is written as wanted: where it is to be, or copied there."""
         result = operation.output
-        if result.value not in self._home:
-            self._home[result.value] = self._whole(_of(result), want) or self._default(result.value)
-        found = _slice(self._home[result.value], result.offset, want)
-        dense = (
-            isinstance(operation, ColumnReduction) and want.channels % want.atom > 0
-        )  # without zeros behind the last
+        if result.value not in self.home:
+            self.home[result.value] = self._whole(_of(result), want) or self._default(result.value)
+        found = _slice(self.home[result.value], result.offset, want)
+        dense = dense_result(operation)  # without zeros behind the last channel
         if found is not None and not dense:
             self.found.append(replace(operation, output=replace(result, lying=found)))
             return
         name = f"{result.value}~{len(self._copies)}"
         self._copies[_of(result), want._replace(images=0) if dense else want] = name
-        self._home[name], self._elements[name] = want._replace(begin=0), result.elements
+        self.home[name], self._elements[name] = want._replace(begin=0), result.elements
         own = replace(result, value=name, offset=0, lying=want._replace(begin=0))
         self.found.append(replace(operation, output=own))
         steps = np.arange(result.elements)
@@ -232,21 +228,22 @@ class _Arrangement:
     def _move(self, group: tuple[Operator, ...]) -> None:
         first, name = group[0], group[0].output.value
         if _keeps(first, self._elements) and first.inputs[0].value not in first.constant_operands:
-            origin = self._home[first.inputs[0].value]
-            if origin.atom == self._atom and self._home.setdefault(name, origin) == origin:
+            origin = self.home[first.inputs[0].value]
+            if origin.atom == self._atom and self.home.setdefault(name, origin) == origin:
                 operand = replace(first.inputs[0], lying=origin)
                 self.found.append(replace(first, inputs=(operand,), output=replace(first.output, lying=origin)))
                 return
-        if name not in self._home:
-            self._home[name] = self._wishes.get(name) or self._carried(group)
-            if self._home[name].atom != self._atom:
-                self._home[name] = self._default(name)
+        if name not in self.home:
+            self.home[name] = self._wishes.get(name) or self._carried(group)
+            if self.home[name].atom != self._atom:
+                self.home[name] = self._default(name)
         index: dict[str, list[tuple[Places, Places]]] = {}
         constants = {value: data for one in group for value, data in one.constant_operands.items()}
         for operation in group:
-            if isinstance(operation, Fill):
-                self._fill(operation)
-            elif isinstance(operation, StridedCopy):
+            filled = filled_byte(operation)
+            if filled is not None:
+                self._fill(operation, filled)
+            elif operation.loops.dims:
                 (read,), dims = operation.inputs, operation.loops.dims
                 lowest = Piece(0, 0, dims).lowest
                 places = Piece(read.offset - lowest, operation.output.offset, dims).positions()
@@ -258,7 +255,7 @@ class _Arrangement:
                         both = source.offset + steps, target.offset + steps
                         index.setdefault(source.value, []).append(both)
         for value, data in constants.items():
-            self._home[value] = Lying(data.size, 1, self._atom)  # lies plainly
+            self.home[value] = Lying(data.size, 1, self._atom)  # lies plainly
         moved = {value: _joined(parts) for value, parts in index.items()}
         pieces = {value: self._pieces(name, value, *places) for value, places in moved.items()}
         if max(map(len, pieces.values()), default=0) > MOST_PIECES:
@@ -277,7 +274,7 @@ class _Arrangement:
         plain, elements = f"{name}~{len(self._copies)}", self._elements[name]
         lies = Lying(elements, 1, self._atom)
         self._copies[_Slice(name, 0, elements), lies] = plain
-        self._elements[plain], self._home[plain] = elements, lies
+        self._elements[plain], self.home[plain] = elements, lies
         for value, (sources, targets) in moved.items():
             whole = Operand(value, (self._elements[value],))
             source = self._read(first, whole, lies._replace(channels=whole.elements)).value
@@ -290,16 +287,16 @@ class _Arrangement:
 
     def _pieces(self, target: str, source: str, sources: Places, targets: Places) -> tuple[Piece, ...]:
         """The copies that move elements of one value to places in another, as both lie."""
-        home = self._home[target]
+        home = self.home[target]
         shape = home.images * home.surfaces, home.positions, home.atom
         index = np.full(prod(shape), NOTHING, np.int64)
-        index[home.places(targets)] = self._home[source].places(sources)
+        index[home.places(targets)] = self.home[source].places(sources)
         return find_pieces(index.reshape(shape))
 
     def _carried(self, group: tuple[Operator, ...]) -> Lying:
         """How what is moved lies where nobody wants it in a way: in rows where it comes in rows."""
         name = group[0].output.value
-        sources = [self._home[one.value] for item in group for one in item.inputs if one.value in self._home]
+        sources = [self.home[one.value] for item in group for one in item.inputs if one.value in self.home]
         shape = self._values[name].shape if name in self._values else ()
         if sources and sources[0].by_row and len(shape) > 1:
             return canonical(Lying(shape[-1], prod(shape[:-1]), self._atom, by_row=True))
@@ -307,8 +304,8 @@ class _Arrangement:
 
     def _shared(self, operation: Operator, source: Operand, target: Operand) -> bool:
         """Whether a slice is the same bytes in both values, which costs nothing; then it stays."""
-        home = self._home[target.value]
-        origin = self._home.get(source.value)
+        home = self.home[target.value]
+        origin = self.home.get(source.value)
         if origin is None or source.value in operation.constant_operands:
             return False
         wholes = [home] if target.elements == self._elements[target.value] else []
@@ -339,17 +336,17 @@ class _Arrangement:
             self.found += copies(operation.name, operation.onnx_nodes, name, target, pieces)
         self._zeros(operation, target)
 
-    def _fill(self, operation: Fill) -> None:
-        name, home = operation.output.value, self._home[operation.output.value]
+    def _fill(self, operation: Operator, byte: int) -> None:
+        name, home = operation.output.value, self.home[operation.output.value]
         index = np.full(home.images * home.image_bytes, NOTHING, np.int64)
         targets = Piece(0, operation.output.offset, operation.loops.dims).positions()[1]
         index[home.places(targets)] = 0
         pieces = find_pieces(index.reshape(home.images * home.surfaces, home.positions, home.atom))
-        self.found += fills(operation.name, operation.onnx_nodes, name, pieces, operation.value)
+        self.found += fills(operation.name, operation.onnx_nodes, name, pieces, byte)
 
     def _zeros(self, operation: Operator, name: str) -> None:
         """Write the zeros behind the last channel of a value that is written byte by byte, once."""
-        home = self._home[name]
+        home = self.home[name]
         if name in self._filled or home.channels % home.atom == 0:
             return
         self._filled.add(name)
@@ -365,7 +362,7 @@ def _joined(parts: list[tuple[Places, Places]]) -> tuple[Places, Places]:
 
 def _keeps(operation: Operator, elements: Mapping[str, int]) -> bool:
     """Whether an operation makes one whole value of another, all elements in their order."""
-    if not isinstance(operation, Alias) or len(operation.inputs) != 1:
+    if not operation.slices or len(operation.inputs) != 1:
         return False
     whole = (_of(one) == (one.value, 0, elements[one.value]) for one in (*operation.inputs, operation.output))
     return all(whole)

@@ -7,7 +7,7 @@ otherwise a :class:`Copy` takes its place.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -88,19 +88,20 @@ def lower(
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
     words: Words | None = None,
+    fits: Callable[[Operator], bool] = lambda _: True,
 ) -> Lowered:
     """Buffers for all values of a region and its operations that compute or copy, order kept.
 
     ``values`` needs to hold the region's ``inputs`` and ``outputs``; sizes of others come from the operands. ``words``:
-    those of the machine, on which values lie in atoms. Raises InputError for more than :data:`MOST_OPERATIONS`.
+    those of the machine, on which values lie in atoms; ``fits``: whether an operation can be tiled there.
+    Raises InputError for more than :data:`MOST_OPERATIONS`.
     """
     listed = tuple(operations)
     require_few(len(listed))
-    lying: Mapping[str, Lying | None] = dict.fromkeys((*inputs, *outputs))
+    lying: Mapping[str, Lying | None] = {}
     if words is not None:
-        from byoc.arrangement import arranged
-
-        listed, lying = arranged(listed, values, lying, words.atom)
+        listed, lying = _laid_out(listed, values, (*inputs, *outputs), words, fits)
+    lying = {name: lying.get(name) for name in (*inputs, *outputs)}
     constants = {name: data for operation in listed for name, data in _constants(operation).items()}
     sizes = {name: value_bytes(values[name], lies) for name, lies in lying.items()}
     sharing = _Sharing(_sizes(listed, sizes, constants), inputs, outputs)
@@ -113,6 +114,21 @@ def lower(
             kept.append(operation)
     places = sharing.places | {name: Place(name, 0) for name in constants}
     return Lowered(tuple(kept), places, sharing.buffers(), constants, lying)
+
+
+def _laid_out(
+    operations: tuple[Operator, ...],
+    values: Mapping[str, Value],
+    edges: tuple[str, ...],
+    words: Words,
+    fits: Callable[[Operator], bool],
+) -> tuple[tuple[Operator, ...], Mapping[str, Lying]]:
+    """The operations on a machine of words, movements that follow one another as one, and how values lie."""
+    from byoc.arrangement import arranged  # other machines have no use for them
+    from byoc.moving import joined
+
+    listed, lying = arranged(operations, values, edges, words.atom)
+    return joined(listed, edges, lying, words.word, fits), lying
 
 
 def _constants(operation: Operator) -> dict[str, NDArray[np.int8]]:

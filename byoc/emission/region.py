@@ -172,7 +172,7 @@ def _layers_within(
         return bool(operation.slices) or budget.holds(_least_bytes(make_layer(operation, arch).geometry, arch))
 
     fused = fuse(region.operations, region.outputs, arch, fits)
-    lowered = lower(fused, values, region.inputs, region.outputs, arch.words)
+    lowered = lower(fused, values, region.inputs, region.outputs, arch.words, fits)
     return lowered, tuple(make_layer(operation, arch) for operation in lowered.operations)
 
 

@@ -192,7 +192,8 @@ class Compute:
         self._known: dict[tuple[int, int, int], int] = {}
         read = () if geometry.instruction is None else geometry.instruction.registers
         plain = {name: RESET[name] for name in read if name in RESET and name not in geometry.operator.numbers}
-        self._base = {**plain, **dict(geometry.registers)}
+        added = () if geometry.instruction is None else geometry.instruction.adds_registers
+        self._base = {**{one.name: one.reset for one in added}, **plain, **dict(geometry.registers)}
 
     def tile(self, channels: int, rows: int, depth: int = 0) -> int:
         """Cycles of one tile, all of its commands, of ``depth`` input channels, 0: of all."""

@@ -92,6 +92,7 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
         tables="none" if operation.tables is None else "one" if len(operation.tables) == 1 else "each",
         repeats=loops.repeats,
         dims=loops.dims,
+        depths=loops.depths,
     )
     if packed:
         geometry = packed_geometry(geometry, operation, arch)
@@ -120,7 +121,8 @@ def _prove_settings(layer: Layer, instruction: Instruction) -> None:
 def address_registers(geometry: Geometry) -> tuple[str, ...]:
     """The registers that say where a tile's operands are: without them no instruction can compute it."""
     names = ["EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS"]
-    names += ["EX_OPERAND_ADDRESS"] if geometry.weight_bytes or geometry.inputs > 1 else []
+    several = geometry.inputs > 1 and not geometry.operator.traits.gathers
+    names += ["EX_OPERAND_ADDRESS"] if geometry.weight_bytes or several else []
     names += ["EX_CHANNEL_ADDRESS"] if geometry.record_bytes else []
     names += [EX_TABLE_ADDRESS.name] if geometry.tables != "none" else []
     return (*names, *(("EX_INPUT_PLANE", "EX_OUTPUT_PLANE") if geometry.operator.traits.planes else ()))

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import permutations
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,6 +43,7 @@ from byoc.options import Target
 from isa.arch import Arch
 from isa.numerics import steps
 from isa.ops.movement import DIMENSIONS
+from isa.ops.packed import copy_words
 
 MOST_COMMANDS = 512
 """Copies that one movement may need at most."""
@@ -373,6 +376,8 @@ class StridedCopy(Operator):
     channels: Dim
     rows: Dim
     inner: tuple[Dim, ...]
+    word: int = 0
+    """Bytes of a word of the scratchpad, by which dimensions are put in order; 0 where it has none."""
 
     @property
     def loops(self) -> Loops:
@@ -419,6 +424,9 @@ class StridedCopy(Operator):
         sources = sources if whole.operand else _packed(counts, sources, spread_of(self.dims))
         targets = targets if whole.result else _packed(counts, targets, 1)
         inside, outside = _unrolled(Dim(*loop) for loop in zip(counts, sources, targets, strict=True))
+        if self.word:
+            order, _ = fewest_words(tuple((dim.size, dim.source, dim.target) for dim in inside), self.word)
+            inside = tuple(Dim(*dim) for dim in reversed(order))
         # Sources that count downwards begin behind the lowest one.
         steps = Piece(sum(-(dim.size - 1) * dim.source for dim in outside if dim.source < 0), 0, outside)
         values = dict(registers)
@@ -446,6 +454,16 @@ class Fill(StridedCopy):
         return Settings({**registers, "EX_INPUT_ZERO_POINT": self.value}, fields)
 
 
+def filled_byte(operation: Operator) -> int | None:
+    """The byte that an operation writes wherever it writes; None of one that does not fill."""
+    return operation.value if isinstance(operation, Fill) else None
+
+
+def in_words(operation: Operator, word: int) -> Operator:
+    """A copy by strides whose dimensions are put in order for words of so many bytes; others as they are."""
+    return replace(operation, word=word) if isinstance(operation, StridedCopy) else operation
+
+
 _LANES, _BANKS = 64, 16
 """The machine by which the order of dimensions is chosen; on another one the order may be a little slower."""
 
@@ -465,6 +483,14 @@ def _steps(dim: Dim) -> float:
     """Cycles a byte where ``dim`` is the fastest dimension."""
     parallel = _LANES if max(dim.source, dim.target) <= 1 else _BANKS
     return -(-dim.size // parallel) / dim.size
+
+
+@lru_cache(maxsize=4096)
+def fewest_words(dims: tuple[tuple[int, int, int], ...], word: int) -> tuple[tuple[tuple[int, int, int], ...], int]:
+    """The order of dimensions (steps, source, target) of a copy, the fastest first, of the fewest words, and these."""
+    found = [(copy_words(order, (0, 0), word), order) for order in permutations(dims)]
+    (read, written), order = min(found, key=lambda one: (max(one[0]), sum(one[0])))
+    return order, max(read, written)
 
 
 def _packed(counts: Sequence[int], strides: Sequence[int], spread: int) -> list[int]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, ParamSpec
 
 import numpy as np
@@ -252,6 +253,7 @@ class Traits(NamedTuple):
     ``mapping``: where results come from; "shuffle": nothing is known, and bands do not pass. ``moves``: they hand on
     what others compute, and are alone not worth a call of the accelerator. ``constants_name``: what weights are called
     where they do not fit. ``mnemonic``: the instruction of all, where it is not the first that the family needs.
+    ``gathers``: each command reads one of several operands.
     """
 
     flat: bool = False
@@ -264,6 +266,7 @@ class Traits(NamedTuple):
     moves: bool = False
     constants_name: str = "weights"
     mnemonic: str = ""
+    gathers: bool = False
 
 
 class Loops(NamedTuple):
@@ -272,7 +275,7 @@ class Loops(NamedTuple):
     ``second`` of two operands, and how each of them ``repeats``; empty: none does. ``dims``, where all it does is to
     copy or to fill by strides: its dimensions, those of channels and rows first. ``single``: a command computes one
     output channel of a tile, not all of them. ``images``: any equal slices of operands and result along their first
-    dimension belong together alone.
+    dimension belong together alone. ``depths``: the input channels of each operand, where they differ.
     """
 
     nest: Nest
@@ -281,13 +284,18 @@ class Loops(NamedTuple):
     dims: tuple[Dim, ...] = ()
     single: bool = False
     images: bool = False
+    depths: tuple[int, ...] = ()
 
 
 class Whole(NamedTuple):
-    """Whether operand and result lie in the scratchpad as a whole, not as the tile alone."""
+    """Whether the first operand and the result lie in the scratchpad as a whole, not as the tile alone.
+
+    ``operands``: the same of each.
+    """
 
     operand: bool
     result: bool
+    operands: tuple[bool, ...] = ()
 
 
 class Settings(NamedTuple):
@@ -298,10 +306,15 @@ class Settings(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One command of a tile: its registers, and by how many bytes its address registers are moved on."""
+    """One command of a tile: its registers, and by how many bytes its address registers are moved on.
+
+    ``operand``: the number of the one at EX_INPUT_ADDRESS; ``fields`` that it has of its own.
+    """
 
     registers: Registers
     moved: Mapping[str, int]
+    operand: int = 0
+    fields: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
@@ -409,8 +422,8 @@ class Geometry:
     tile, not all. ``inputs`` counts the operands that are cut alike; a ``second`` that is not takes the weights' place.
     ``tables``: those in which results are looked up last, which lie apart from the other constants.
     ``repeats`` says how each of those operands repeats; empty: none does. ``dims`` are the dimensions of a copy by
-    strides, in elements, those of its channels and rows first; empty: it is none. ``packing``: on a machine of words,
-    where channels of the nest are atoms.
+    strides, in elements, those of its channels and rows first; empty: it is none. ``depths``: the input channels of
+    each operand, where they differ. ``packing``: on a machine of words, where channels of the nest are atoms.
     """
 
     operator: type[Operator]
@@ -428,6 +441,7 @@ class Geometry:
     tables: Tables = "none"
     repeats: tuple[Repeat, ...] = ()
     dims: tuple[Dim, ...] = ()
+    depths: tuple[int, ...] = ()
     packing: Packing | None = None
 
     def tile_registers(self, tile: Tile) -> Registers:
@@ -507,6 +521,8 @@ class Geometry:
         The tile is of ``depth`` input channels, 0: of all that its output channels read.
         """
         nest, repeat = self.nest, self.repeat(index)
+        if self.depths:
+            depth = self.depths[index]
         depth = 1 if repeat.channels else depth or -(-channels // nest.group_outputs) * nest.group_inputs
         return depth * (1 if repeat.rows else band_rows(nest, rows)) * nest.input_columns * self.input_bytes
 
@@ -529,7 +545,8 @@ class Geometry:
     def input_box(self, tile: Tile, index: int = 0) -> Box:
         """What a tile reads of operand number ``index``."""
         box, repeat, one = tile.input, self.repeat(index), Span(0, 1)
-        return Box(one if repeat.channels else box.channels, one if repeat.rows else box.rows, box.columns)
+        channels = Span(0, self.depths[index]) if self.depths else box.channels
+        return Box(one if repeat.channels else channels, one if repeat.rows else box.rows, box.columns)
 
     def input_transfer(self, tile: Tile, index: int = 0) -> Transfer:
         """The tile's input box as a transfer from the dense operand."""

@@ -79,6 +79,20 @@ def moves(operation: Operator) -> bool:
     return isinstance(operation, (Alias, StridedCopy, Fill))
 
 
+def across(operation: Operator) -> bool:
+    """Whether an operation works on rows whose elements are channels."""
+    return isinstance(operation, Columns)
+
+
+def dense_result(operation: Operator) -> bool:
+    """Whether a result lies without zeros behind its last channel."""
+    return isinstance(operation, ColumnReduction) and operation.output.elements % _atom(operation) > 0
+
+
+def _atom(operation: Operator) -> int:
+    return 1 if operation.output.lying is None else operation.output.lying.atom
+
+
 def flat(operation: Operator) -> bool:
     """Whether an operation takes elements one by one, so that its operands lie alike, however that is."""
     return operation.traits.flat and not operation.loops.nest.grouped

@@ -260,7 +260,7 @@ class Operands(NamedTuple):
     """Where a tile's operands lie. The planes are bytes from one channel to the next, 0 where channels lie dense.
 
     ``input_whole``, ``output_whole``: the (first) operand, the result, lies in the scratchpad as a whole tensor.
-    ``sums``: the int32 sums to which tiles of some input channels only add up.
+    ``near``: the same of each operand. ``sums``: the int32 sums to which tiles of some input channels only add up.
     """
 
     inputs: tuple[Pointer, ...]
@@ -272,6 +272,7 @@ class Operands(NamedTuple):
     input_whole: bool = False
     output_whole: bool = False
     sums: Pointer | None = None
+    near: tuple[bool, ...] = ()
 
 
 def compute_steps(layer: Layer, tile: Tile, operands: Operands, source: Source) -> tuple[Step, ...]:
@@ -282,7 +283,7 @@ def compute_steps(layer: Layer, tile: Tile, operands: Operands, source: Source) 
     registers = {**layer.registers, **geometry.tile_registers(tile)}
     pointers = {"EX_INPUT_ADDRESS": operands.inputs[0]} if operands.inputs else {}
     pointers["EX_OUTPUT_ADDRESS"] = operands.output
-    if len(operands.inputs) > 1:
+    if len(operands.inputs) > 1 and not geometry.operator.traits.gathers:
         pointers["EX_OPERAND_ADDRESS"] = operands.inputs[1]
     if operands.constants is not None and geometry.record_bytes:
         pointers["EX_CHANNEL_ADDRESS"] = operands.constants
@@ -302,11 +303,14 @@ def compute_steps(layer: Layer, tile: Tile, operands: Operands, source: Source) 
     elif geometry.operator.traits.whole_planes and not geometry.nest.matrix and tile.output.channels.size > 1:
         assert operands.input_plane == operands.output_plane == 0, f"'{layer.name}' finds no channels that lie apart"
     steps = []
-    whole = Whole(operands.input_whole, operands.output_whole)
+    whole = Whole(operands.input_whole, operands.output_whole, operands.near)
     for part in layer.operation.commands(geometry, tile, registers, whole):
+        if geometry.operator.traits.gathers:
+            pointers["EX_INPUT_ADDRESS"] = operands.inputs[part.operand]
         moved = {name: pointers[name].moved(offset) for name, offset in part.moved.items()}
         there = {**moved, **pointers, **moved}  # what moves is written first: programs keep their bytes
-        steps.append(Step(geometry.instruction, Unit.EX, part.registers, there, source, fields))
+        own = {**fields, **part.fields} if part.fields else fields
+        steps.append(Step(geometry.instruction, Unit.EX, part.registers, there, source, own))
     return tuple(steps)
 
 
@@ -466,8 +470,9 @@ class _LayerStream:
         constants = self._load_constants(tile, source, loads)
         tables = self._load_tables(tile, source, loads) if tile.last else None
         inputs = tuple(self._load_input(index, tile, source, loads) for index in range(len(self._input_buffers)))
+        near = tuple(buffers is None for buffers in self._input_buffers)
         whole = (
-            any(buffers is None for buffers in self._input_buffers[:1]),
+            any(near[:1]),
             self._output.buffer in self._memory.residents,
         )
         if tile.last:
@@ -476,7 +481,7 @@ class _LayerStream:
         else:
             assert self._sums is not None
             output, stores, planes = self._sums, (), (self._input_plane(tile), 0)
-        operands = Operands(inputs, constants, output, *planes, tables, *whole, self._sums)
+        operands = Operands(inputs, constants, output, *planes, tables, *whole, self._sums, near)
         computes = compute_steps(self._layer, tile, operands, source)
         return TileSteps(tuple(loads), computes, stores)
 

@@ -6,18 +6,16 @@ W a word; P accumulators; L = post_lanes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from math import prod
+from math import gcd
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isa.access import Access, strided
 from isa.arch import Arch, Words
-from isa.instruction import Atoms, Blocks, Command, Instruction, Layout, Packed, Plain, ceil_div, formula, formula_of
+from isa.instruction import Atoms, Blocks, Command, Layout, Packed, Plain, ceil_div, formula
 from isa.ops import matmul, movement, pairs, pooling, rows
 from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, MAPPING, element_bytes, group_shape, refused, taps
 from isa.ops.lookup import EX_TABLE_ADDRESS, TABLE_BYTES, table_count
@@ -730,65 +728,84 @@ def _norm_words(command: Command, arch: Arch) -> tuple[int, ...]:
 # Bytes where they lie ------------------------------------------------------------------------------------------------
 
 
-def _access_words(access: Access, words: Words) -> int:
-    """Words of a strided operand: along its innermost dimension what lies in one word is one access."""
-    if not access.total:
-        return 0
-    if not access.dims:
-        return words.count(access.nbytes)
-    *outer, (count, stride) = access.dims
-    row = (
-        words.count((count - 1) * stride + access.nbytes) if stride < words.word else count * words.count(access.nbytes)
-    )
-    return prod(times for times, _ in outer) * row
+def _permute_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+    operands = movement.OP_PERMUTE.operands(command, arch)
+    both = zip(_BOTH, (*operands.reads, *operands.writes), strict=False)
+    return tuple(Plain(register, access.total) for register, access in both)
 
 
-def _raw(plain: Instruction, *registers: str, quotients: Callable[[Command], int] | None = None) -> Packed:
-    """An instruction that finds bytes at ``registers``, the result's last, as they lie.
+class _Side(NamedTuple):
+    """One side of a block of a copy: bytes from the first to the last, words at most, words that are asked for."""
 
-    Its commands take so many ``quotients``.
+    span: int
+    words: int
+    asked: int
+
+
+def copy_words(dims: Sequence[tuple[int, int, int]], starts: tuple[int, int], word: int) -> tuple[int, int]:
+    """Words of ``word`` bytes that a copy asks for of its source and of its result (docs/machine.md, section 12).
+
+    ``dims`` are (steps, bytes from source to source, from result to result), the fastest first; ``starts`` both
+    addresses. A block of more dimensions is taken as often as the next one has steps, or at once, in whichever way
+    takes the fewest cycles.
     """
+    sides, upwards = [_Side(1, 1, 1), _Side(1, 1, 1)], True
+    for inner, (count, *strides) in enumerate(dims):
+        if not count:
+            return 0, 0
+        if count == 1:
+            continue
+        found = []
+        for number, (side, stride, start) in enumerate(zip(sides, strides, starts, strict=True), 1):
+            upwards = upwards and side.span <= max(stride, 1)
+            span = side.span + (count - 1) * stride
+            outer = [(dim[0], dim[number]) for dim in dims[inner + 1 :] if dim[0] > 1]
+            grain = gcd(word, *(step for _, step in outer))
+            reach = sum((times - 1) * step for times, step in outer if step % word)
+            begin = min(start % grain + word - grain, start % word + reach)
+            found.append((span, min(count * side.words, ceil_div(begin + span, word))))
+        (_, read), (_, written) = found
+        pairs = read * written
+        ways = [(count * sides[0].asked, count * sides[1].asked)]
+        ways += [(read, pairs) if read <= written else (pairs, written)]
+        ways += [(read, written)] if upwards else []
+        asked = min(ways, key=lambda way: (max(way), sum(way)))
+        sides = [_Side(*side, words) for side, words in zip(found, asked, strict=True)]
+    return sides[0].asked, sides[1].asked
 
-    def layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
-        operands = plain.operands(command, arch)
-        both = zip(registers, (*operands.reads, *operands.writes), strict=True)
-        return tuple(Plain(register, access.total) for register, access in both)
 
-    @formula(f"{formula_of(plain.cycles)}" + (" At least ⌈quotients / dividers⌉ · divide_cycles." if quotients else ""))
-    def cycles(command: Command, arch: Arch) -> int:
-        divisions = 0 if quotients is None else ceil_div(quotients(command), words_of(arch).dividers)
-        return max(plain.cycles(command, arch), divisions * words_of(arch).divide_cycles)
-
-    def words(command: Command, arch: Arch) -> tuple[int, ...]:
-        operands = plain.operands(command, arch)
-        return tuple(_access_words(access, words_of(arch)) for access in (*operands.reads, *operands.writes))
-
-    return Packed(layouts, cycles, words, raw=True)
+def _copied_words(command: Command, arch: Arch) -> tuple[int, int]:
+    """The words of a copy; a fill has a source of one byte that stays."""
+    at, fill = command.registers, command.fields["fill"]
+    dims = [
+        (at[f"EX_COUNT_{n}"], 0 if fill else at[f"EX_INPUT_STRIDE_{n}"], at[f"EX_OUTPUT_STRIDE_{n}"])
+        for n in movement.DIMENSIONS
+    ]
+    if not all(dim[0] for dim in dims):
+        return 0, 0
+    starts = 0 if fill else at["EX_INPUT_ADDRESS"], at["EX_OUTPUT_ADDRESS"]
+    return copy_words(dims, starts, words_of(arch).word)
 
 
 @formula(
     """
-    COUNT_4 · COUNT_3 · COUNT_2 · n, n = ⌈COUNT_1 / L⌉ where both strides of dimension 1 are at most 1, else of either
-    side COUNT_1 words, or ⌈COUNT_1 · stride / W⌉ where several bytes lie in one; the more.
+    The more of the words that either side is asked for. A block is dimensions 1 to m. On each side it lies in at most u
+    words: the smaller of COUNT_m · u of the block within, and ⌈(begin + span) / W⌉; span = 1 + Σ (COUNT - 1) · stride;
+    begin is the smaller of address mod g + W - g, g = gcd(W, strides of the dimensions without), and address mod W +
+    Σ (COUNT - 1) · stride of those of them that are no multiples of W. It asks for COUNT_m times what the block
+    within asks for; or for the words of the side that has fewer, and u · u' of the other; or, where on both sides the
+    bytes of every dimension lie within the stride of the next, for u and u': what takes the fewest cycles. A fill has a
+    source of one byte, of which it asks for nothing.
     """
 )
 def _permute_cycles(command: Command, arch: Arch) -> int:
-    words, fastest = words_of(arch), command["EX_COUNT_1"]
-    strides = command["EX_INPUT_STRIDE_1"], command["EX_OUTPUT_STRIDE_1"]
-    row = ceil_div(fastest, arch.lanes)
-    if max(strides) > 1:
-        row = max(fastest if stride >= words.word else words.count(fastest * stride) for stride in strides)
-    return command["EX_COUNT_4"] * command["EX_COUNT_3"] * command["EX_COUNT_2"] * row
+    return max(_copied_words(command, arch))
 
 
 def _permute_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    """Words of either side in the order of the copy: what its rows come back to is taken again."""
-    operands = movement.OP_PERMUTE.operands(command, arch)
-    sides = (movement.side(command, name) for name in ("INPUT", "OUTPUT"))
-    return tuple(
-        _access_words(strided("sram", side.address, 1, *side.dims), words_of(arch)) if access.total else 0
-        for side, access in zip(sides, (*operands.reads, *operands.writes), strict=True)
-    )
+    """Of a fill, those of the result alone."""
+    source, result = _copied_words(command, arch)
+    return 0 if command.fields["fill"] else source, result
 
 
 _PAIR = Packed(_pair_layouts, _pair_cycles, _pair_words)
@@ -808,7 +825,7 @@ PACKED: Mapping[str, Packed] = {
     "OP_E_ADD": _TWO,
     "OP_C_MIN": _TWO,
     "OP_C_MAX": _TWO,
-    "OP_PERMUTE": replace(_raw(movement.OP_PERMUTE, *_BOTH), cycles=_permute_cycles, words=_permute_words),
+    "OP_PERMUTE": Packed(_permute_layouts, _permute_cycles, _permute_words, raw=True),
     "OP_DYN_MAT_MUL": Packed(_dynamic_layouts, _dynamic_cycles, _dynamic_words),
     "OP_REDUCE": Packed(_reduce_layouts, _reduce_cycles, _reduce_words),
     "OP_SOFTMAX": Packed(_softmax_layouts, _softmax_cycles, _softmax_words),

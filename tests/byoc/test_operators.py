@@ -177,6 +177,8 @@ ORDER = (
     "options",
     "operators",
     "fusing",
+    "arrangement",
+    "moving",
     "lowering",
     "estimate",
     "tiling",

@@ -60,6 +60,9 @@ LARGE: Mapping[str, tuple[int, ...]] = {
     "EX_ROWS": (0, 1, 1, 2, 5, 13),
     "EX_LENGTH": (0, 1, 2, 7, 20, 64),
     "EX_GROUPS": (1, 2, 3, 4, 8),
+    **{f"EX_COUNT_{dimension}": (1, 1, 2, 3, 4, 8) for dimension in (1, 2, 3, 4)},
+    **{f"EX_INPUT_STRIDE_{dimension}": (0, 1, 1, 2, 4, 8, 32, 56) for dimension in (1, 2, 3, 4)},
+    **{f"EX_OUTPUT_STRIDE_{dimension}": (0, 1, 1, 3, 4, 8, 32, 64) for dimension in (1, 2, 3, 4)},
 }
 """The same for machines of words: atoms and stripes that are full and that are not. Planes are words behind dense."""
 

@@ -483,6 +483,21 @@ LAYERS = (
         "OP_PERMUTE", {"COUNT_1": 100, "INPUT_STRIDE_1": 1, "OUTPUT_STRIDE_1": 64}, {}, 100,
     ),
     (
+        "ELTWISE: 8 channels of 8 positions change places: 64 bytes are 2 words, each meets each: 4",
+        "OP_PERMUTE", {"COUNT_1": 8, "COUNT_2": 8, "INPUT_STRIDE_1": 1, "INPUT_STRIDE_2": 8, "OUTPUT_STRIDE_1": 8,
+        "OUTPUT_STRIDE_2": 1}, {}, 4,
+    ),
+    (
+        "ELTWISE: one of two groups is shuffled: 16 positions of 4 of 8 channels, 4 words, into two atoms: 2 * 4",
+        "OP_PERMUTE", {"COUNT_1": 4, "COUNT_2": 16, "COUNT_3": 2, "INPUT_STRIDE_1": 1, "INPUT_STRIDE_2": 8,
+        "INPUT_STRIDE_3": 4, "OUTPUT_STRIDE_1": 2, "OUTPUT_STRIDE_2": 8, "OUTPUT_STRIDE_3": 128}, {}, 8,
+    ),
+    (
+        "ELTWISE: 3 rows of 30 bytes, 100 apart, begin anywhere in a word and lie in 2 at most: 3 * 2",
+        "OP_PERMUTE", {"COUNT_1": 30, "COUNT_2": 3, "INPUT_STRIDE_1": 1, "INPUT_STRIDE_2": 100, "OUTPUT_STRIDE_1": 1,
+        "OUTPUT_STRIDE_2": 64}, {}, 6,
+    ),
+    (
         "ACT: softmax of a row of 100: 2 * 4 on 32 lanes, and 100 sums in order; its one quotient takes 16",
         "OP_SOFTMAX", {"INPUT_CHANNELS": 100, "LENGTH": 1}, {}, 108,
     ),
@@ -618,9 +633,18 @@ WORDS = (
         {"pe": {"ic": 4, "oc": 16}}, (75, 20, 3, 26),
     ),
     (
-        "40 x 3 bytes are transposed: each row of 40 is read from 118 bytes, 4 words, and written densely, 120 bytes",
+        "40 x 3 bytes are transposed: each row of 40 is read from 118 bytes, 4 words, and written into 40, up to 2",
         "OP_PERMUTE", {"COUNT_1": 40, "COUNT_2": 3, "INPUT_STRIDE_1": 3, "INPUT_STRIDE_2": 1, "OUTPUT_STRIDE_1": 1,
-        "OUTPUT_STRIDE_2": 40}, {}, (12, 4),
+        "OUTPUT_STRIDE_2": 40}, {}, (12, 6),
+    ),
+    (
+        "8 channels of 8 positions change places: 2 words are read, and each is written into 2",
+        "OP_PERMUTE", {"COUNT_1": 8, "COUNT_2": 8, "INPUT_STRIDE_1": 1, "INPUT_STRIDE_2": 8, "OUTPUT_STRIDE_1": 8,
+        "OUTPUT_STRIDE_2": 1}, {}, (2, 4),
+    ),
+    (
+        "a fill of 100 bytes of atoms of 8 asks for none of a source",
+        "OP_PERMUTE fill=1", {"COUNT_1": 100, "INPUT_STRIDE_1": 1, "OUTPUT_STRIDE_1": 8}, {}, (0, 25),
     ),
     (
         "3 x 3, 12 channels, 6 x 6: 6 rows of 48 bytes, 2 words, for 2 atoms; weights 72 and 36 bytes, records 96, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,8 @@ def test_waves_are_vcd_or_fst(
     assert (said.status, sorted(path.name for path in tmp_path.iterdir())) == (2, ["a.vcd"])
     assert "a.fst: FST is made by vcd2fst of GTKWave (Debian: apt install gtkwave); or name a FILE.vcd" in said.err
     compressor = tmp_path / "vcd2fst"
-    compressor.write_text('#!/bin/sh\n/usr/bin/rev "$1" > "$2"\n')
+    turned = "import sys; open(sys.argv[2], 'w').write(open(sys.argv[1]).read().strip()[::-1])"
+    compressor.write_text(f"#!{sys.executable}\n{turned}\n")
     compressor.chmod(0o755)
     assert dla(capsys, *words, str(tmp_path / "a.fst")).status == 0
     assert (tmp_path / "a.fst").read_text().strip() == "983 ot 553"

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from isa.access import Access, strided
 from isa.arch import Arch
 from isa.instruction import Command
 
@@ -21,7 +20,6 @@ ALONG_LENGTH, ALONG_CHANNELS = 1, 2
 PAIRS = ("OP_E_MUL", "OP_E_SUB", "OP_B_ADD", "OP_B_MIN", "OP_E_DIV")
 DENSE = ("OP_E_ADD", "OP_C_MIN", "OP_C_MAX")
 BY_A_SCALE = ("OP_ACT_RELU", "OP_ACT_LRELU", "OP_E_ABS")
-WHERE_THEY_LIE = ("OP_PERMUTE",)
 ROWS = ("OP_REDUCE", "OP_SOFTMAX", "OP_NORM")
 PARAMETERS = 8
 PIXEL = 4
@@ -56,8 +54,8 @@ def count(command: Command, arch: Arch, events: Counter[str]) -> Counted:
         return _pair(command, arch, events)
     if mnemonic in DENSE + BY_A_SCALE:
         return _alike(command, arch)
-    if mnemonic in WHERE_THEY_LIE:
-        return _where_they_lie(command, arch, events)
+    if mnemonic == "OP_PERMUTE":
+        return _copied(command, arch, events)
     if mnemonic in ROWS:
         return _rows(command, arch, events)
     if mnemonic == "OP_LUT":
@@ -398,54 +396,55 @@ def _look_up(command: Command, arch: Arch, events: Counter[str]) -> Counted:
 # Bytes where they lie ------------------------------------------------------------------------------------------------
 
 
-def _lying(access: Access, arch: Arch, events: Counter[str]) -> int:
-    """Words of an operand, row of its innermost dimension after row; each begins with a word."""
+def _most_words(span: int, address: int, others: Sequence[tuple[int, int]], word: int) -> int:
+    """Words that so many bytes touch at most, wherever in a word the steps (count, stride) of the others bring them."""
+    grain, last = word, address % word
+    for count, stride in others:
+        while stride % grain:
+            grain //= 2
+        for _ in range(count - 1 if stride % word else 0):
+            last += stride
+    begins = [begin for begin in range(address % grain, word, grain) if begin <= last]
+    return max((begin + span - 1) // word + 1 for begin in begins)
+
+
+def _copied(command: Command, arch: Arch, events: Counter[str]) -> Counted:
+    """A copy, block in block: every place that the innermost ones have is looked at."""
     assert arch.words is not None
-    if not access.total:
-        return 0
-    rows, along = 1, [0]
-    for number, (count, stride) in enumerate(access.dims, 1):
-        if number == len(access.dims):
-            along = [stride * k for k in range(count)]
+    at, word, fill = command.registers, arch.words.word, command.fields["fill"]
+    dims = [n for n in (1, 2, 3, 4) if at[f"EX_COUNT_{n}"] != 1]
+    if any(not at[f"EX_COUNT_{n}"] for n in dims):
+        return Counted(0, {"input": 0, "results": 0})
+    sides = ("OUTPUT",) if fill else ("INPUT", "OUTPUT")
+    places: dict[str, list[int]] = {side: [0] for side in sides}
+    touched, asked = dict.fromkeys(sides, 1), dict.fromkeys(sides, 1)
+    rising = True
+    for position, n in enumerate(dims):
+        steps, again, most = at[f"EX_COUNT_{n}"], dict.fromkeys(sides, 0), dict.fromkeys(sides, 0)
+        for side in sides:
+            stride, block = at[f"EX_{side}_STRIDE_{n}"], places[side]
+            first, last = min(block), max(block)
+            rising = rising and (first + stride > last or (first == last and not stride))
+            places[side] = sorted({place + step * stride for step in range(steps) for place in block})
+            others = [(at[f"EX_COUNT_{m}"], at[f"EX_{side}_STRIDE_{m}"]) for m in dims[position + 1 :]]
+            span = max(places[side]) - min(places[side]) + 1
+            for _ in range(steps):
+                again[side] += asked[side]
+                most[side] += touched[side]
+            most[side] = min(most[side], _most_words(span, at[f"EX_{side}_ADDRESS"], others, word))
+        touched = most
+        ways = {"again": again}
+        if fill:
+            ways["pairs"] = {"OUTPUT": most["OUTPUT"]}
         else:
-            rows *= count
-    apart = len(along) > 1 and along[1] >= arch.words.word
-    events["words: bytes of a word each"] += apart
-    events["words: several strided bytes of a word"] += len(along) > 1 and not apart
-    if apart:
-        return rows * sum(words_of(access.nbytes, arch) for _ in along)
-    return rows * len({byte // arch.words.word for start in along for byte in range(start, start + access.nbytes)})
-
-
-def _copied(command: Command, arch: Arch) -> int:
-    """Cycles of a copy: its innermost rows one after another, bytes side by side or word after word."""
-    assert arch.words is not None
-    at, fastest = command.registers, command["EX_COUNT_1"]
-    row = len(_pieces(fastest, arch.lanes))
-    strides = [at["EX_INPUT_STRIDE_1"], at["EX_OUTPUT_STRIDE_1"]]
-    if any(stride > 1 for stride in strides):
-        row = 0
-        for stride in strides:
-            row = max(row, fastest if stride >= arch.words.word else words_of(fastest * stride, arch))
-    return sum(row for _ in range(at["EX_COUNT_4"]) for _ in range(at["EX_COUNT_3"]) for _ in range(at["EX_COUNT_2"]))
-
-
-def _in_order(command: Command, arch: Arch, once: dict[str, int], events: Counter[str]) -> dict[str, int]:
-    """Words of either side of a copy, dimension by dimension as it goes: what it comes back to is taken again."""
-    found = {}
-    for name, side in (("input", "INPUT"), ("results", "OUTPUT")):
-        dims = [(command[f"EX_COUNT_{n}"], command[f"EX_{side}_STRIDE_{n}"]) for n in (4, 3, 2, 1)]
-        found[name] = (
-            _lying(strided("sram", command[f"EX_{side}_ADDRESS"], 1, *dims), arch, events) if once[name] else 0
-        )
-    return found
-
-
-def _where_they_lie(command: Command, arch: Arch, events: Counter[str]) -> Counted:
-    operands = command.instruction.operands(command, arch)
-    accesses = (*operands.reads, *operands.writes)
-    words = {name: _lying(access, arch, events) for name, access in zip(("input", "results"), accesses, strict=True)}
-    return Counted(_copied(command, arch), _in_order(command, arch, words, events))
+            pairs = sum(1 for _ in range(most["INPUT"]) for _ in range(most["OUTPUT"]))
+            ways["pairs"] = {**most, "OUTPUT" if most["INPUT"] <= most["OUTPUT"] else "INPUT": pairs}
+        if rising:
+            ways["in a stream"] = dict(most)
+        best = min(ways, key=lambda way: (max(ways[way].values()), sum(ways[way].values())))
+        events[f"words: a copy {best}"] += 1
+        asked = ways[best]
+    return Counted(max(asked.values()), {"input": asked.get("INPUT", 0), "results": asked["OUTPUT"]})
 
 
 # Rows as wholes ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,118 @@
+"""Movements of a region on a machine of words: several are one, and move the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc.moving import Gather, joined
+from byoc.operators.movement import StridedCopy, copies, fills
+from byoc.operators.nest import NOTHING, Piece, find_pieces
+from byoc.operators.operator import Lying, Operator
+from isa.ops.movement import DIMENSIONS
+
+ATOM, WORD, POSITIONS = 8, 32, 12
+Bytes = NDArray[np.uint8]
+
+
+def _places(channels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The bytes of channels of all positions: (channels, positions)."""
+    steps = np.arange(POSITIONS) * ATOM
+    return (channels // ATOM * (POSITIONS * ATOM) + channels % ATOM)[:, np.newaxis] + steps
+
+
+def _moved(source: str, result: str, taken: Mapping[int, int], surfaces: int) -> list[Operator]:
+    """Copies of channels of ``source`` to channels of ``result``, and zeros in the others."""
+    index = np.full(surfaces * POSITIONS * ATOM, NOTHING, np.int64)
+    targets, sources = (np.array(list(part)) for part in (taken.keys(), taken.values()))
+    index[_places(targets)] = _places(sources)
+    shape = surfaces, POSITIONS, ATOM
+    rest = np.where(index == NOTHING, 0, NOTHING).reshape(shape)
+    return [
+        *copies("n", (), source, result, find_pieces(index.reshape(shape))),
+        *fills("n", (), result, find_pieces(rest), 0),
+    ]
+
+
+def _run(operations: Sequence[Operator], values: dict[str, Bytes]) -> dict[str, Bytes]:
+    """What operations that move bytes make."""
+    for operation in operations:
+        name = operation.output.value
+        result = values.setdefault(name, np.full(4096, 0xEE, np.uint8))
+        if isinstance(operation, Gather):
+            for one in operation._copies(operation.rows, (True,) * len(operation.inputs), True):
+                places = [np.array([start]) for start in (one.source, one.target)]
+                for number in DIMENSIONS:
+                    steps = np.arange(one.registers[f"EX_COUNT_{number}"])
+                    strides = (one.registers[f"EX_{side}_STRIDE_{number}"] for side in ("INPUT", "OUTPUT"))
+                    places = [
+                        (place[:, np.newaxis] + steps * stride).reshape(-1)
+                        for place, stride in zip(places, strides, strict=True)
+                    ]
+                operand = None if one.operand is None else values[operation.inputs[one.operand].value]
+                result[places[1]] = one.registers["EX_INPUT_ZERO_POINT"] if operand is None else operand[places[0]]
+            continue
+        assert isinstance(operation, StridedCopy)
+        dims = operation.loops.dims
+        begin = operation.inputs[0].start - Piece(0, 0, dims).lowest if operation.inputs else 0
+        sources, targets = Piece(begin, operation.output.start, dims).positions()
+        result[targets] = values[operation.inputs[0].value][sources] if operation.inputs else 0
+    return values
+
+
+def _check(operations: list[Operator], sizes: Mapping[str, int], inputs: Sequence[str], output: str) -> list[Operator]:
+    """The joined operations; they make the same bytes."""
+    lying = {name: Lying(channels, POSITIONS, ATOM) for name, channels in sizes.items()}
+    found = list(joined(operations, {*inputs, output}, lying, WORD, lambda operation: True))
+    rng = np.random.default_rng(1)
+    first = {name: rng.integers(0, 256, 4096, dtype=np.uint8) for name in inputs}
+    size = lying[output].surfaces * POSITIONS * ATOM
+    wanted, got = _run(operations, dict(first))[output], _run(found, dict(first))[output]
+    assert wanted[:size].tolist() == got[:size].tolist()
+    return found
+
+
+def test_a_shuffle_and_a_slice_are_one() -> None:
+    """Two groups of 10 are shuffled, and channels 5 to 16 taken: one operation, nothing between."""
+    shuffled = {2 * channel + group: 10 * group + channel for group in (0, 1) for channel in range(10)}
+    operations = _moved("a", "b", shuffled, 3) + _moved("b", "c", {n: n + 5 for n in range(12)}, 2)
+    found = _check(operations, {"a": 20, "b": 20, "c": 12}, ["a"], "c")
+    assert [type(one) for one in found] == [Gather]
+    assert [operand.value for operand in found[0].inputs] == ["a"]
+
+
+def test_what_others_read_stays() -> None:
+    """A value that leaves is written, and what is made of it reads what it was made of."""
+    operations = _moved("a", "b", {n: 19 - n for n in range(20)}, 3) + _moved("b", "c", {n: n + 3 for n in range(9)}, 2)
+    lying = {name: Lying(channels, POSITIONS, ATOM) for name, channels in {"a": 20, "b": 20, "c": 9}.items()}
+    found = joined(operations, {"a", "b", "c"}, lying, WORD, lambda operation: True)
+    assert [one.output.value for one in found] == ["b", "c"]
+
+
+def test_channels_of_several_tensors() -> None:
+    """5 channels of one and 9 of another side by side, on no atom: one operation of two operands."""
+    beside = _moved("a", "c", {n: n for n in range(5)}, 2)[:-1]
+    other = _moved("b", "c", {n + 5: n for n in range(9)}, 2)
+    behind = [one for one in other if one.inputs]
+    filled = fills("n", (), "c", find_pieces(_rest(14, 2)), 0)
+    found = _check(
+        [*[one for one in beside if one.inputs], *behind, *filled], {"a": 5, "b": 9, "c": 14}, ["a", "b"], "c"
+    )
+    assert [type(one) for one in found] == [Gather]
+    assert found[0].loops.depths == (1, 2)
+
+
+def test_what_does_not_fit_stays_copies() -> None:
+    """Where a band of one row does not fit the scratchpad pieces are copied one by one."""
+    operations = _moved("a", "b", {n: n + 5 for n in range(12)}, 2)
+    lying = {"a": Lying(20, POSITIONS, ATOM), "b": Lying(12, POSITIONS, ATOM)}
+    found = joined(operations, {"a", "b"}, lying, WORD, lambda operation: not isinstance(operation, Gather))
+    assert not any(isinstance(one, Gather) for one in found)
+
+
+def _rest(channels: int, surfaces: int) -> NDArray[np.int64]:
+    index = np.full((surfaces, POSITIONS, ATOM), NOTHING, np.int64)
+    index[-1, :, channels % ATOM :] = 0
+    return index
