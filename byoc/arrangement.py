@@ -174,17 +174,19 @@ class _Arrangement:
         """Its operands lie alike: as the result has to, or as most of them do."""
         name = operation.output.value
         operands = [one for one in operation.inputs if one.value not in operation.constant_operands]
-        whole = all(_of(one) == (one.value, 0, self._elements[one.value]) for one in (*operands, operation.output))
         chosen = Lying(operation.output.elements, 1, self._atom)
-        if whole:
-            homes = Counter(self.home[one.value]._replace(begin=0) for one in operands)
+        if all(self._is_whole(one) for one in operands):
+            homes = Counter(self.home[one.value]._replace(begin=0, atom=self._atom) for one in operands)
             wish = self._wishes.get(name) or self._default(name)
-            chosen = self.home.get(name) or (homes.most_common(1)[0][0] if homes else wish)
-        if chosen.atom != self._atom:
-            chosen = self._default(name)
+            chosen = homes.most_common(1)[0][0] if homes else wish if self._is_whole(operation.output) else chosen
+            if self._is_whole(operation.output):
+                chosen = self.home.get(name, chosen)
         self._make(
             replace(operation, inputs=tuple(self._read(operation, one, chosen) for one in operation.inputs)), chosen
         )
+
+    def _is_whole(self, operand: Operand) -> bool:
+        return _of(operand) == (operand.value, 0, self._elements[operand.value])
 
     # Operands.
 
@@ -209,7 +211,8 @@ class _Arrangement:
         """An operation whose result is written as wanted: where it is to be, or copied there."""
         result = operation.output
         if result.value not in self.home:
-            self.home[result.value] = self._whole(_of(result), want) or self._default(result.value)
+            wish = None if want.by_row or self._is_whole(result) else self._wishes.get(result.value)
+            self.home[result.value] = wish or self._whole(_of(result), want) or self._default(result.value)
         found = _slice(self.home[result.value], result.offset, want)
         dense = dense_result(operation)  # without zeros behind the last channel
         if found is not None and not dense:

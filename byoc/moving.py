@@ -34,7 +34,7 @@ from isa.instruction import ceil_div
 from isa.ops.movement import DIMENSIONS
 
 Int64 = NDArray[np.int64]
-MOST_BYTES = 1 << 24
+MOST_BYTES = 1 << 25
 """Of a value whose map is looked at."""
 MOST_PIECES = 256
 """Copies that a movement becomes at most."""
