@@ -35,7 +35,7 @@ OWN: Mapping[str, tuple[str, ...]] = {
             "a block in several atoms", "several groups in a block", "a block of taps of several rows",
             "streams that share words", "groups with activations of their own",
             "several output columns side by side", "more parts than output columns",
-            "a copy again", "a copy pairs", "a copy in a stream", "bytes of a word each",
+            "a copy again", "a copy pairs", "a copy in a stream",
             "several windows in a row", "several rows of windows", "several pieces of columns",
             "an array of less than an atom", "divisions bound by the dividers", "divisions bound by the lanes",
             "tables of channels", "transfer bound by the words of the scratchpad", "transfer bound by its bursts",
