@@ -40,6 +40,8 @@ MOST_PIECES = 256
 """Copies that a movement becomes at most."""
 _FILLED = -1
 """Instead of the number of a source: the place is the byte itself."""
+_SHARED = -3
+"""Instead of the number of a source: nobody moves that byte."""
 _FAR = 1 << 20
 """Bytes from surface to surface while the pieces of a map are looked for: more than any atom has."""
 
@@ -75,6 +77,7 @@ def joined(
             sizes[operand.value] = max(sizes.get(operand.value, 0), operand.start + operand.nbytes)
     known: dict[str, _Map] = {}
     made: dict[str, tuple[Operator, ...]] = {}
+    stay: dict[str, list[Operator]] = {}
     past: set[str] = set()
     for name, found in makers.items():
         free = all(one.slices for one in found)
@@ -83,11 +86,12 @@ def joined(
             continue
         for before in (known, {}):  # past what lies between, or from there where that alone leaves positions in place
             mapped = _composed(found, sizes[name], before)
-            written = None if mapped is None else _written(found[0], name, mapped, lying, word, fits)
+            shared = [one for one in found if one.slices and one.inputs[0].value not in before]  # costs nothing
+            written = None if mapped is None else _written(found[0], name, mapped, shared, lying, word, fits)
             if mapped is None or written is None:
                 continue
-            if name not in made or type(written[0]) is Gather is not type(made[name][0]):
-                known[name], made[name] = mapped, written
+            if name not in made or (_is_gather(written) and not _is_gather(made[name])):
+                known[name], made[name], stay[name] = mapped, written, shared
                 past.discard(name)
                 past.update({name} if before is known else ())
     passing = {
@@ -98,12 +102,17 @@ def joined(
     result = list[Operator]()
     for operation in operations:
         name = operation.output.value
-        shared = bool(operation.slices) and operation.inputs[0].value not in passing  # costs nothing as it is
-        if name not in made or (shared and name not in passing):
+        if name in passing:
+            continue
+        if name not in made or operation in stay[name]:
             result.append(operation)
-        elif name not in passing and operation is makers[name][-1]:
+        if name in made and operation is makers[name][-1]:
             result += made[name]
     return tuple(in_words(one, word) for one in result)
+
+
+def _is_gather(made: Sequence[Operator]) -> bool:
+    return len(made) == 1 and isinstance(made[0], Gather)
 
 
 def _moves(operation: Operator) -> bool:
@@ -148,15 +157,31 @@ def _positions(operation: Operator) -> Iterator[tuple[str | None, Int64, Int64]]
 
 
 def _written(
-    node: Operator, name: str, found: _Map, lying: Mapping[str, Lying], word: int, fits: Callable[[Operator], bool]
+    node: Operator,
+    name: str,
+    found: _Map,
+    shared: Sequence[Operator],
+    lying: Mapping[str, Lying],
+    word: int,
+    fits: Callable[[Operator], bool],
 ) -> tuple[Operator, ...] | None:
-    """The operations that write ``name`` by its map; None where they are too many, or it is not known how it lies."""
+    """The operations that write ``name`` by its map, but for what is ``shared``: the same bytes in both values.
+
+    None where they are too many, or it is not known how it lies.
+    """
     lies = lying.get(name)
     if lies is None or lies.surfaces * lies.positions * lies.atom != found.which.size:
         return None
-    gathered = _gathered(node, name, found, lying, word)
-    if gathered is not None and fits(gathered):
-        return (gathered,)
+    if shared:
+        which = found.which.copy()
+        for operation in shared:
+            for _, _, targets in _positions(operation):
+                which[targets] = _SHARED
+        found = found._replace(which=which)
+    else:
+        gathered = _gathered(node, name, found, lying, word)
+        if gathered is not None and fits(gathered):
+            return (gathered,)
     shape = lies.surfaces, lies.positions, lies.atom
     result = list[Operator]()
     for number, source in enumerate(found.sources):

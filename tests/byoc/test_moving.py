@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.moving import Gather, joined
-from byoc.operators.movement import StridedCopy, copies, fills
+from byoc.operators.movement import Alias, StridedCopy, copies, fills
 from byoc.operators.nest import NOTHING, Piece, find_pieces
-from byoc.operators.operator import Lying, Operator
+from byoc.operators.operator import Lying, Operand, Operator
 from isa.ops.movement import DIMENSIONS
 
 ATOM, WORD, POSITIONS = 8, 32, 12
@@ -116,3 +116,16 @@ def _rest(channels: int, surfaces: int) -> NDArray[np.int64]:
     index = np.full((surfaces, POSITIONS, ATOM), NOTHING, np.int64)
     index[-1, :, channels % ATOM :] = 0
     return index
+
+
+def test_what_lies_in_both_values_is_not_copied() -> None:
+    """16 channels that are the same bytes in both values stay so; only the 5 behind them are moved."""
+    source, result = (Operand(name, (16 * POSITIONS,)) for name in ("a", "c"))
+    alias = Alias(name="n", kind="CONCAT", onnx_nodes=(), inputs=(source,), output=result)
+    moved = _moved("b", "c", {n + 16: n for n in range(5)}, 3)
+    operations = [alias, moved[0], fills("n", (), "c", find_pieces(_rest(21, 3)), 0)[0]]
+    lying = {name: Lying(channels, POSITIONS, ATOM) for name, channels in {"a": 16, "b": 5, "c": 21}.items()}
+    found = joined(operations, {"a", "b", "c"}, lying, WORD, lambda operation: True)
+    assert found[0] is alias
+    assert all(one.output.start >= 16 * POSITIONS for one in found[1:])
+    assert {operand.value for one in found[1:] for operand in one.inputs} == {"b"}
