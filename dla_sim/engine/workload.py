@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from math import gcd
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,8 +147,9 @@ class Demands:
     ``compute``, ``crowd`` (streams in the fullest bank), ``reads`` and ``writes`` (scratchpad bytes) are EX's;
     ``moving`` are the numbers of the DMA commands, whose transfers are ``transfers``; ``constant`` are those of them to
     or from where constants lie. ``pops`` and ``pushes`` are the token counters of each command, the previous unit's
-    first. On a machine of words of ``word_bytes``, 0 on others, ``crowd`` are words in the fullest bank, ``reads`` and
-    ``writes`` bytes of whole words; ``touched`` has, for each of ``moving``, the words that its rows touch.
+    first. On a machine of words of ``word_bytes``, 0 on others, ``crowd`` are words in the fullest bank or at a port of
+    several operands, ``reads`` and ``writes`` bytes of whole words; ``touched`` has, for each of ``moving``, the words
+    that its rows touch.
     """
 
     unit: Int64
@@ -280,6 +282,26 @@ def _within(addresses: Int64, ranges: Sequence[tuple[int, int]]) -> NDArray[np.b
     return np.asarray(((offset >= 0) & (offset < size)).any(axis=1), dtype=np.bool_)
 
 
+@dataclass(frozen=True)
+class Port:
+    """One that EX has on a scratchpad of words: the operands that it moves, by the registers of their addresses."""
+
+    name: str
+    access: Literal["read", "write"]
+    registers: tuple[str, ...]
+
+
+SIDE = Port("records, sums and tables", "read", ("EX_CHANNEL_ADDRESS", "EX_PARTIAL_ADDRESS", "EX_TABLE_ADDRESS"))
+PORTS_OF_WORDS = (
+    Port("first operand", "read", ("EX_INPUT_ADDRESS",)),
+    Port("second operand", "read", ("EX_OPERAND_ADDRESS",)),
+    SIDE,
+    Port("result", "write", ("EX_OUTPUT_ADDRESS",)),
+)
+"""Each moves one aligned word of one bank a cycle (docs/machine.md, section 12)."""
+_BEFORE_SIDE = 2
+"""Reads of an instruction that has more than these two: they have ports of their own, and all others share one."""
+
 Streams = tuple[int, ...]
 """What each operand of a command of EX loads the banks with, reads first: 1, or on a machine of words its words."""
 
@@ -319,7 +341,7 @@ def _loads(command: Command, operands: Operands, arch: Arch) -> Streams:
 def crowds(commands: Sequence[Command], operands: Sequence[Operands], arch: Arch) -> Int64:
     """The largest number of streams of each command of EX in one bank, 0 for others: all that depends on the banks.
 
-    On a machine of words it is the largest number of words.
+    On a machine of words it is the largest number of words in one, or at the port of several operands.
     """
     return _crowds(operands, _streams(commands, operands, arch), arch)
 
@@ -331,6 +353,8 @@ def _crowds(operands: Sequence[Operands], streams: Sequence[Streams], arch: Arch
         if loads:
             accesses = zip((*item.reads, *item.writes), loads, strict=True)
             found[number] = _crowd([(access, load) for access, load in accesses if access.total], bank_bytes)
+            if arch.words is not None:
+                found[number] = max(found[number], sum(loads[_BEFORE_SIDE : len(item.reads)]))
     return found
 
 
@@ -342,15 +366,21 @@ def _crowd(streams: Sequence[tuple[Access, int]], bank_bytes: int) -> int:
 
 
 @dataclass(frozen=True)
-class Bank:
-    """What a bank serves: its number, and the words of each operand, by the register of its address."""
+class Served:
+    """What a bank or a port serves: its number or name, and the words of each operand, by its address' register."""
 
-    number: int
+    by: int | Port
     words: Mapping[str, int]
 
+    @property
+    def total(self) -> int:
+        """Words of all operands."""
+        return sum(self.words.values())
 
-def fullest_bank(command: Command, operands: Operands, arch: Arch) -> Bank | None:
-    """The bank that serves ``command`` the most words, the first of equals: what it waits for, if it waits at all.
+
+def busiest(command: Command, operands: Operands, arch: Arch) -> Served | None:
+    """What serves ``command`` the most words, so that it waits for that if it waits at all: the first such bank, or
+    the port of several operands where no bank serves as many.
 
     None where the instruction is not worked out on words, or has nothing in the scratchpad.
     """
@@ -358,13 +388,19 @@ def fullest_bank(command: Command, operands: Operands, arch: Arch) -> Bank | Non
     if arch.words is None or packed is None:
         return None
     served: dict[int, dict[str, int]] = {}
+    beside: dict[str, int] = {}
     layouts, words = packed.layouts(command, arch), packed.words(command, arch)
     for access, layout, load in zip((*operands.reads, *operands.writes), layouts, words, strict=True):
         low, high = _banks(access, arch.sram_bytes // arch.sram_banks)
         for bank in range(low, high + 1 if access.total else low):
             served.setdefault(bank, {})[layout.register] = load
-    found = max(sorted(served), key=lambda bank: sum(served[bank].values()), default=None)
-    return None if found is None else Bank(found, served[found])
+        if layout.register in SIDE.registers:
+            beside[layout.register] = load
+    if not served:
+        return None
+    return max(
+        [*(Served(bank, served[bank]) for bank in sorted(served)), Served(SIDE, beside)], key=lambda one: one.total
+    )
 
 
 def _banks(access: Access, bank_bytes: int) -> tuple[int, int]:

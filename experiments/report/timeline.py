@@ -15,7 +15,7 @@ from dla_sim.device import Trace
 from dla_sim.engine.accounts import CAUSES
 from dla_sim.engine.bus import PORTS
 from dla_sim.engine.times import completion_order
-from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES, fullest_bank
+from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES, Port, busiest
 from dla_sim.inspection import bus_usage, live_bytes, token_pairs
 from experiments.report.figures import RegionRun
 from experiments.report.schema import WITHIN
@@ -82,7 +82,8 @@ def _slice(track: str, name: str, category: str, span: tuple[int, int], argument
 def _commands(trace: Trace, arch: Arch, offset: int) -> Iterator[Event]:
     """One slice a command, labelled with its layer, or its mnemonic where no provenance covers it.
 
-    One of EX that waits for a scratchpad of words says for which bank, and how many words of which operands it serves.
+    One of EX that waits for a scratchpad of words says for which bank or port, and how many words of which operands it
+    serves.
     """
     times = (trace.times.arrival, trace.times.start, trace.times.end, trace.labels.kind)
     commands = trace.commands, trace.prepared.operands, trace.sources
@@ -98,9 +99,10 @@ def _commands(trace: Trace, arch: Arch, offset: int) -> Iterator[Event]:
             "cycles": {name: cycles for name, cycles in by_cause.items() if name in WITHIN},
             "waited before": {name: cycles for name, cycles in by_cause.items() if name not in WITHIN},
         }
-        bank = fullest_bank(command, operands, arch) if "sram" in by_cause else None
-        if bank is not None:
-            arguments |= {"waits for bank": bank.number, "words of it": dict(bank.words)}
+        served = busiest(command, operands, arch) if "sram" in by_cause else None
+        if served is not None:
+            waits = {"waits for port": served.by.name} if isinstance(served.by, Port) else {"waits for bank": served.by}
+            arguments |= {**waits, "words of it": dict(served.words)}
         name = source.layer if source is not None and source.layer else command.instruction.mnemonic
         yield _slice(command.unit.name, name, KINDS[kind], (offset + start, offset + end), arguments)
 

@@ -344,7 +344,7 @@ def product(
         )
         records = Plain("EX_CHANNEL_ADDRESS", found.channels * arch.channel_record_bytes)
         parts: tuple[Layout, ...] = (source, weights, records)
-        if command.fields.get(ACCUMULATE.name, 0):
+        if _starts_from_sums(command, found):
             assert isinstance(result, Atoms)
             parts = (*parts, result._replace(register=EX_PARTIAL_ADDRESS.name, element=4, plane=""))
         return (*parts, *_tables(command), result)
@@ -357,10 +357,15 @@ def product(
     def words(command: Command, arch: Arch) -> tuple[int, ...]:
         found = read(command)
         of = _product_words(found, arch, element_bytes(command))
-        sums = (_product_words(found, arch, 4).results,) if command.fields.get(ACCUMULATE.name, 0) else ()
+        sums = (_product_words(found, arch, 4).results,) if _starts_from_sums(command, found) else ()
         return (*of[:3], *sums, *_table_words(command, arch), of.results)
 
     return Packed(all_layouts, cycles, words)
+
+
+def _starts_from_sums(command: Command, found: Product) -> bool:
+    """Whether there are sums of an earlier command: as among plain operands, there are none of no results."""
+    return bool(command.fields.get(ACCUMULATE.name, 0) and found.outputs)
 
 
 def _activations(command: Command) -> Product:

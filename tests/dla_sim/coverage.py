@@ -29,7 +29,8 @@ OWN: Mapping[str, tuple[str, ...]] = {
     PACKED: (
         *(f"words: EX command bound by a bank with {requester}" for requester in REQUESTERS),
         *(f"words: {what}" for what in (
-            "EX command of operands in several banks", "the lanes take longer than the array",
+            "EX command of operands in several banks", "EX command bound by the port of records, sums and tables",
+            "the lanes take longer than the array",
             "a stripe that fills the accumulators", "a block bound by its weights", "a block bound by its steps",
             "activations of a step each", "activations in a stream", "several words a step",
             "a block in several atoms", "several groups in a block", "a block of taps of several rows",

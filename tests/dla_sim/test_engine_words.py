@@ -8,12 +8,13 @@ K = 4 cycles of a bank EX has 3: n words take ceil(n * 4 / 3) cycles.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from dla_sim.device import Device
-from dla_sim.engine.workload import EX, Bank, fullest_bank
+from dla_sim.engine.workload import EX, SIDE, Served, busiest
 from dla_sim.presets import load_hardware
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
@@ -75,6 +76,33 @@ def test_a_product(places: tuple[int, int, int, int], waiting: int) -> None:
     assert trace.cycles == 225 + waiting
     expected = {"queue_empty": 126, "busy": 98, "sram": waiting, "drained": 1}
     assert present(trace.units["EX"]) == present(expected)
+
+
+def test_records_sums_and_tables_share_a_port() -> None:
+    """The product of above, which adds to sums and looks up, each operand alone in a bank.
+
+    Sums are int32, so that the stripes of 32 and 8 steps take 64 and 16 words for either block of output channels: 160.
+    With 3 words of records and 256 / 32 = 8 of the table 171 words, 228 cycles, where the bank of the sums has 160.
+    """
+    places = zip(("input", "weights", "records", "output"), (0, 0x8000, 0x10000, 0x18000), strict=True)
+    more = "SET EX_PARTIAL_ADDRESS, 0x20000\nSET EX_TABLE_ADDRESS, 0x28000\nOP_CONV requantise=1 accumulate=1 look_up=1"
+    text = PRODUCT.format(**dict(places)).replace("OP_CONV requantise=1", more)
+    trace = trace_of(text, Timing(), WIDER)
+    ((_, start, end),) = spans(trace)
+    assert end - start == 8 + 228 + 8
+    assert trace.units["EX"]["sram"] == 228 - 82
+    words = {"EX_CHANNEL_ADDRESS": 3, "EX_PARTIAL_ADDRESS": 160, "EX_TABLE_ADDRESS": 8}
+    assert _fullest(assemble(f".arch {WIDER}\n.memory 0x4000 commands 0x0\n{text}")) == Served(SIDE, words)
+
+
+def test_no_rows_start_from_no_sums() -> None:
+    """A product of no rows has no sums to read, and its table is read all the same."""
+    text = "SET EX_ROWS, 0\nSET EX_TABLE_ADDRESS, 0x8000\nOP_MAT_MUL requantise=1 accumulate=1 look_up=1\nOP_END"
+    program = assemble(f".arch {PACKED}\n.memory 0x4000 commands 0x0\n{text}")
+    operands = program.commands[0].instruction.operands(program.commands[0], program.arch)
+    assert [one.address for one in operands.reads if one.total > 64] == [0x8000]
+    assert [one.total for one in operands.writes] == [0]
+    assert Device(program.arch, Timing()).run(program, {}).trace.cycles > 0
 
 
 WINDOW = """
@@ -312,31 +340,33 @@ def test_the_bank_that_a_command_waits_for() -> None:
     program = assemble(f".arch {WIDER}\n.memory 0x4000 commands 0x0\n" + PRODUCT.format(
         input=0, weights=0x1000, records=0x8000, output=0x9000
     ))  # fmt: skip
-    assert _fullest(program) == Bank(0, {"EX_INPUT_ADDRESS": 58, "EX_OPERAND_ADDRESS": 6})
+    assert _fullest(program) == Served(0, {"EX_INPUT_ADDRESS": 58, "EX_OPERAND_ADDRESS": 6})
     program = assemble(f".arch {PACKED}\n.memory 0x4000 commands 0x0\n" + WINDOW.format(input=0x7D80, output=0x9000))
-    assert _fullest(program) == Bank(1, {"EX_INPUT_ADDRESS": 120, "EX_OUTPUT_ADDRESS": 30})
+    assert _fullest(program) == Served(1, {"EX_INPUT_ADDRESS": 120, "EX_OUTPUT_ADDRESS": 30})
     empty = _program("SET EX_LENGTH, 0", "OP_E_ADD", {})
     assert _fullest(empty) is None
 
 
 def test_the_banks_of_random_programs() -> None:
-    """What waits for a bank waits for the fullest one: its words are the demand's."""
-    waiting = 0
+    """What waits for a bank waits for the fullest one, or for the port that is fuller: its words are the demand's."""
+    waiting: Counter[str] = Counter()
     for seed in range(60):
         case = random_case(seed, PACKED_ISA)
         program = build_program(case)
         workload = Device(case.arch, Timing(**case.timing)).load(program).workload
         for number in workload.demands.by_unit[EX].tolist():
             command = program.commands[number]
-            bank = fullest_bank(command, command.instruction.operands(command, case.arch), case.arch)
-            assert workload.demands.crowd[number] == (sum(bank.words.values()) if bank else 0)
-            waiting += bool(workload.columns["scratchpad"][number])
-    assert waiting > 20
+            served = busiest(command, command.instruction.operands(command, case.arch), case.arch)
+            assert workload.demands.crowd[number] == (served.total if served else 0)
+            waits = bool(workload.columns["scratchpad"][number])
+            waiting.update({"bank": waits, "port": waits and served is not None and served.by == SIDE})
+    assert waiting["bank"] > 20
+    assert waiting["port"] > 0
 
 
-def _fullest(program: Program) -> Bank | None:
+def _fullest(program: Program) -> Served | None:
     command = program.commands[0]
-    return fullest_bank(command, command.instruction.operands(command, program.arch), program.arch)
+    return busiest(command, command.instruction.operands(command, program.arch), program.arch)
 
 
 # Compute cycles of layers by hand. -----------------------------------------------------------------------------------

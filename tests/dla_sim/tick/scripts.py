@@ -96,7 +96,7 @@ def _compute(command: Command, arch: Arch, timing: TimingConstants, events: Coun
 
 
 def _compute_on_words(command: Command, arch: Arch, timing: TimingConstants, events: Counter[str]) -> list[str]:
-    """Section 12: as long as the array, the busiest requester or the busiest bank takes."""
+    """Section 12: as long as the array, the busiest bank, or the port that records, sums and tables share takes."""
     assert arch.words is not None
     found = words.count(command, arch, events)
     operands = command.instruction.operands(command, arch)
@@ -108,12 +108,17 @@ def _compute_on_words(command: Command, arch: Arch, timing: TimingConstants, eve
                 banks.setdefault(number, Counter())[name] += taken
     every = arch.words.word // timing.bus_bytes
     longest = found.cycles
+    shared = {name: taken for name, taken in found.words.items() if name in words.SHARING}
     for bank in banks.values():
         cycles = _with_bus(bank.total(), every)
         if cycles > longest:
             longest = cycles
             events.update(f"words: EX command bound by a bank with {name}" for name in bank)
             events[f"words: EX command bound by a bank with {'one' if len(bank) == 1 else 'several'}"] += 1
+    cycles = _with_bus(sum(shared.values()), every)
+    if cycles > longest:
+        longest = cycles
+        events["words: EX command bound by the port of records, sums and tables"] += 1
     events["words: EX command of operands in several banks"] += len(banks) > 1
     events["EX command not bound by the scratchpad"] += longest == found.cycles
     events["EX command of zero compute cycles"] += found.cycles == 0

@@ -25,6 +25,8 @@ PARAMETERS = 8
 PIXEL = 4
 """Bytes of an atom of a picture."""
 WINDOWS = ("OP_DEPTH_CONV", "OP_POOL")
+SHARING = ("records", "sums", "tables")
+"""Operands that come by one port, one word a cycle of all of them."""
 
 
 @dataclass
@@ -263,7 +265,7 @@ def _product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
     events["words: more parts than output columns"] += (
         shape.apart and (held + 1) * together * shape.outputs <= arch.pe.oc and width >= shape.columns
     )
-    if command.fields.get("accumulate"):
+    if command.fields.get("accumulate") and results:
         counted.add("sums", sums)
     counted.add("results", written)
     return _finish(counted, first, _behind(command, results, arch), command, arch, events)
