@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -111,29 +111,54 @@ def ports(
     json: options.Json = None,
     csv: options.Csv = None,
 ) -> None:
-    """List the ports on the scratchpad: those that the hardware has, or what the commands of a network ask of them."""
-    _require()
+    """List the ports on the scratchpad: those of the machine, or what the commands of a network ask of them."""
     from experiments.report.terminal import plain_table, report_console
-    from experiments.rtl import memory_ports
 
     machine = _machine(hardware)
     with options.stages() as progress:
         programs = None if model is None else _programs(model, machine, choices, seed, progress)
-    found = memory_ports.hardware_ports(machine)
-    rows = memory_ports.port_rows(found)
-    if programs is not None:
-        rows = memory_ports.stream_rows(memory_ports.streams(programs))
-    results.write_json(json, memory_ports.ports_json(machine, found, programs))
-    results.write_csv(csv, rows)
-    texts = ("instruction", "operand", "access", "owner", "port")
-    shown = plain_table(*((name.replace("_", " "), "fold" if name in texts else "right") for name in rows[0]))
-    for row in rows:
+    listed = _word_ports(machine, programs) if machine.arch.packed else _byte_ports(machine, programs)
+    results.write_json(json, listed.document)
+    results.write_csv(csv, listed.rows)
+    texts = ("instruction", "operand", "access", "owner", "port", "slots")
+    shown = plain_table(*((name.replace("_", " "), "fold" if name in texts else "right") for name in listed.rows[0]))
+    for row in listed.rows:
         shown.add_row(*(str(value) if isinstance(value, str) else f"{value:,}" for value in row.values()))
     report_console().print(shown)
-    for line in memory_ports.summary_lines(machine, found):
+    for line in listed.lines:
         say(line)
+
+
+class _Listed(NamedTuple):
+    """Ports: as rows, as lines below them, as JSON."""
+
+    rows: list[dict[str, Any]]
+    lines: list[str]
+    document: dict[str, Any]
+
+
+def _byte_ports(machine: Preset, programs: list[Program] | None) -> _Listed:
+    """Those that the hardware of the machine declares."""
+    _require()
+    from experiments.rtl import memory_ports
+
+    found = memory_ports.hardware_ports(machine)
+    rows, lines = memory_ports.port_rows(found), list(memory_ports.summary_lines(machine, found))
     if programs is not None:
-        say(memory_ports.needs_line(memory_ports.needs(programs)))
+        rows = memory_ports.stream_rows(memory_ports.streams(programs))
+        lines.append(memory_ports.needs_line(memory_ports.needs(programs)))
+    return _Listed(rows, lines, memory_ports.ports_json(machine, found, programs))
+
+
+def _word_ports(machine: Preset, programs: list[Program] | None) -> _Listed:
+    """Those by which a machine of words counts."""
+    from experiments.rtl import word_ports
+
+    rows, lines = word_ports.port_rows(machine), list(word_ports.summary_lines(machine))
+    if programs is not None:
+        rows = word_ports.stream_rows(word_ports.streams(programs, machine.timing))
+        lines.append(word_ports.waits_line(word_ports.waits(programs, machine.timing)))
+    return _Listed(rows, lines, word_ports.ports_json(machine, programs))
 
 
 @app.command("check")

@@ -1,0 +1,207 @@
+"""Who asks a scratchpad of words for words, how many a cycle, and what a network makes of that.
+
+There is no hardware of words yet: the requesters are those by which the machine counts its cycles (docs/machine.md,
+section 12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from dla_sim.engine.workload import PORTS_OF_WORDS, SIDE, Workload, busiest
+from dla_sim.prepared import prepare
+from dla_sim.presets import Preset
+from dla_sim.timing import Timing
+from isa.instruction import Instruction, Unit
+from isa.ops.dma import side_registers
+from isa.ops.packed import words_of
+from isa.plugins import variant
+from isa.program import Program
+
+SCHEMA = "dla-rtl-word-ports/1"
+
+
+class Requester(NamedTuple):
+    """A port of a unit and the operands that pass, with the instructions of each.
+
+    It moves one aligned word of any bank a cycle, in ``share`` of the cycles that ``shared_by`` units share.
+    """
+
+    unit: Unit
+    port: str
+    access: str
+    operands: dict[str, tuple[str, ...]]
+    share: int
+    shared_by: tuple[Unit, ...]
+
+
+def requesters(hardware: Preset) -> list[Requester]:
+    """The ports of EX, of LD and of ST. Raises ValueError for a machine without words."""
+    every = hardware.timing.word_cycles(words_of(hardware.arch).word)
+    found = variant(hardware.arch.isa).instructions
+    by_unit = {unit: [one for one in found if one.unit is unit] for unit in Unit}
+    ports = [
+        Requester(Unit.EX, port.name, port.access, _passing(by_unit[Unit.EX], port.registers), every - 1, (Unit.EX,))
+        for port in PORTS_OF_WORDS
+    ]
+    for unit, access in ((Unit.LD, "write"), (Unit.ST, "read")):
+        register = side_registers(unit, "sram")[0]
+        passing = {register: tuple(one.mnemonic for one in by_unit[unit] if register in one.registers)}
+        ports.append(Requester(unit, unit.name, access, passing, 1, (Unit.LD, Unit.ST)))
+    return ports
+
+
+def _passing(instructions: Sequence[Instruction], registers: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    return {
+        register: tuple(one.mnemonic for one in instructions if register in one.registers) for register in registers
+    }
+
+
+def port_rows(hardware: Preset) -> list[dict[str, Any]]:
+    """A row for each instruction, operand and port that it passes.
+
+    ``words`` of ``word_bytes`` a cycle at multiples of ``aligned``, of any of ``banks``, in ``slots`` of a bank's
+    cycles with the units that have those, whoever comes first.
+    """
+    arch = hardware.arch
+    words = words_of(arch)
+    every = hardware.timing.word_cycles(words.word)
+    rows = [
+        {
+            "instruction": mnemonic, "operand": register, "access": one.access, "owner": one.unit.name,
+            "port": one.port, "words": 1, "word_bytes": words.word, "aligned": words.word,
+            "banks": f"0-{arch.sram_banks - 1}",
+            "slots": f"{one.share} of {every}, {' or '.join(unit.name for unit in one.shared_by)}",
+        }
+        for one in requesters(hardware) for register, mnemonics in one.operands.items() for mnemonic in mnemonics
+    ]  # fmt: skip
+    order = {one.mnemonic: number for number, one in enumerate(variant(arch.isa).instructions)}
+    return sorted(rows, key=lambda row: order[row["instruction"]])
+
+
+def summary_lines(hardware: Preset) -> Iterator[str]:
+    """What the scratchpad must offer in a cycle."""
+    arch, timing = hardware.arch, hardware.timing
+    word = words_of(arch).word
+    every = timing.word_cycles(word)
+    for verb, access in (("reads", "read"), ("writes", "write")):
+        ports = [port.name for port in PORTS_OF_WORDS if port.access == access]
+        words = "1 word" if len(ports) == 1 else f"{len(ports)} words"
+        yield f"EX {verb} at most {words} of {word} bytes a cycle, aligned, one by each port: {'; '.join(ports)}"
+    yield f"LD writes or ST reads 1 word in {every} cycles, which is what a bus of {timing.bus_bytes} bytes brings"
+    yield (
+        f"{arch.sram_banks} banks of {arch.sram_bytes // arch.sram_banks:,} bytes with one port each: of {every} "
+        f"cycles {every - 1} are for EX, first come operands in the order of the instruction, then the result, and 1 "
+        "for LD and ST"
+    )
+
+
+# Of a network. --------------------------------------------------------------------------------------------------------
+
+
+class Stream(NamedTuple):
+    """An operand of one command: its words in so many cycles, of so many banks."""
+
+    instruction: str
+    operand: str
+    access: str
+    words: int
+    cycles: int
+    banks: int
+
+
+class Waits(NamedTuple):
+    """Commands of EX and their cycles, and those of them that wait, and how long, for a bank or the shared port."""
+
+    commands: int
+    cycles: int
+    for_bank: tuple[int, int]
+    for_port: tuple[int, int]
+
+
+def streams(programs: Iterable[Program], timing: Timing) -> Iterator[Stream]:
+    """Those of all commands of EX, operands of no words left out; cycles of waiting count."""
+    for program in programs:
+        arch = program.arch
+        bank_bytes = arch.sram_bytes // arch.sram_banks
+        found = prepare(program)
+        columns = Workload(found.demands, timing).columns
+        taken = (found.demands.compute + columns["scratchpad"]).tolist()
+        for command, operands, cycles in zip(found.commands, found.operands, taken, strict=True):
+            packed = command.instruction.packed
+            if command.instruction.unit is not Unit.EX or packed is None:
+                continue
+            words, accesses = packed.words(command, arch), (*operands.reads, *operands.writes)
+            for number, (layout, access) in enumerate(zip(packed.layouts(command, arch), accesses, strict=True)):
+                if words[number] and access.total:
+                    banks = (access.end - 1) // bank_bytes - access.address // bank_bytes + 1
+                    side = "read" if number < len(operands.reads) else "write"
+                    yield Stream(
+                        command.instruction.mnemonic, layout.register, side, words[number], cycles, banks
+                    )  # fmt: skip
+
+
+def stream_rows(found: Iterable[Stream]) -> list[dict[str, Any]]:
+    """A row for each instruction and operand: mean and most words a cycle, and banks that hold one stream."""
+    groups: dict[tuple[str, str, str], list[Stream]] = {}
+    for one in found:
+        groups.setdefault((one.instruction, one.operand, one.access), []).append(one)
+    return [
+        {
+            "instruction": instruction, "operand": operand, "access": access, "streams": len(group),
+            "words": sum(one.words for one in group), "cycles": sum(one.cycles for one in group),
+            "mean": round(sum(one.words for one in group) / max(1, sum(one.cycles for one in group)), 3),
+            "most": round(max(one.words / max(1, one.cycles) for one in group), 3),
+            "banks": max(one.banks for one in group),
+        }
+        for (instruction, operand, access), group in sorted(groups.items())
+    ]  # fmt: skip
+
+
+def waits(programs: Iterable[Program], timing: Timing) -> Waits:
+    """What the commands of EX of a network wait for."""
+    commands = cycles = 0
+    counted = {True: [0, 0], False: [0, 0]}
+    for program in programs:
+        found = prepare(program)
+        waiting = Workload(found.demands, timing).columns["scratchpad"]
+        computing = [number for number, one in enumerate(found.commands) if one.instruction.unit is Unit.EX]
+        commands += len(computing)
+        cycles += int((found.demands.compute + waiting)[computing].sum())
+        for number in (number for number in computing if waiting[number]):
+            served = busiest(found.commands[number], found.operands[number], program.arch)
+            entry = counted[served is not None and served.by == SIDE]
+            entry[0] += 1
+            entry[1] += int(waiting[number])
+    (bank, bank_cycles), (port, port_cycles) = counted[False], counted[True]
+    return Waits(commands, cycles, (bank, bank_cycles), (port, port_cycles))
+
+
+def waits_line(found: Waits) -> str:
+    """The same as a sentence."""
+    parts = " and ".join(
+        f"{count:,} of {found.commands:,} commands for {what}, {cycles:,} of {found.cycles:,} cycles"
+        for what, (count, cycles) in (("a bank", found.for_bank), ("the port of " + SIDE.name, found.for_port))
+    )
+    return f"EX waits in {parts}"
+
+
+def ports_json(hardware: Preset, programs: Sequence[Program] | None) -> dict[str, Any]:
+    """Everything; ``network`` is None without programs."""
+    arch, timing = hardware.arch, hardware.timing
+    word = words_of(arch).word
+    every = timing.word_cycles(word)
+    network = None
+    if programs is not None:
+        network = {"streams": stream_rows(streams(programs, timing)), **waits(programs, timing)._asdict()}
+    return {
+        "schema": SCHEMA,
+        "machine": {"arch": arch.model_dump(mode="json"), "timing": timing.model_dump(mode="json")},
+        "ports": port_rows(hardware),
+        "ex": {
+            f"{access}_words": sum(port.access == access for port in PORTS_OF_WORDS) for access in ("read", "write")
+        },
+        "banks": {"count": arch.sram_banks, "words": 1, "word_bytes": word, "cycles": every, "for_bus": 1},
+        "network": network,
+    }
