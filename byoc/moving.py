@@ -6,6 +6,7 @@ that leaves every position in its place is one operation on all atoms of a band 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -108,7 +109,33 @@ def joined(
             result.append(operation)
         if name in made and operation is makers[name][-1]:
             result += made[name]
-    return tuple(in_words(one, word) for one in result)
+    return tuple(in_words(one, word) for one in _after_their_operands(result, made.keys()))
+
+
+def _after_their_operands(operations: Sequence[Operator], whole: Collection[str]) -> Iterator[Operator]:
+    """``operations`` in order, but for those that read a value of ``whole`` before all of it is written.
+
+    Such a value was written image by image, with what reads an image between them, and is now written at once, behind
+    the last one. What waits is followed by what writes the same value.
+    """
+    left = Counter(one.output.value for one in operations if one.output.value in whole)
+    waiting: list[Operator] = []
+    for operation in operations:
+        waiting.append(operation)
+        again = True
+        while again:
+            again, behind, held = False, list[Operator](), set[str]()
+            for one in waiting:
+                name = one.output.value
+                if name in held or any(left[operand.value] for operand in one.inputs):
+                    behind.append(one)
+                    held.add(name)
+                    continue
+                if name in whole:
+                    left[name] -= 1
+                    again = again or not left[name]
+                yield one
+            waiting = behind
 
 
 def _is_gather(made: Sequence[Operator]) -> bool:

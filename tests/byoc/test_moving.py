@@ -129,3 +129,27 @@ def test_what_lies_in_both_values_is_not_copied() -> None:
     assert found[0] is alias
     assert all(one.output.start >= 16 * POSITIONS for one in found[1:])
     assert {operand.value for one in found[1:] for operand in one.inputs} == {"b"}
+
+
+def test_what_reads_an_image_waits_for_all_of_them() -> None:
+    """A value is written piece by piece, with a reader of the first piece and its own result before the last.
+
+    At once it is written behind the last piece, so that the reader comes behind that, and behind it what else writes
+    the reader's result.
+    """
+    written = _moved("a", "b", {n: 19 - n for n in range(20)}, 3)
+    index = np.where(_rest(20, 3) == 0, 0, NOTHING)
+    first, other = (copies("n", (), name, "c", find_pieces(_one(place))) for name, place in (("b", 0), ("d", 1)))
+    last = fills("n", (), "e", find_pieces(index), 0)
+    operations = [*written[:-1], *first, *last, *other, written[-1]]
+    lying = {name: Lying(20, POSITIONS, ATOM) for name in "abcde"}
+    found = joined(operations, set("abcde"), lying, WORD, lambda operation: operation.output.value not in "ce")
+    assert [one.output.value for one in found] == ["e", "b", "c", "c"]
+    assert [operand.value for one in found[2:] for operand in one.inputs] == ["b", "d"]
+
+
+def _one(place: int) -> NDArray[np.int64]:
+    """Byte ``place`` of a value of 20 channels, and no other."""
+    index = np.full((3, POSITIONS, ATOM), NOTHING, np.int64)
+    index[0, 0, place] = place
+    return index
