@@ -18,15 +18,16 @@ from byoc.estimate.commands import Compute
 from byoc.fusing import by_image, fuse
 from byoc.graph import Node, Value
 from byoc.lowering import Buffer, Lowered, lower, split, value_bytes
-from byoc.operators.layer import Layer, Shortage, find_shortage, make_layer, streamed, working_set
+from byoc.operators.layer import Layer, Resident, Shortage, find_shortage, make_layer, streamed, working_set
 from byoc.operators.operator import Geometry, Operator
 from byoc.operators.products import apart
+from byoc.operators.window import Window
 from byoc.options import NOTHING, Choices, Schedule
 from byoc.scheduling.default import ONE_SIZE, SearchPool, schedule_default
 from byoc.scheduling.memplan import peak_bytes
 from byoc.scheduling.seed import schedule_seed, smallest_seed_tiling
 from byoc.scheduling.stream import ConstantPool, Memory, Scheduled, Step
-from byoc.tiling import Budget, smallest_tiling
+from byoc.tiling import Budget, TileSearch, smallest_tiling
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Program, Segment, Tensor, TensorType
@@ -240,20 +241,38 @@ def shortage(operation: Operator, arch: Arch, schedule: Schedule) -> Shortage | 
 
 
 def fitted(operations: tuple[Operator, ...], arch: Arch, schedule: Schedule) -> tuple[Operator, ...] | Shortage:
-    """``operations``, finer ones for those that do not fit; where there are none, what is missing for the first."""
+    """``operations``, lines upright where that pays, finer ones for those that do not fit; or what is missing.
+
+    Missing is what the first of them lacks that has none which fit. The published schedule takes all as they are.
+    """
     found: list[Operator] = []
-    for operation in operations:
+    for written in operations:
+        operation = written if schedule == "seed" else _upright(written, arch)
         missing = shortage(operation, arch, schedule)
         if missing is None:
             found.append(operation)
             continue
-        # The published schedule has no finer ones, and on machines of words their parts are no whole atoms.
-        none = schedule == "seed" or arch.words is not None
-        finer = () if none else fitted(operation.finer(), arch, schedule)
+        others = () if schedule == "seed" else operation.finer()
+        # On machines of words the parts of an operation are no whole atoms; one that is turned keeps them.
+        finer = () if arch.words is not None and len(others) > 1 else fitted(others, arch, schedule)
         if not finer or isinstance(finer, Shortage):
             return missing
         found += finer
     return tuple(found)
+
+
+def _upright(operation: Operator, arch: Arch) -> Operator:
+    """A line as one column, whose rows tiles can cut; as it is where it takes less than the column computes.
+
+    What it moves is not compared: of columns that follow one another bands stay in the scratchpad.
+    """
+    turned = Window.finer(operation) if isinstance(operation, Window) and operation.is_line else ()
+    if not turned or arch.pe.ow > 1:
+        return operation
+    column, line = (make_layer(one, arch).geometry for one in (*turned, operation))
+    computed = Compute(column, arch).tile(column.nest.channels, column.nest.rows)
+    whole = TileSearch(line, arch).best(Resident((False,) * line.inputs), arch.sram_bytes)
+    return operation if whole is not None and whole.cycles < computed else turned[0]
 
 
 def _up(address: int) -> int:

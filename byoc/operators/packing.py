@@ -36,7 +36,7 @@ from byoc.operators.window import Window
 from byoc.options import Target
 from isa.arch import WORD_KEYS, Arch
 from isa.ops.convolution import MAPPING
-from isa.ops.packed import COLUMNS, NARROW, WHOLE_KERNEL, Product, best_mapping, product_places, words_of
+from isa.ops.packed import COLUMNS, NARROW, WHOLE_KERNEL, Product, best_mapping, gapless, product_places, words_of
 from isa.packing import Shape, atoms_of, blocked, depthwise_places
 
 RULE = "on a machine of words operands are tensors of channels, matrices, or slices of whole images of them"
@@ -262,7 +262,10 @@ def mapping_of(operation: Operator, fields: Mapping[str, int], arch: Arch) -> Ma
     last = nest.input_channels % words.atom if nest.groups == 1 else 0
     pictures = words.atom <= NARROW or 0 < last <= NARROW  # what a part of the channels would be taken for
     most = COLUMNS if pictures else WHOLE_KERNEL
-    return {**fields, MAPPING.name: best_mapping(Product(shape, nest.rows, nest.columns, nest.stride), most, arch)}
+    strides = operation.strides if isinstance(operation, Window) else (1, 1)
+    follow = gapless(nest.columns, nest.input_columns, *strides)
+    product = Product(shape, nest.rows, nest.columns, strides[1], gapless=follow)
+    return {**fields, MAPPING.name: best_mapping(product, most, arch)}
 
 
 def blocked_weights(packing: Packing, constants: ChannelConstants, part: tuple[Span, Span | None]) -> NDArray[np.uint8]:

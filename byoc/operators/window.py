@@ -112,12 +112,16 @@ class Window(Operator):
             "EX_PAD_TOP": tile.pad_top,
         }
 
+    @property
+    def is_line(self) -> bool:
+        """Whether planes are of one row, and windows."""
+        return self.inputs[0].shape[1] == self.output.shape[1] == self.window[0] == 1 and not any(self.pads[::2])
+
     def finer(self) -> tuple[Operator, ...]:
         """Lines, and planes whose elements are computed each by itself, stood upright: tiles are bands of rows."""
         (source,), result = self.inputs, self.output
         alone = self.window == self.strides == (1, 1) and not any(self.pads)
-        line = source.shape[1] == result.shape[1] == self.window[0] == 1 and not any(self.pads[::2])
-        if source.shape[2] == 1 or not (alone or line):
+        if source.shape[2] == 1 or not (alone or self.is_line):
             return ()
         turned = replace(
             self,

@@ -76,7 +76,8 @@ class Product(NamedTuple):
     ``taps``: those of a kernel's row stand side by side. ``apart``: parts of the array's columns have activations of
     their own, for groups and for output columns. ``whole``: all taps of a kernel of so many rows, which are one row of
     ``weights``, stand side by side; 0: they do not. ``narrow``: the input lies in atoms of :data:`NARROW` bytes.
-    ``computed``: the weights are a tensor in atoms, and its channels are those "outputs" or "inputs".
+    ``computed``: the weights are a tensor in atoms, and its channels are those "outputs" or "inputs". ``gapless``: rows
+    of the input that rows of results begin with follow one another, so that the stream goes on from one to the next.
     """
 
     weights: Shape
@@ -88,6 +89,7 @@ class Product(NamedTuple):
     whole: int = 0
     narrow: bool = False
     computed: Literal["", "outputs", "inputs"] = ""
+    gapless: bool = False
 
     @property
     def outputs(self) -> int:
@@ -110,8 +112,18 @@ def _convolved(command: Command) -> Product:
     channels = groups or (1, command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"])
     kernel = command["EX_KERNEL_HEIGHT"], command["EX_KERNEL_WIDTH"]
     plane = command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]
+    strides = command["EX_STRIDE_HEIGHT"], command["EX_STRIDE_WIDTH"]
     shape = Shape(channels[0], channels[2], channels[1], *kernel)
-    return mapped(Product(shape, *plane, command["EX_STRIDE_WIDTH"]), command.fields.get(MAPPING.name, 0))
+    product = Product(shape, *plane, strides[1], gapless=gapless(plane[1], command["EX_INPUT_WIDTH"], *strides))
+    return mapped(product, command.fields.get(MAPPING.name, 0))
+
+
+def gapless(columns: int, read: int, stride: int, across: int) -> bool:
+    """Whether rows of so many results, of which each reads one of ``read`` columns, follow one another in the input.
+
+    ``stride``, ``across``: rows and columns from one result to the next.
+    """
+    return stride * read == columns * across
 
 
 def mapped(product: Product, mapping: int) -> Product:
@@ -262,10 +274,11 @@ def _product_words(product: Product, arch: Arch, element: int) -> _ProductWords:
     """Words of each operand but the tables; of partial sums as of results."""
     words, block, shape = words_of(arch), product_block(product, arch), product.weights
     reach, across = _reach(product, block, arch), _across(product, block, arch)
-    stripes, begun = _stripes(product, across, arch), ceil_div(product.columns, across)
+    stripes = _stripes(product, across, arch)
+    a_row = stripes[0][1] if product.gapless else ceil_div(product.columns, across)
     fresh = across * product.stride * _atom(product, words)
     stripe = reach.streams * sum(
-        count * min(steps * reach.each, words.count(steps * fresh) + ceil_div(steps, begun)) for count, steps in stripes
+        count * min(steps * reach.each, words.count(steps * fresh) + ceil_div(steps, a_row)) for count, steps in stripes
     )
     blocks = list(_blocks(product, arch))
     written = sum(count * words.count(steps * across * words.atom * element) for count, steps in stripes)

@@ -19,7 +19,7 @@ from byoc.operators.operator import Operand, Operator
 from byoc.package.package import Package
 from experiments.models import MODELS
 from experiments.models.builder import NetworkBuilder
-from experiments.models.sequences import vit_tiny
+from experiments.models.sequences import vit_tiny, wavenet
 from isa.arch import PACKED, Arch, PeArray
 from isa.program import Program
 from tests.byoc import region_cases as cases
@@ -35,8 +35,8 @@ MACHINES: Mapping[str, Arch] = {
 """The default array with little and with much memory, a square one, larger ones, and one over output channels alone."""
 
 ZOO = ("keyword-spotting", "streaming-wake-word", "micro-speech", "resnet-8", "visual-wake-words")
-ON_WORDS = ("network-squeezed", "network-decoder", "network-branches", "network-attention", "zoo-resnet-8",
-            "zoo-visual-wake-words")  # fmt: skip
+ON_WORDS = ("network-squeezed", "network-decoder", "network-branches", "network-attention", "network-lines",
+            "zoo-resnet-8", "zoo-visual-wake-words")  # fmt: skip
 """What is compiled for the same machines with words (v5), too."""
 
 
@@ -72,9 +72,10 @@ def _zoo(name: str) -> Compile:
 
 
 def _network(build: Callable[[], ModelProto], shape: tuple[int, ...]) -> Compile:
-    random = np.random.default_rng(0)
-    calibration = [{"image": random.standard_normal(shape, np.float32)} for _ in range(2)]
-    return partial(_compile_package, import_model(build(), "network", calibration=iter(calibration)))
+    model, random = build(), np.random.default_rng(0)
+    name = model.graph.input[0].name
+    calibration = [{name: random.standard_normal(shape, np.float32)} for _ in range(2)]
+    return partial(_compile_package, import_model(model, "network", calibration=iter(calibration)))
 
 
 def _compile_package(package: Package, arch: Arch) -> list[Program]:
@@ -195,9 +196,15 @@ def _attention() -> ModelProto:
     return vit_tiny(0, size=112, blocks=1, width=64, heads=2)
 
 
+def _lines() -> ModelProto:
+    """Dilated convolutions of one long line, whose tiles are cut along it."""
+    return wavenet(0, channels=32, doublings=2, length=4096)
+
+
 NETWORKS: Mapping[str, tuple[Callable[[], ModelProto], tuple[int, ...]]] = {
     "squeezed": (_squeezed, (1, 24, 28, 28)),
     "decoder": (_decoder, (1, 16, 48, 48)),
     "branches": (_branches, (1, 96, 28, 28)),
     "attention": (_attention, (1, 3, 112, 112)),
+    "lines": (_lines, (1, 1, 4096)),
 }

@@ -36,7 +36,7 @@ PRODUCT = """
     SET EX_INPUT_CHANNELS, 8
     SET EX_OUTPUT_CHANNELS, 12
     SET EX_INPUT_HEIGHT, 8
-    SET EX_INPUT_WIDTH, 9
+    SET EX_INPUT_WIDTH, {width}
     SET EX_OUTPUT_HEIGHT, 8
     SET EX_OUTPUT_WIDTH, 9
     SET EX_INPUT_ADDRESS, {input}
@@ -49,15 +49,16 @@ PRODUCT = """
 
 
 @pytest.mark.parametrize(
-    ("places", "waiting"),
+    ("places", "width", "waiting"),
     [
-        ((0, 0x8000, 0x10000, 0x18000), 0),  # alone: 58 words of activations take 78 cycles, 40 of results 54
-        ((0, 0x1000, 0x2000, 0x3000), 61),  # one bank: 58 + 6 + 3 + 40 = 107 words, ceil(142.7) = 143; 143 - 82
-        ((0, 0x1000, 0x8000, 0x9000), 4),  # activations and weights 64, 86 cycles; records and results 43, 58
+        ((0, 0x8000, 0x10000, 0x18000), 10, 0),  # alone: 58 words of activations take 78 cycles, 40 of results 54
+        ((0, 0x1000, 0x2000, 0x3000), 10, 61),  # one bank: 58 + 6 + 3 + 40 = 107 words, ceil(142.7) = 143; 143 - 82
+        ((0, 0x1000, 0x8000, 0x9000), 10, 4),  # activations and weights 64, 86 cycles; records and results 43, 58
+        ((0, 0x1000, 0x2000, 0x3000), 9, 42),  # one bank, one stream: 44 + 6 + 3 + 40 = 93 words, 124; 124 - 82
     ],
-    ids=["alone", "one bank", "two banks"],
+    ids=["alone", "one bank", "two banks", "one stream"],
 )
-def test_a_product(places: tuple[int, int, int, int], waiting: int) -> None:
+def test_a_product(places: tuple[int, int, int, int], width: int, waiting: int) -> None:
     """8 channels of 8 x 9 positions, 1 x 1, become 12, on an array of 8 x 8 x 2 (A = 8, W = 32 as before).
 
     A row takes ceil(9 / 2) = 5 steps, 40 in all: stripes of 32 and 8. A step takes (1 + 1) * 8 / 32, one word. Output
@@ -65,11 +66,12 @@ def test_a_product(places: tuple[int, int, int, int], waiting: int) -> None:
     need 12 * 72 / 32 = 27 only.
 
     Activations: the stripe of 32 steps takes 32 * 2 * 8 / 32 = 16 words and one more for each of ceil(32 / 5) = 7 rows,
-    23 in place of 32; that of 8 takes 4 + 2; both twice: 58. Weights 2 + 1 a stripe: 6. Records 8 * 8 / 32 = 2, and 1.
+    23 in place of 32; that of 8 takes 4 + 2; both twice: 58. Where rows of the input are no wider than those of the
+    results they are one stream, 16 + 1 and 4 + 1: 44. Weights 2 + 1 a stripe: 6. Records 8 * 8 / 32 = 2, and 1.
     Results: 16 and 4 words for either block of output channels (4 channels are an atom, too): 40.
     """
     names = ("input", "weights", "records", "output")
-    trace = trace_of(PRODUCT.format(**dict(zip(names, places, strict=True))), Timing(), WIDER)
+    trace = trace_of(PRODUCT.format(width=width, **dict(zip(names, places, strict=True))), Timing(), WIDER)
     # Some SETs change nothing and are words all the same: 12 words, 96 bytes, bursts of 8 and 4 beats, 8 + 7 slots:
     # ready at 115; the operation is word 10, so that EX starts at 126.
     assert spans(trace) == [(126, 126, 126 + 8 + 82 + waiting + 8)]
@@ -338,7 +340,7 @@ def test_a_transfer_of_rows_that_each_touch_a_word() -> None:
 def test_the_bank_that_a_command_waits_for() -> None:
     """The product of above with activations and weights in one bank, and the window over two."""
     program = assemble(f".arch {WIDER}\n.memory 0x4000 commands 0x0\n" + PRODUCT.format(
-        input=0, weights=0x1000, records=0x8000, output=0x9000
+        width=10, input=0, weights=0x1000, records=0x8000, output=0x9000
     ))  # fmt: skip
     assert _fullest(program) == Served(0, {"EX_INPUT_ADDRESS": 58, "EX_OPERAND_ADDRESS": 6})
     program = assemble(f".arch {PACKED}\n.memory 0x4000 commands 0x0\n" + WINDOW.format(input=0x7D80, output=0x9000))

@@ -108,7 +108,8 @@ class Products:
 
     ``taps``: those of a row of the kernel side by side; ``whole``: all of them; ``apart``: parts of the array's columns
     have activations of their own; ``atom``: bytes of a position of the input. ``computed``: the weights are a tensor in
-    atoms, its channels the "outputs" or the "inputs".
+    atoms, its channels the "outputs" or the "inputs". ``gap``: between the positions that rows of results begin with
+    others lie than those of the results before.
     """
 
     groups: int
@@ -124,6 +125,7 @@ class Products:
     whole: bool = False
     apart: bool = False
     computed: str = ""
+    gap: bool = True
 
 
 def _shape(command: Command, arch: Arch) -> Products:
@@ -141,6 +143,7 @@ def _shape(command: Command, arch: Arch) -> Products:
         groups, at["EX_OUTPUT_CHANNELS"] // groups, at["EX_INPUT_CHANNELS"] // groups,
         at["EX_KERNEL_HEIGHT"], at["EX_KERNEL_WIDTH"], at["EX_OUTPUT_HEIGHT"], at["EX_OUTPUT_WIDTH"],
         at["EX_STRIDE_WIDTH"], PIXEL if picture else atom, mapping in (1, 2), mapping == 3, mapping in (2, 3),
+        gap=at["EX_STRIDE_HEIGHT"] * at["EX_INPUT_WIDTH"] != at["EX_OUTPUT_WIDTH"] * at["EX_STRIDE_WIDTH"],
     )  # fmt: skip
 
 
@@ -241,7 +244,8 @@ def _product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
             for stripe in _stripes(shape, width, arch):
                 steps = len(stripe)
                 events["words: a stripe that fills the accumulators"] += steps == arch.words.accumulators
-                rows = len(_pieces(steps, a_row))
+                rows = len(_pieces(steps, a_row)) if shape.gap else 1
+                events["words: rows of a stripe in one stream"] += not shape.gap and steps > a_row
                 fresh = _word_span(steps * width * shape.stride, shape.atom, arch)
                 for load, _ in blocks:
                     passing = sum(step for _ in stripe)
