@@ -21,7 +21,7 @@ from byoc.lowering import Buffer, Lowered, lower, split, value_bytes
 from byoc.operators.layer import Layer, Resident, Shortage, find_shortage, make_layer, streamed, working_set
 from byoc.operators.operator import Geometry, Operator
 from byoc.operators.products import apart
-from byoc.operators.window import Window
+from byoc.operators.window import column
 from byoc.options import NOTHING, Choices, Schedule
 from byoc.scheduling.default import ONE_SIZE, SearchPool, schedule_default
 from byoc.scheduling.memplan import peak_bytes
@@ -266,13 +266,13 @@ def _upright(operation: Operator, arch: Arch) -> Operator:
 
     What it moves is not compared: of columns that follow one another bands stay in the scratchpad.
     """
-    turned = Window.finer(operation) if isinstance(operation, Window) and operation.is_line else ()
-    if not turned or arch.pe.ow > 1:
+    turned = column(operation) if arch.pe.ow == 1 else None
+    if turned is None:
         return operation
-    column, line = (make_layer(one, arch).geometry for one in (*turned, operation))
-    computed = Compute(column, arch).tile(column.nest.channels, column.nest.rows)
+    standing, line = (make_layer(one, arch).geometry for one in (turned, operation))
+    computed = Compute(standing, arch).tile(standing.nest.channels, standing.nest.rows)
     whole = TileSearch(line, arch).best(Resident((False,) * line.inputs), arch.sram_bytes)
-    return operation if whole is not None and whole.cycles < computed else turned[0]
+    return operation if whole is not None and whole.cycles < computed else turned
 
 
 def _up(address: int) -> int:

@@ -112,16 +112,11 @@ class Window(Operator):
             "EX_PAD_TOP": tile.pad_top,
         }
 
-    @property
-    def is_line(self) -> bool:
-        """Whether planes are of one row, and windows."""
-        return self.inputs[0].shape[1] == self.output.shape[1] == self.window[0] == 1 and not any(self.pads[::2])
-
     def finer(self) -> tuple[Operator, ...]:
         """Lines, and planes whose elements are computed each by itself, stood upright: tiles are bands of rows."""
         (source,), result = self.inputs, self.output
         alone = self.window == self.strides == (1, 1) and not any(self.pads)
-        if source.shape[2] == 1 or not (alone or self.is_line):
+        if source.shape[2] == 1 or not (alone or _is_line(self)):
             return ()
         turned = replace(
             self,
@@ -163,6 +158,18 @@ class Window(Operator):
         if fits and source[0] == result[0] and _windows_fit(node.attributes, source[2:], result[2:]):
             return None
         return f"the window of '{node.name}' does not fit input {source} and output {result}"
+
+
+def _is_line(window: Window) -> bool:
+    rows = window.inputs[0].shape[1], window.output.shape[1], window.window[0]
+    return rows == (1, 1, 1) and not any(window.pads[::2])
+
+
+def column(operation: Operator) -> Operator | None:
+    """A window over planes of one row, as one over planes of one column; None for every other operation."""
+    if not isinstance(operation, Window) or not _is_line(operation):
+        return None
+    return next(iter(Window.finer(operation)), None)
 
 
 def upright(operand: Operand) -> Operand:

@@ -88,7 +88,7 @@ def test_records_sums_and_tables_share_a_port() -> None:
     """
     places = zip(("input", "weights", "records", "output"), (0, 0x8000, 0x10000, 0x18000), strict=True)
     more = "SET EX_PARTIAL_ADDRESS, 0x20000\nSET EX_TABLE_ADDRESS, 0x28000\nOP_CONV requantise=1 accumulate=1 look_up=1"
-    text = PRODUCT.format(**dict(places)).replace("OP_CONV requantise=1", more)
+    text = PRODUCT.format(width=10, **dict(places)).replace("OP_CONV requantise=1", more)
     trace = trace_of(text, Timing(), WIDER)
     ((_, start, end),) = spans(trace)
     assert end - start == 8 + 228 + 8
