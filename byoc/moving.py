@@ -29,7 +29,7 @@ from byoc.operators.operator import (
     Traits,
     Whole,
 )
-from byoc.operators.packing import moves
+from byoc.operators.packing import dense_result, moves
 from isa.arch import Arch
 from isa.instruction import ceil_div
 from isa.ops.movement import DIMENSIONS
@@ -64,9 +64,12 @@ def joined(
 ) -> tuple[Operator, ...]:
     """``operations`` with movements that follow one another as one.
 
-    ``kept``: values that enter or leave; ``lying``: how values lie; ``word``: bytes of the machine's; ``fits``: whether
+    Of values without zeros behind their last channel no whole atoms are taken. ``kept``: values that enter or leave;
+    ``lying``: how values lie; ``word``: bytes of the machine's; ``fits``: whether
     an operation can be tiled.
     """
+    dense = {operation.output.value for operation in operations if dense_result(operation)}
+    lying = {name: lies for name, lies in lying.items() if name not in dense}
     makers: dict[str, list[Operator]] = {}
     readers: dict[str, list[Operator]] = {}
     sizes: dict[str, int] = {}
@@ -98,7 +101,9 @@ def joined(
     passing = {
         name
         for name in known
-        if name not in kept and readers.get(name) and all(one.output.value in past for one in readers[name])
+        if name not in kept
+        and readers.get(name)
+        and all(one.output.value in past and name not in known[one.output.value].sources for one in readers[name])
     }
     result = list[Operator]()
     for operation in operations:
@@ -116,7 +121,7 @@ def _after_their_operands(operations: Sequence[Operator], whole: Collection[str]
     """``operations`` in order, but for those that read a value of ``whole`` before all of it is written.
 
     Such a value was written image by image, with what reads an image between them, and is now written at once, behind
-    the last one. What waits is followed by what writes the same value.
+    the last one. What waits is followed by what writes the same value, and by what reads that.
     """
     left = Counter(one.output.value for one in operations if one.output.value in whole)
     waiting: list[Operator] = []
@@ -127,7 +132,7 @@ def _after_their_operands(operations: Sequence[Operator], whole: Collection[str]
             again, behind, held = False, list[Operator](), set[str]()
             for one in waiting:
                 name = one.output.value
-                if name in held or any(left[operand.value] for operand in one.inputs):
+                if name in held or any(left[read.value] or read.value in held for read in one.inputs):
                     behind.append(one)
                     held.add(name)
                     continue

@@ -11,6 +11,7 @@ from byoc.moving import Gather, joined
 from byoc.operators.movement import Alias, StridedCopy, copies, fills
 from byoc.operators.nest import NOTHING, Piece, find_pieces
 from byoc.operators.operator import Lying, Operand, Operator
+from byoc.operators.reduction import ColumnReduction
 from isa.ops.movement import DIMENSIONS
 
 ATOM, WORD, POSITIONS = 8, 32, 12
@@ -135,17 +136,18 @@ def test_what_reads_an_image_waits_for_all_of_them() -> None:
     """A value is written piece by piece, with a reader of the first piece and its own result before the last.
 
     At once it is written behind the last piece, so that the reader comes behind that, and behind it what else writes
-    the reader's result.
+    the reader's result, or reads it.
     """
     written = _moved("a", "b", {n: 19 - n for n in range(20)}, 3)
     index = np.where(_rest(20, 3) == 0, 0, NOTHING)
     first, other = (copies("n", (), name, "c", find_pieces(_one(place))) for name, place in (("b", 0), ("d", 1)))
     last = fills("n", (), "e", find_pieces(index), 0)
-    operations = [*written[:-1], *first, *last, *other, written[-1]]
-    lying = {name: Lying(20, POSITIONS, ATOM) for name in "abcde"}
-    found = joined(operations, set("abcde"), lying, WORD, lambda operation: operation.output.value not in "ce")
-    assert [one.output.value for one in found] == ["e", "b", "c", "c"]
-    assert [operand.value for one in found[2:] for operand in one.inputs] == ["b", "d"]
+    reader = copies("n", (), "c", "f", find_pieces(_one(0)))
+    operations = [*written[:-1], *first, *reader, *last, *other, written[-1]]
+    lying = {name: Lying(20, POSITIONS, ATOM) for name in "abcdef"}
+    found = joined(operations, set("abcdef"), lying, WORD, lambda operation: operation.output.value not in "cef")
+    assert [one.output.value for one in found] == ["e", "b", "c", "f", "c"]
+    assert [operand.value for one in found[2:] for operand in one.inputs] == ["b", "c", "d"]
 
 
 def _one(place: int) -> NDArray[np.int64]:
@@ -153,3 +155,32 @@ def _one(place: int) -> NDArray[np.int64]:
     index = np.full((3, POSITIONS, ATOM), NOTHING, np.int64)
     index[0, 0, place] = place
     return index
+
+
+def test_what_one_map_names_is_written() -> None:
+    """The map of d names b, for a piece of d comes before all of b: b stays, though d is all that reads it."""
+    early, late = (copies("n", (), name, "d", find_pieces(_one(place))) for name, place in (("a", 0), ("b", 1)))
+    rest = np.where(_one(0) + _one(1) == 2 * NOTHING, 0, NOTHING)
+    operations = [*early, *_moved("a", "b", {n: 19 - n for n in range(20)}, 3), *late]
+    operations += fills("n", (), "d", find_pieces(rest), 0)
+    found = _check(operations, dict.fromkeys("abd", 20), ["a"], "d")
+    assert {one.output.value for one in found} == {"b", "d"}
+
+
+def test_what_lies_dense_is_not_taken_by_atoms() -> None:
+    """The 20 results of a reduction have no zeros behind them: copies of them are no operation on whole atoms."""
+    reduction = ColumnReduction(
+        name="n", kind="POOL", onnx_nodes=(), mode="max", count=12, scales=(1.0, 1.0), zero_points=(0, 0),
+        inputs=(Operand("a", (12, 20), lying=Lying(12, 20, ATOM)),),
+        output=Operand("b", (1, 20), lying=Lying(20, 1, ATOM)),
+    )  # fmt: skip
+    shape = 3, 1, ATOM
+    index = np.arange(3 * ATOM).reshape(shape)
+    operations = [
+        reduction,
+        *copies("n", (), "b", "c", find_pieces(np.where(index < 20, index, NOTHING))),
+        *fills("n", (), "c", find_pieces(np.where(index < 20, NOTHING, 0)), 0),
+    ]
+    lying = {name: Lying(20, 1, ATOM) for name in "bc"} | {"a": Lying(12, 20, ATOM)}
+    found = joined(operations, {"a", "c"}, lying, WORD, lambda operation: True)
+    assert not any(isinstance(one, Gather) for one in found)
