@@ -21,7 +21,7 @@ from dla_sim.kernels.compiled import load_compiled
 from dla_sim.kernels.dispatch import Kernel, Kernels, carry_out
 from dla_sim.prepared import Prepared, SystemMemory, check_inputs, prepare, scratchpad
 from dla_sim.timing import Timing
-from isa.arch import Arch, flat
+from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Command, Machine
 from isa.program import Execution, Program, Provenance
@@ -257,11 +257,10 @@ class Device:
 
 def check_arch(program: Program, arch: Arch) -> None:
     """Raises InputError, with both hashes and the first key that differs, when ``program`` is for another Arch."""
-    if program.arch == arch:
+    if program.arch.same_machine(arch):
         return
-    wanted, present = flat(dict(program.arch)), flat(dict(arch))
-    key = next(key for key in wanted if wanted[key] != present[key])
+    key, (wanted, present) = next(iter(program.arch.differences(arch).items()))
     raise InputError(
-        f"program '{program.name}' is for another machine: its Arch {program.arch.digest()} has {key} = {wanted[key]}, "
-        f"the device's {arch.digest()} has {present[key]}; compile the program for this device"
+        f"program '{program.name}' is for another machine: its Arch {program.arch.digest()} has {key} = {wanted}, "
+        f"the device's {arch.digest()} has {present}; compile the program for this device"
     )

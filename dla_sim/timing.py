@@ -89,10 +89,14 @@ class Timing(BaseModel):
     ex_fill: int = about(8, "cycles", "pipeline fill", "EX: pipeline fill of one operation", 0, 1 << 20)
     ex_drain: int = about(8, "cycles", "pipeline drain", "EX: pipeline drain of one operation", 0, 1 << 20)
     sync_cycles: int = about(1, "cycles", "synchronisation", "duration of OP_SYNC", 1, 1 << 20)
-    sram_read_bytes: int = about(0, "bytes/cycle", "SRAM read width", "EX read ports; 0 is wide enough", 0, 1 << 20)
-    sram_write_bytes: int = about(0, "bytes/cycle", "SRAM write width", "EX write ports; 0 is wide enough", 0, 1 << 20)
+    sram_read_bytes: int = about(
+        0, "bytes/cycle", "SRAM read width", "EX read ports; 0 is wide enough; not of v5", 0, 1 << 20
+    )
+    sram_write_bytes: int = about(
+        0, "bytes/cycle", "SRAM write width", "EX write ports; 0 is wide enough; not of v5", 0, 1 << 20
+    )
     bank_ports: int = about(
-        4, "accesses/cycle", "ports of a bank", "operand streams of EX that one bank serves", 1, 1024
+        4, "accesses/cycle", "ports of a bank", "operand streams of EX that one bank serves; not of v5", 1, 1024
     )
     clock_hz: int = about(1_000_000_000, "Hz", "clock", "only where a time is printed", 1, 10**15)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cache
 from typing import Any, Literal
 
@@ -104,16 +104,20 @@ class Arch(BaseModel):
     )  # fmt: skip
 
     atom: int | None = about(
-        None, "bytes", "atom", "v5: channels of a position that lie together, a power of two", 8, 1 << 16
-    )
+        None, "bytes", "atom",
+        "v5: channels of a position that lie together, a power of two; none: 8, or what pe.ic needs", 8, 1 << 16,
+    )  # fmt: skip
     word_bytes: int | None = about(
-        None, "bytes", "word of the scratchpad", "v5: what a bank serves in a cycle, a power of two", 8, 1 << 22
-    )
+        None, "bytes", "word of the scratchpad",
+        "v5: what a bank serves in a cycle, a power of two; none: 32, or 4 atoms a column of pe.ow", 8, 1 << 22,
+    )  # fmt: skip
     accumulators: int | None = about(
-        None, "positions", "accumulators", "v5: output positions whose sums the array holds", 1, 65536
+        None, "positions", "accumulators", "v5: output positions whose sums the array holds; none: 32", 1, 65536
     )
-    dividers: int | None = about(None, "dividers", "dividers", "v5: shared iterative dividers", 1, 65536)
-    divide_cycles: int | None = about(None, "cycles", "cycles of a division", "v5: of one divider, a quotient", 1, 1024)
+    dividers: int | None = about(None, "dividers", "dividers", "v5: shared iterative dividers; none: 4", 1, 65536)
+    divide_cycles: int | None = about(
+        None, "cycles", "cycles of a division", "v5: of one divider, a quotient; none: 16", 1, 1024
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Arch:
@@ -144,9 +148,11 @@ class Arch(BaseModel):
             raise ValueError(f"word_bytes {words.word} is less than the atoms of pe.ow columns; {least} would do")
         whole = self.sram_banks * words.word
         if self.sram_bytes % whole:
+            able = [banks for banks in range(1, self.sram_banks) if self.sram_bytes % (banks * words.word) == 0]
+            fewer = f" or sram_banks {able[-1]}" if able else ""
             raise ValueError(
                 f"sram_bytes {self.sram_bytes} is not a multiple of sram_banks {self.sram_banks} of word_bytes "
-                f"{words.word}; {-(-self.sram_bytes // whole) * whole} would do"
+                f"{words.word}; sram_bytes {-(-self.sram_bytes // whole) * whole}{fewer} would do"
             )
 
     @model_serializer(mode="wrap")
@@ -170,6 +176,21 @@ class Arch(BaseModel):
             return None
         chosen = self.atom, self.word_bytes, self.accumulators, self.dividers, self.divide_cycles
         return _fitted(self.pe.ic, self.pe.ow, *chosen)
+
+    def settled(self) -> dict[str, Any]:
+        """Every value by its key as ``--set`` has it, of a packed machine those of its words as they fit."""
+        words = self.words
+        return flat(dict(self)) | ({} if words is None else dict(zip(WORD_KEYS, astuple(words), strict=True)))
+
+    def same_machine(self, other: Arch) -> bool:
+        """Whether the two are one machine, whatever of it is chosen and what fits by default."""
+        return self == other or (self.packed and other.packed and self.settled() == other.settled())
+
+    def differences(self, other: Arch) -> dict[str, tuple[Any, Any]]:
+        """The keys in which the two differ, with both values: of two packed machines as they fit."""
+        both = self.packed and other.packed
+        mine, theirs = (arch.settled() if both else flat(dict(arch)) for arch in (self, other))
+        return {key: (mine[key], theirs[key]) for key in mine if mine[key] != theirs[key]}
 
     @property
     def lanes(self) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from isa.arch import Arch
 from isa.encoding import decode_operation, decode_set, encode_operation, encode_set
@@ -144,7 +145,7 @@ class _Assembler:
             value = json_of(rest, "the directive", "one")
             self.header["name" if head == ".program" else "arch"] = value
             if head == ".arch":
-                Arch.model_validate(value)
+                _check_arch(value)
         elif head == ".memory":
             size, _, address = rest.split()
             self.header |= {"dram_bytes": int(size, 0), "command_address": int(address, 0)}
@@ -158,6 +159,17 @@ class _Assembler:
             self.header["provenance"].append([len(self.words), *json_of(rest, "the directive", "one")])
         else:
             raise InputError(f"unknown directive '{head}'")
+
+
+def _check_arch(value: Any) -> None:
+    """Raises InputError, with what is wrong, for what is no machine."""
+    try:
+        Arch.model_validate(value)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        key = ".".join(map(str, problem["loc"]))
+        what = problem["msg"].removeprefix("Value error, ")
+        raise InputError(f".arch: {f'{key}: ' if key else ''}{what}") from error
 
 
 def _strip_comment(line: str) -> str:

@@ -232,6 +232,7 @@ def _measured(key: str, written: Any, source: str) -> Any:
 def preset_toml(preset: Preset) -> str:
     """The file of a preset: every key with its unit and meaning. :func:`load_preset` reads the same machine from it."""
     values = {"arch": flat(dict(preset.arch)), "timing": flat(dict(preset.timing))}
+    fits = preset.arch.settled()
     lines = [f"description = {dumps(preset.description, ensure_ascii=False)}"]
     lines += [f"memory_mode = {dumps(preset.memory_mode)}"] if preset.memory_mode is not None else []
     for table, given in values.items():
@@ -240,7 +241,8 @@ def preset_toml(preset: Preset) -> str:
             if setting.table == table:
                 value, unit = given[setting.key], f"{setting.unit}: " if setting.unit else ""
                 line = f"{setting.key} = {dumps(value)}" if value is not None else f"# {setting.key} = none"
-                lines.append(f"{line}  # {unit}{setting.meaning}")
+                here = f"; here {fits[setting.key]}" if value is None and fits[setting.key] is not None else ""
+                lines.append(f"{line}  # {unit}{setting.meaning}{here}")
     return "\n".join(lines) + "\n"
 
 

@@ -31,6 +31,7 @@ from experiments.report.schema import (
     RunReport,
 )
 from experiments.report.terminal import LiteralTable, Printed, ReportTable, line, plain_table
+from isa.arch import Arch
 
 Row = dict[str, Any]
 LAYER_FIGURES = figures_of(Layer)
@@ -163,7 +164,9 @@ def machine_line(report: RunReport) -> str:
     bus = f"{report.timing['bus_bytes']} bytes/cycle"
     if report.timing.get("flash_bytes"):
         bus += f" (flash {report.timing['flash_bytes']})"
-    return f"{array} PEs (ic x oc), {memory}, {bus}, ISA {report.arch['isa']}, schedule {report.schedule}"
+    words = Arch.model_validate(report.arch).words
+    isa = report.arch["isa"] + ("" if words is None else f" (words of {words.word} bytes, atoms of {words.atom})")
+    return f"{array} PEs (ic x oc), {memory}, {bus}, ISA {isa}, schedule {report.schedule}"
 
 
 def layer_table(report: RunReport) -> ReportTable:

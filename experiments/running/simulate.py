@@ -25,7 +25,6 @@ from experiments.running.given import Machine, ProgramRequest
 from experiments.running.inference import Inference, hardware_of, infer
 from experiments.running.network import load_network, network_batch
 from isa import program_file
-from isa.arch import flat
 from isa.errors import InputError
 from isa.plugins import variant
 from isa.program import Program, Segment, Tensor
@@ -110,7 +109,7 @@ def hardware_for(file: Path, program: Program, machine: Machine) -> Preset:
     base = own if machine.preset is None else load_preset(str(machine.preset))
     settings = (*setting_texts(machine.settings), *([f"isa={variant(machine.isa).name}"] if machine.isa else ()))
     hardware = apply_settings(apply_memory_mode(base, machine.memory_mode), settings)
-    if hardware.arch != program.arch:
+    if not program.arch.same_machine(hardware.arch):
         raise InputError(
             f"{file}: the program was made for another Arch: {_differences(program, hardware)}; "
             f"emit it again for this machine"
@@ -120,8 +119,8 @@ def hardware_for(file: Path, program: Program, machine: Machine) -> Preset:
 
 def _differences(program: Program, hardware: Preset) -> str:
     """The keys in which the two machines differ, with both values."""
-    made, given = flat(dict(program.arch)), flat(dict(hardware.arch))
-    return ", ".join(f"{key} is {made[key]} there and {given[key]} here" for key in made if made[key] != given[key])
+    found = program.arch.differences(hardware.arch)
+    return ", ".join(f"{key} is {made} there and {given} here" for key, (made, given) in found.items())
 
 
 def image_segments(program: Program, images: Iterable[str]) -> list[Segment]:

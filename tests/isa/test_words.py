@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,8 @@ from experiments.sweep.spec import parse_spec
 from isa.arch import WORD_KEYS, Arch, PeArray, Words, flat
 from isa.assembler import assemble
 from isa.errors import InputError
-from isa.program_file import from_bytes, to_bytes
+from isa.program import Program
+from isa.program_file import from_bytes, save, to_bytes
 from isa.sanitizer import sanitize
 from tests.experiments.command_line import dla
 
@@ -87,8 +89,8 @@ REFUSED = {
     "word_bytes=48": "word_bytes is 48; it must be a power of two, 64 would do",
     "pe.ic=16 atom=8": "atom 8 holds fewer channels than pe.ic 16; 16 would do",
     "pe.ow=3 word_bytes=16": "word_bytes 16 is less than the atoms of pe.ow columns; 32 would do",
-    "sram_banks=3": "sram_bytes 524288 is not a multiple of sram_banks 3 of word_bytes 32; 524352 would do",
-    "sram_bytes=1000": "sram_bytes 1000 is not a multiple of sram_banks 16 of word_bytes 32; 1024 would do",
+    "sram_banks=3": "is not a multiple of sram_banks 3 of word_bytes 32; sram_bytes 524352 or sram_banks 2 would do",
+    "sram_bytes=1000": "sram_bytes 1000 is not a multiple of sram_banks 16 of word_bytes 32; sram_bytes 1024 would do",
     "bus_bytes=32 word_bytes=32": "bus_bytes 16 or word_bytes 64 would do",
     "atom=4": "atom is 4: should be greater than or equal to 8",
     "dividers=0": "dividers is 0: should be greater than or equal to 1",
@@ -105,12 +107,55 @@ def test_words_that_do_not_fit_are_one_line_with_what_would(settings: str, capsy
     assert outcome.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("settings", ["sram_banks=3", "sram_bytes=1000", "atom=12"])
+@pytest.mark.parametrize("settings", [text for text in REFUSED if "would do" in REFUSED[text]])
 def test_what_would_do_does(settings: str) -> None:
-    key = settings.partition("=")[0]
-    key = {"sram_banks": "sram_bytes"}.get(key, key)
-    value = next(word for word in REFUSED[settings].split()[::-1] if word.isdigit())
-    load_hardware(None, [*([] if key in settings else [settings]), f"{key}={value}"], "v5")
+    given = dict(setting.split("=") for setting in settings.split())
+    would = REFUSED[settings].removesuffix(" would do").rpartition("; ")[2].rpartition(", ")[2]
+    for text in would.split(" or "):
+        key, _, value = text.rpartition(" ")
+        load_hardware(
+            None, given | {key or next(key for key in given if key.startswith(("atom", "word"))): value}, "v5"
+        )
+
+
+def program_of(arch: dict[str, object]) -> Program:
+    return assemble(f".arch {json.dumps(arch)}\n.memory 64 commands 0\nOP_END")
+
+
+def test_the_keys_of_another_layout_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The keys in which the machines differ, those of words as they fit; what is said otherwise is one machine."""
+    for made, given, said in (
+        ("v4", ["--isa", "v5"], "isa is v4 there and v5 here"),
+        ("v5", ["--isa", "v4"], "isa is v5 there and v4 here"),
+        ("v5", ["--set", "atom=16"], "atom is 8 there and 16 here, word_bytes is 32 there and 64 here"),
+        ("v5", ["--set", "pe.ow=2"], "pe.ow is 1 there and 2 here, word_bytes is 32 there and 64 here"),
+    ):
+        save(program_of({"isa": made}), tmp_path / "a.prog")
+        outcome = dla(capsys, "simulate", str(tmp_path / "a.prog"), *given)
+        assert outcome.status == 2
+        assert outcome.err.endswith(f"was made for another Arch: {said}; emit it again for this machine\n")
+    assert dla(capsys, "simulate", str(tmp_path / "a.prog"), "--set", "atom=8", "--set", "dividers=4").status == 0
+    Device(Arch(isa="v5", word_bytes=32)).load(program_of({"isa": "v5"}))
+
+
+def test_assembly_of_words_that_do_not_fit_says_why() -> None:
+    for arch, said in (
+        ({"isa": "v5", "atom": 12}, r"line 1: .arch: atom is 12; it must be a power of two, 16 would do"),
+        ({"isa": "v4", "atom": 8}, r"line 1: .arch: atom is a key of v5, not of v4; leave it out or choose isa v5"),
+        ({"atoms": 8}, r"line 1: .arch: atoms: Extra inputs are not permitted"),
+    ):
+        with pytest.raises(InputError, match=said):
+            program_of(arch)
+
+
+def test_what_fits_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "none: 8, or what pe.ic needs" in dla(capsys, "settings", "--csv", "-").out
+    text = preset_toml(load_hardware("balanced-256", isa="v5"))
+    assert "# atom = none  # bytes: " in text
+    assert [line.rpartition("; here ")[2] for line in text.splitlines() if "; here " in line] == [
+        "16", "64", "32", "4", "16",
+    ]  # fmt: skip
+    assert "; here " not in preset_toml(load_hardware("balanced-256"))
 
 
 def test_a_machine_that_gets_words_gets_two_beats_of_its_bus() -> None:
@@ -157,7 +202,7 @@ def test_the_compiler_packs_what_enters_and_leaves(channels: int) -> None:
 def test_there_is_no_hardware_of_words_yet(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match=r"^isa v5: there is no hardware of words yet; choose v1 to v4$"):
         limits_of(Arch(isa="v5"), Timing())
-    outcome = dla(capsys, "rtl", "ports", "--isa", "v5")
+    outcome = dla(capsys, "rtl", "synth", "--isa", "v5")
     assert (outcome.status, outcome.err) == (2, "error: isa v5: there is no hardware of words yet; choose v1 to v4\n")
 
 
@@ -188,9 +233,7 @@ def test_a_program_of_another_layout_is_refused_by_name() -> None:
         InputError, match=r"^program 'add' is for another machine: its Arch .* has isa = v5, the device's"
     ):
         Device(Arch(isa="v4")).load(program)
-    with pytest.raises(
-        InputError, match=r"has atom = None, the device's .* has 16; compile the program for this device"
-    ):
+    with pytest.raises(InputError, match=r"has atom = 8, the device's .* has 16; compile the program for this device"):
         Device(Arch(isa="v5", atom=16)).load(program)
 
 
