@@ -7,7 +7,6 @@ is an index map: a few boxes with strides of their own.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -322,8 +321,11 @@ def _pieces(index: NDArray[np.int64]) -> list[Piece]:
 def _patterns(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The different ones of ``rows``, in order, and which of them each is. Rows like those before them are many."""
     heads = np.flatnonzero(np.concatenate([[True], (rows[1:] != rows[:-1]).any(axis=1)]))
-    patterns, which = np.unique(rows[heads], axis=0, return_inverse=True) if len(heads) > 1 else (rows[:1], heads)
-    return patterns, np.repeat(which.reshape(-1), np.diff(heads, append=len(rows)))
+    seen: dict[bytes, int] = {}
+    which = np.array([seen.setdefault(rows[head].tobytes(), len(seen)) for head in heads.tolist()])
+    different = rows[heads[np.unique(which, return_index=True)[1]]]
+    order = sorted(range(len(different)), key=lambda number: different[number].tolist())
+    return different[order], np.repeat(np.argsort(order)[which], np.diff(heads, append=len(rows)))
 
 
 def _row(pattern: NDArray[np.int64]) -> list[Piece]:
@@ -332,28 +334,57 @@ def _row(pattern: NDArray[np.int64]) -> list[Piece]:
     alike: dict[tuple[Dim, ...], NDArray[np.int64]] = {(): np.stack([pattern[targets], targets], axis=1)}
     found: list[Piece] = []
     while alike:
-        longer: dict[tuple[Dim, ...], list[list[int]]] = defaultdict(list)
+        longer: dict[tuple[Dim, ...], NDArray[np.int64]] = {}
         for dims, starts in alike.items():
-            for dim, start in _runs(starts):
+            for dim, begins in _runs(starts):
                 if dim.size == 1:
-                    found.append(Piece(start[0], start[1], dims))
+                    found += [Piece(source, target, dims) for source, target in begins.tolist()]
                 else:
-                    longer[dim, *dims].append(start)
-        alike = {dims: np.array(starts) for dims, starts in longer.items()}
+                    longer[dim, *dims] = begins
+        alike = longer
     return found
 
 
-def _runs(starts: NDArray[np.int64]) -> Iterable[tuple[Dim, list[int]]]:
-    """The longest runs of equal steps between the rows (source, target), one behind the other; where each starts."""
+def _runs(starts: NDArray[np.int64]) -> Iterable[tuple[Dim, NDArray[np.int64]]]:
+    """The longest runs of equal steps between the rows (source, target), one behind the other: where those alike start.
+
+    Kinds of runs come in the order in which they are first seen.
+    """
     steps = np.diff(starts, axis=0)
-    changes = np.flatnonzero((steps[1:] != steps[:-1]).any(axis=1)) + 1
-    position = 0
-    for end in (*changes.tolist(), len(steps)):
-        if end > position:
-            yield Dim(end - position + 1, *steps[position].tolist()), starts[position].tolist()
-            position = end + 1
-    if position < len(starts):
-        yield Dim(1, 0, 0), starts[position].tolist()
+    first = np.concatenate([[0], np.flatnonzero((steps[1:] != steps[:-1]).any(axis=1)) + 1])  # of steps alike
+    ends = np.append(first[1:], len(steps))
+    taken = _taken(ends - first)
+    begins = first + np.concatenate([[0], taken[:-1]])  # where the run before ends is no start
+    begins, ends = begins[taken], ends[taken]
+    last = int(ends[-1]) + 1 if len(ends) else 0
+    kinds = np.column_stack([ends - begins + 1, steps[begins]])
+    for kind, members in _alike(kinds):
+        yield Dim(*kind), starts[begins[members]]
+    if last < len(starts):
+        yield Dim(1, 0, 0), starts[last:]
+
+
+def _taken(lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which stretches of so many equal steps become runs: not those of one step that begins where a run has ended."""
+    if not lengths.any():
+        return np.zeros(len(lengths), np.bool_)
+    single = lengths == 1
+    heads = np.flatnonzero(np.concatenate([[True], single[1:] != single[:-1]]))
+    place = np.arange(len(lengths)) - np.repeat(heads, np.diff(heads, append=len(lengths)))
+    behind = np.repeat(heads > 0, np.diff(heads, append=len(lengths)))  # a longer one is before them
+    taken: NDArray[np.bool_] = ~single | ((place + behind) % 2 == 0)
+    return taken
+
+
+def _alike(kinds: NDArray[np.int64]) -> Iterable[tuple[list[int], NDArray[np.int64]]]:
+    """The different rows of ``kinds``, in the order of their first ones, and the positions of each."""
+    if not len(kinds):
+        return
+    different, seen, which = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(which.reshape(-1), kind="stable")
+    members = np.split(order, np.cumsum(np.bincount(which.reshape(-1)))[:-1])
+    for number in np.argsort(seen).tolist():
+        yield different[number].tolist(), members[number]
 
 
 def _merged(piece: Piece) -> Piece:
