@@ -32,6 +32,8 @@ _EXAMPLE = (1, 3, 224, 224)
 _POOLS = frozenset({"MaxPool", "AveragePool", "LpPool", "QLinearAveragePool"})
 _COPIES = 2
 """What a run may take for every byte of its values: calibration, host, regions, oracle, comparison. Large ones: 0.3."""
+_SAMPLES = 24
+"""The same for inputs and outputs: samples of calibration and comparison, drawn and compared in float64. Seen: 24."""
 
 
 def fix_shapes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None) -> ModelProto:
@@ -57,7 +59,9 @@ def fix_shapes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = N
     for value in inputs.values():
         if None in _dims(value):
             raise InputError(_dynamic_message(value))
-    _require_memory(result.graph.input)
+    _require_memory(result.graph.input, result.graph)
+    made = without_large_constants(result, _undeclared).graph
+    _require_memory((*made.value_info, *made.output), result.graph)
     return result
 
 
@@ -134,8 +138,19 @@ def _inferred(model: ModelProto) -> ModelProto:
     except onnx.shape_inference.InferenceError as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"the shapes of the model contradict each other ({reason}); export it again") from error
-    _require_memory((*result.graph.input, *result.graph.value_info, *result.graph.output))
+    _require_memory((*result.graph.input, *result.graph.value_info, *result.graph.output), result.graph)
     return result
+
+
+def _undeclared(model: ModelProto) -> ModelProto:
+    """A copy with the shapes that nodes make, whatever the file says of them; without any where onnx finds none."""
+    plain = copy_model(model)
+    del plain.graph.value_info[:]
+    for value in plain.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    with suppress(onnx.shape_inference.InferenceError):
+        return onnx.shape_inference.infer_shapes(plain, data_prop=_ends(plain.graph))
+    return plain
 
 
 def _ends(graph: GraphProto) -> bool:
@@ -153,9 +168,13 @@ def _ends(graph: GraphProto) -> bool:
     return len(arrays) == len(steps) and all(np.all(np.abs(array / 2**31) < 1) for array in arrays)
 
 
-def _require_memory(values: Iterable[ValueInfoProto]) -> None:
-    """Raises InputError where values of known size, and what is made of them, exceed the limit on memory."""
-    sizes = {value.name: _COPIES * _nbytes(value) for value in values}
+def _require_memory(values: Iterable[ValueInfoProto], graph: GraphProto) -> None:
+    """Raises InputError where values of known size, and what is made of them, exceed the limit on memory.
+
+    Inputs and outputs of ``graph`` are held for every sample.
+    """
+    held = {value.name for value in (*graph.input, *graph.output)}
+    sizes = {value.name: (_SAMPLES if value.name in held else _COPIES) * _nbytes(value) for value in values}
     if sizes:
         largest = max(sizes, key=sizes.__getitem__)
         memory.require(sum(sizes.values()), f"the values of the network, the largest of them '{largest}'")
