@@ -139,10 +139,6 @@ class Arch(BaseModel):
         for key, value in (("atom", words.atom), ("word_bytes", words.word)):
             if value & (value - 1):
                 raise ValueError(f"{key} is {value}; it must be a power of two, {_power(value)} would do")
-        if words.atom < array.ic:
-            raise ValueError(
-                f"atom {words.atom} holds fewer channels than pe.ic {array.ic}; {_power(array.ic)} would do"
-            )
         least = words.atom * _power(array.ow)
         if words.word < least:
             raise ValueError(f"word_bytes {words.word} is less than the atoms of pe.ow columns; {least} would do")
@@ -169,8 +165,9 @@ class Arch(BaseModel):
     def words(self) -> Words | None:
         """The words of a packed machine, by default as they fit its array; None where every byte has an address.
 
-        An atom feeds the array's input channels; a word holds four positions of its columns, and 32 bytes at least, so
-        that the stream of activations leaves three of four cycles of a bank to others.
+        An atom feeds the array's input channels, or 16 of them, so that tensors of few channels do not waste most of
+        it; a word holds what four steps of the array read, and 32 bytes at least, so that the stream of activations
+        leaves three of four cycles of a bank to others.
         """
         if not self.packed:
             return None
@@ -220,6 +217,8 @@ class Arch(BaseModel):
 
 WORD_KEYS = ("atom", "word_bytes", "accumulators", "dividers", "divide_cycles")
 """Keys that a machine of words has alone."""
+MOST_CHANNELS = 16
+"""Channels of an atom at most, where none are chosen: layers of 16 channels, and of 8 or 24, fill most of it."""
 
 
 @cache
@@ -233,8 +232,9 @@ def _fitted(
     divide_cycles: int | None,
 ) -> Words:
     """The words of an array of so many input channels and columns: what is chosen, and what fits it for the rest."""
-    atom = atom or max(8, _power(inputs))
-    word = word or max(32, 4 * atom * _power(columns))
+    across = 4 * _power(inputs) * _power(columns)
+    atom = atom or min(MOST_CHANNELS, max(8, _power(inputs)))
+    word = word or max(32, across, 4 * atom * _power(columns))
     return Words(atom, word, accumulators or 32, dividers or 4, divide_cycles or 16)
 
 

@@ -176,16 +176,16 @@ class _Reach(NamedTuple):
 
 
 def _reach(product: Product, block: Block, arch: Arch) -> _Reach:
-    """⌈((c - 1)·SW + 1)·A / W⌉ words, with taps ⌈c·SW·A / W⌉, of each atom that a block's channels lie in.
+    """((c - 1)·SW + 1)·A bytes, with taps c·SW·A, of parts p·c·SW·A, of each atom that a block's channels lie in.
 
-    Of parts, ⌈p·c·SW·A / W⌉ of each of the streams, but all together no more than as if they were one.
+    The words are those of one stream of them all: registers hold what a word has for the steps to come.
     """
     words, columns = words_of(arch), _across(product, block, arch)
     atom = _atom(product, words)
     streams = _streams(product.weights, block, atom, product.whole or 1)
     positions = columns * product.stride if product.taps else (columns - 1) * product.stride + 1
     each = words.count(positions * atom)
-    return _Reach(streams, each, words.count(streams * positions * atom) if product.apart else streams * each)
+    return _Reach(streams, each, words.count(streams * positions * atom))
 
 
 def _atom(product: Product, words: Words) -> int:
@@ -196,8 +196,9 @@ def _atom(product: Product, words: Words) -> int:
 @lru_cache(maxsize=4096)
 def _streams(shape: Shape, block: Block, atom: int, rows: int) -> int:
     """The most pairs of an atom and of one of so many ``rows`` of the kernel that the products of a block come from."""
-    if shape.groups == 1 and not atom % block.inputs and not (block.taps and shape.inputs % block.inputs):
-        return 1
+    whole = shape.groups == 1 and not (block.taps and shape.inputs % block.inputs)
+    if whole and 0 in (atom % block.inputs, block.inputs % atom):
+        return ceil_div(min(shape.inputs, block.inputs), atom)
     depth = shape.inputs * (shape.columns if block.taps else 1)
     row = ceil_div(depth, rows)
     return max(
@@ -328,7 +329,7 @@ kernel's row side by side, with 3 of the S = (IC/G)·KH·KW of all. With mapping
 at once, S being IC/G with mapping 0, and one where that is 0 or where IC/G does not divide A; with 2 and 3
 g = min(G, ⌊b/(OC/G)⌋), at least one, and p = min(⌊b/(g·OC/G)⌋, ⌈OW/c⌉) output columns, at least one, side by side.
 w = ⌈weights of the block / W⌉, first that of the first block; q ≤ P steps of a stripe, of OH·⌈OW/(p·c)⌉ in all, p = 1
-with mapping 0 and 1; v = ⌈((c-1)·SW + 1)·A / W⌉ words a step, with mapping 1 ⌈c·SW·A / W⌉, times the atoms that the
+with mapping 0 and 1; v = ⌈n·((c-1)·SW + 1)·A / W⌉ words a step, with mapping 1 ⌈n·c·SW·A / W⌉, n the atoms that the
 channels of a block lie in (the most of any block). With mapping 2 and 3 v = ⌈s·p·c·SW·A / W⌉, s the pairs of an atom
 and a row of the kernel that the taps of a block lie in; A is 4 where mapping 3 has one group of at most 4 channels.
 Where the weights are a tensor in atoms, w = ⌈o/A⌉ · ⌈i·A / W⌉ for o output by i input channels, transposed

@@ -134,11 +134,11 @@ def _arch(rng: random.Random) -> Arch:
 
 
 def _arch_of_words(rng: random.Random) -> Arch:
-    """An array of which atoms, words and accumulators hold more, or just enough."""
+    """An array of which atoms hold more, just enough or less, and words and accumulators more or just enough."""
     numbers, banks = (1, 2, 3, 4, 6, 8, 8, 16), rng.choice((1, 2, 4, 16))
     array = PeArray(ic=rng.choice(numbers), oc=rng.choice(numbers), ow=rng.choice((1, 1, 2, 3, 4)))
     least = max(8, 1 << (array.ic - 1).bit_length())
-    atom = rng.choice((None, least, 2 * least))
+    atom = rng.choice((None, 8, least, 2 * least))
     across = (atom or least) << (array.ow - 1).bit_length()
     word = rng.choice((None, across, 2 * across, 4 * across))
     return Arch(

@@ -393,6 +393,24 @@ LAYERS = (
         "STRIDE_WIDTH": 2}, {"pe": {"ow": 2}, "word_bytes": 16}, 328,
     ),
     (
+        "CONV on an array of 32 x 32, whose blocks lie in two atoms of 16: 1 x 1, 64 to 32, 8 x 8. Words of 128, so that a "
+        "step of both takes one; w = 8: 8 + 2 stripes * 2 blocks * 32",
+        "OP_CONV requantise=1", {"INPUT_CHANNELS": 64, "OUTPUT_CHANNELS": 32, "INPUT_HEIGHT": 8, "INPUT_WIDTH": 8,
+        "OUTPUT_HEIGHT": 8, "OUTPUT_WIDTH": 8}, {"pe": {"ic": 32, "oc": 32}}, 136,
+    ),
+    (
+        "CONV on an array of 32 x 8 with words of 32: 1 x 1, 48 to 8, 4 x 4. A step of two atoms takes one word, a block of "
+        "8 * 32 weights 8, that of 8 * 16 4: 8 + 16 + 16",
+        "OP_CONV requantise=1", {"INPUT_CHANNELS": 48, "OUTPUT_CHANNELS": 8, "INPUT_HEIGHT": 4, "INPUT_WIDTH": 4,
+        "OUTPUT_HEIGHT": 4, "OUTPUT_WIDTH": 4}, {"pe": {"ic": 32, "oc": 8}, "word_bytes": 32}, 40,
+    ),
+    (
+        "CONV on an array of 32 x 32 with atoms of 8: 1 x 1, 40 to 32, 4 x 4, words of 16. Blocks of 32 and 8 channels; "
+        "four atoms a step are two words, of all blocks; w = 64, 16: 64 + 64 + 32",
+        "OP_CONV requantise=1", {"INPUT_CHANNELS": 40, "OUTPUT_CHANNELS": 32, "INPUT_HEIGHT": 4, "INPUT_WIDTH": 4,
+        "OUTPUT_HEIGHT": 4, "OUTPUT_WIDTH": 4}, {"pe": {"ic": 32, "oc": 32}, "atom": 8, "word_bytes": 16}, 160,
+    ),
+    (
         "CONV, a first layer: 3 x 3, 3 to 16, 16 x 16, taps side by side. 9 taps of a row are blocks of 8 and 1, times "
         "3 rows and 2 blocks of outputs: 2 + 12 * 256",
         "OP_CONV requantise=1 mapping=1", {"INPUT_CHANNELS": 3, "OUTPUT_CHANNELS": 16, "INPUT_HEIGHT": 18,
@@ -405,9 +423,9 @@ LAYERS = (
     ),
     (
         "CONV, 2 groups of 12 to 8 channels, 1 x 1, 8 x 8: the second begins within an atom, channels 12 to 19 lie in "
-        "two: v = 2. Blocks of 8 and 4 channels: 2 + 4 * 64 * 2",
+        "two, of which a step takes 16 bytes: v = 1. Blocks of 8 and 4 channels: 2 + 4 * 64",
         "OP_GROUP_CONV requantise=1", {"INPUT_CHANNELS": 24, "OUTPUT_CHANNELS": 16, "INPUT_HEIGHT": 8, "INPUT_WIDTH": 8,
-        "OUTPUT_HEIGHT": 8, "OUTPUT_WIDTH": 8, "GROUPS": 2}, {}, 514,
+        "OUTPUT_HEIGHT": 8, "OUTPUT_WIDTH": 8, "GROUPS": 2}, {}, 258,
     ),
     (
         "MATMUL: a row of 64 by 64 x 64. 64 blocks of one step: w = 2 is longer: 2 + 64 * 2",
@@ -597,6 +615,12 @@ def _program(settings: str, operation: str, machine: dict[str, object]) -> Progr
 
 
 WORDS = (
+    (
+        "CONV on an array of 32 x 32, two atoms a block: 1 x 1, 64 to 32, 8 x 8. Of each atom 4 + 1 words a stripe and "
+        "block, 2 * 5 * 4; weights 8 * 4; records of 8 bytes; results of two atoms 2 * 4 a stripe",
+        "OP_CONV requantise=1", {"INPUT_CHANNELS": 64, "OUTPUT_CHANNELS": 32, "INPUT_HEIGHT": 8, "INPUT_WIDTH": 8,
+        "OUTPUT_HEIGHT": 8, "OUTPUT_WIDTH": 8}, {"pe": {"ic": 32, "oc": 32}}, (40, 32, 2, 16),
+    ),
     (
         "3 x 3, a picture, stride 2, 8 x 8: two rows of the kernel, each 32 * 2 * 4 bytes and 4 rows a stripe, 12, of "
         "2 stripes and 8 blocks; weights 2 + 2 + 2 + 1 a stripe and block of outputs; records 64 bytes a block; "

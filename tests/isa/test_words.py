@@ -52,8 +52,8 @@ FITTED = {
     (8, 8, 1): Words(8, 32, 32, 4, 16),
     (4, 16, 1): Words(8, 32, 32, 4, 16),
     (16, 16, 1): Words(16, 64, 32, 4, 16),
-    (32, 32, 1): Words(32, 128, 32, 4, 16),
-    (64, 1, 1): Words(64, 256, 32, 4, 16),
+    (32, 32, 1): Words(16, 128, 32, 4, 16),
+    (64, 1, 1): Words(16, 256, 32, 4, 16),
     (7, 13, 1): Words(8, 32, 32, 4, 16),
     (1, 256, 1): Words(8, 32, 32, 4, 16),
     (3, 5, 3): Words(8, 128, 32, 4, 16),
@@ -74,7 +74,7 @@ def test_a_copy_with_another_array_has_other_words() -> None:
     assert arch.words is not None
     larger = arch.model_copy(update={"pe": PeArray(ic=32, oc=8)})
     assert larger.words is not None
-    assert (arch.words.atom, larger.words.atom) == (8, 32)
+    assert (arch.words.atom, larger.words.atom, larger.words.word) == (8, 16, 128)
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -87,7 +87,6 @@ def test_every_preset_can_have_words(name: str) -> None:
 REFUSED = {
     "atom=12": "atom is 12; it must be a power of two, 16 would do",
     "word_bytes=48": "word_bytes is 48; it must be a power of two, 64 would do",
-    "pe.ic=16 atom=8": "atom 8 holds fewer channels than pe.ic 16; 16 would do",
     "pe.ow=3 word_bytes=16": "word_bytes 16 is less than the atoms of pe.ow columns; 32 would do",
     "sram_banks=3": "is not a multiple of sram_banks 3 of word_bytes 32; sram_bytes 524352 or sram_banks 2 would do",
     "sram_bytes=1000": "sram_bytes 1000 is not a multiple of sram_banks 16 of word_bytes 32; sram_bytes 1024 would do",

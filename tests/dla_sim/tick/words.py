@@ -227,7 +227,7 @@ def _product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
     whences = [whence for groups in _pieces(shape.groups, together) for _, whence in _blocks(shape, groups, arch)]
     streams = max(map(len, whences), default=1)
     alone = _word_span(reach, shape.atom, arch)
-    step = _word_span(streams * reach, shape.atom, arch) if shape.apart else streams * alone
+    step = _word_span(streams * reach, shape.atom, arch)
     a_row = len(_pieces(shape.columns, width))
     first, results, sums, written = 0, 0, 0, 0
     counted.words = (
