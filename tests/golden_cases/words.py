@@ -102,6 +102,8 @@ OPERATIONS: Mapping[str, Operation] = {
 CONV, SHORT = OPERATIONS["conv-partial-atoms"], OPERATIONS["conv-one-stripe"]
 MACHINES: Mapping[str, tuple[Operation, dict[str, object], dict[str, int]]] = {
     "atom-16": (CONV, {"atom": 16}, {}),
+    "two-atoms-a-block": (CONV, {"pe": PeArray(ic=16, oc=8), "atom": 8}, {}),
+    "two-atoms-of-two": (OPERATIONS["product-of-two"], {"pe": PeArray(ic=16, oc=16), "atom": 8}, {}),
     "word-64": (OPERATIONS["pool-maximum"], {"word_bytes": 64}, {}),
     "accumulators-5": (SHORT, {"accumulators": 5}, {}),
     "one-divider": (OPERATIONS["divide-by-values"], {"dividers": 1, "divide_cycles": 9}, {}),
