@@ -393,19 +393,19 @@ LAYERS = (
         "STRIDE_WIDTH": 2}, {"pe": {"ow": 2}, "word_bytes": 16}, 328,
     ),
     (
-        "CONV on an array of 32 x 32, whose blocks lie in two atoms of 16: 1 x 1, 64 to 32, 8 x 8. Words of 128, so that a "
-        "step of both takes one; w = 8: 8 + 2 stripes * 2 blocks * 32",
+        "CONV on an array of 32 x 32, whose blocks lie in two atoms of 16: 1 x 1, 64 to 32, 8 x 8. Words of 128: "
+        "a step of both takes one; w = 8: 8 + 2 stripes * 2 blocks * 32",
         "OP_CONV requantise=1", {"INPUT_CHANNELS": 64, "OUTPUT_CHANNELS": 32, "INPUT_HEIGHT": 8, "INPUT_WIDTH": 8,
         "OUTPUT_HEIGHT": 8, "OUTPUT_WIDTH": 8}, {"pe": {"ic": 32, "oc": 32}}, 136,
     ),
     (
-        "CONV on an array of 32 x 8 with words of 32: 1 x 1, 48 to 8, 4 x 4. A step of two atoms takes one word, a block of "
-        "8 * 32 weights 8, that of 8 * 16 4: 8 + 16 + 16",
+        "CONV on an array of 32 x 8 with words of 32: 1 x 1, 48 to 8, 4 x 4. A step of two atoms takes one word, "
+        "a block of 8 * 32 weights 8, that of 8 * 16 4: 8 + 16 + 16",
         "OP_CONV requantise=1", {"INPUT_CHANNELS": 48, "OUTPUT_CHANNELS": 8, "INPUT_HEIGHT": 4, "INPUT_WIDTH": 4,
         "OUTPUT_HEIGHT": 4, "OUTPUT_WIDTH": 4}, {"pe": {"ic": 32, "oc": 8}, "word_bytes": 32}, 40,
     ),
     (
-        "CONV on an array of 32 x 32 with atoms of 8: 1 x 1, 40 to 32, 4 x 4, words of 16. Blocks of 32 and 8 channels; "
+        "CONV on an array of 32 x 32 with atoms of 8: 1 x 1, 40 to 32, 4 x 4, words of 16. Blocks of 32 and 8; "
         "four atoms a step are two words, of all blocks; w = 64, 16: 64 + 64 + 32",
         "OP_CONV requantise=1", {"INPUT_CHANNELS": 40, "OUTPUT_CHANNELS": 32, "INPUT_HEIGHT": 4, "INPUT_WIDTH": 4,
         "OUTPUT_HEIGHT": 4, "OUTPUT_WIDTH": 4}, {"pe": {"ic": 32, "oc": 32}, "atom": 8, "word_bytes": 16}, 160,
