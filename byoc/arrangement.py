@@ -8,7 +8,7 @@ takes them one by one, makes it as the next reader wants it. Who wants it otherw
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from math import prod
@@ -38,8 +38,12 @@ def arranged(
     """
     listed = tuple(operations)
     arrangement = _Arrangement(listed, values, atom)
+    users: dict[str, list[Operator]] = {}
+    for operation in listed:
+        for operand in (*operation.inputs, operation.output):
+            users.setdefault(operand.value, []).append(operation)
     for name in edges:
-        arrangement.fix(name)
+        arrangement.fix(name, users.get(name, ()))
     for group in _grouped(listed):
         arrangement.add(group)
     return tuple(arrangement.found), arrangement.home
@@ -130,9 +134,11 @@ class _Arrangement:
         value = self._values.get(name)
         return lying((self._elements[name],) if value is None else value.shape, self._atom)
 
-    def fix(self, name: str) -> None:
-        """Lay out what enters or leaves the region."""
+    def fix(self, name: str, users: Sequence[Operator]) -> None:
+        """Lay out what enters or leaves the region: dense where all ``users`` only move it, not in half empty atoms."""
         found, wish = self._default(name), self._wishes.get(name)
+        if all(map(moves, users)) and found.images * found.image_bytes > 2 * found.elements:
+            found, wish = Lying(found.elements, 1, self._atom), None
         self.home[name] = found if wish is None or wish.atom == self._atom else found._replace(atom=wish.atom)
 
     # Operations.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -149,7 +149,7 @@ class Convolution(Product, Window):
     ``weights``: int8 (OC, C / groups, KH, KW): output channel o reads the input channels of group
     ``o // (OC // groups)``. Padding reads ``input_zero_point``. ``emulated``: depthwise on OP_CONV, one filter at a
     time. ``on_groups``: on the instruction that computes several groups, ``group_instruction``, which finds their
-    number in its register.
+    number in its register. ``shared``: what all with these constants have in common, None: the very arrays.
     """
 
     group_instruction: ClassVar[tuple[str, str]] = ("OP_GROUP_CONV", "EX_GROUPS")
@@ -194,6 +194,7 @@ class Convolution(Product, Window):
     groups: int = 1
     emulated: bool = False
     on_groups: bool = False
+    shared: tuple[Hashable, ...] | None = None
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
@@ -405,7 +406,7 @@ class Convolution(Product, Window):
     def constants(self) -> ChannelConstants:
         """Filters."""
         scale = None if self.requantise is None else self.requantise.scales
-        same = id(self.bias), id(scale), id(self.weights)  # the images of a batch have them in common
+        same = self.shared or (id(self.bias), id(scale), id(self.weights))  # images of a batch have them in common
         return ChannelConstants(self.bias, self.channel_scales, self.weights, shared=same)
 
 

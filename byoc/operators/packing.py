@@ -51,6 +51,13 @@ def lying(shape: tuple[int, ...], atom: int) -> Lying:
     return canonical(Lying(shape[1], prod(shape[2:]), atom, images=shape[0]))
 
 
+def at_edge(shape: tuple[int, ...], packed: tuple[int, ...]) -> Lying:
+    """How a tensor of the model lies that a program has as ``packed`` (surfaces, positions, atom): so, or dense."""
+    *sizes, atom = packed
+    found = lying(shape, atom)
+    return found if sizes == [found.images * found.surfaces, found.positions] else Lying(prod(shape), 1, atom)
+
+
 def canonical(lies: Lying) -> Lying:
     """The same bytes in one way of saying it: images of whole atoms are channels, what has one order has no other."""
     if lies.by_row and 1 in (lies.channels, lies.positions):
@@ -167,7 +174,7 @@ def _as_planes(product: MatMul) -> Operator:
         inputs=(replace(source, shape=(source.shape[1], source.shape[0], 1)),),
         output=replace(result, shape=(result.shape[1], result.shape[0], 1)),
         weights=product.weights.T[:, :, np.newaxis, np.newaxis], bias=product.bias,
-        requantise=product.requantise, input_zero_point=0, groups=1,
+        requantise=product.requantise, input_zero_point=0, groups=1, shared=product.shared,
     )  # fmt: skip
 
 

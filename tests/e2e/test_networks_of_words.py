@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
+from byoc.compiler import compile
 from byoc.importing import import_model
 from experiments.models import MODELS as ZOO
 from experiments.models.builder import NetworkBuilder
@@ -38,8 +39,16 @@ def _shuffled() -> ModelProto:
     return net.model(net.layer("last", mean, (12, 10), 1), (1, 10, 8, 8))
 
 
+def _enlarged() -> ModelProto:
+    """A picture of one channel, which is made by moving elements alone."""
+    net = NetworkBuilder("enlarged", "image", (1, 3, 12, 12), 0)
+    value = net.layer("parts", "image", (3, 9), 3)
+    return net.model(net.node("DepthToSpace", "picture", value, blocksize=3), (1, 1, 36, 36))
+
+
 MODELS: dict[str, tuple[Callable[[], ModelProto], tuple[int, ...]]] = {
     "shuffled": (_shuffled, (1, 3, 16, 16)),
+    "enlarged": (_enlarged, (1, 3, 12, 12)),
     **{name: NETWORKS[name] for name in ("squeezed", "decoder", "branches")},
 }
 
@@ -56,12 +65,20 @@ def test_small_networks_are_exact(name: str, machine: str) -> None:
     assert any(place.on == "dla" for place in found.partition.placement)
 
 
+def test_an_edge_that_is_only_moved_lies_dense() -> None:
+    """One channel of 36 x 36 positions is 1,296 bytes, not that many atoms."""
+    samples = [{"image": np.zeros((1, 3, 12, 12), np.float32)}]
+    arch = MACHINES["8x8-64k"]
+    (program,) = compile(import_model(_enlarged(), "enlarged", calibration=iter(samples)), arch).programs.values()
+    assert [tensor.shape for tensor in program.outputs] == [(162, 1, 8)]
+
+
 def _exact(name: str, machine: str) -> None:
     assert compare(package(name), ZOO[name].sample_input(), MACHINES[machine]).mismatches == 0
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("name", ["digits-cnn", "resnet-8"])
+@pytest.mark.parametrize("name", ["digits-cnn", "resnet-8", "lstm-small"])
 def test_networks_are_exact(name: str, machine: str) -> None:
     _exact(name, machine)
 
