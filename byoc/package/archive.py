@@ -20,6 +20,7 @@ from byoc.operators.registry import Annotation
 from byoc.operators.verify import verify_graph
 from isa import memory
 from isa.errors import InputError
+from isa.program_file import MAGIC
 from isa.reading import DAMAGED
 
 MANIFEST = "manifest.json"
@@ -64,7 +65,16 @@ def read_archive(file: Path | bytes, names: Iterable[str]) -> dict[str, bytes]:
     except OSError as error:
         raise InputError(f"cannot be read ({error.strerror or 'damaged'})") from error
     except DAMAGED as error:
+        if _first_bytes(file, len(MAGIC)) == MAGIC:
+            raise InputError("a program, which 'dla simulate' runs, and no package") from error
         raise InputError("not a package, or a truncated or damaged one") from error
+
+
+def _first_bytes(file: Path | bytes, count: int) -> bytes:
+    if isinstance(file, bytes):
+        return file[:count]
+    with file.open("rb") as opened:
+        return opened.read(count)
 
 
 def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:

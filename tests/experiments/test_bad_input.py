@@ -50,6 +50,12 @@ def test_truncated_package(capsys: Capture, command: str) -> None:
     assert refused(capsys, command, package) == expected
 
 
+def test_a_program_for_a_package(capsys: Capture) -> None:
+    assert dla(capsys, "emit", _package(capsys), "-o", "program.dla").status == 0
+    expected = "program.dla: a program, which 'dla simulate' runs, and no package; compile the model again"
+    assert refused(capsys, "run", "program.dla") == expected
+
+
 def test_corrupted_package(capsys: Capture) -> None:
     package = _package(capsys)
     content = bytearray(package.read_bytes())
