@@ -493,6 +493,13 @@ def fewest_words(dims: tuple[tuple[int, int, int], ...], word: int) -> tuple[tup
     return order, max(read, written)
 
 
+def asked_words(dims: Iterable[Dim], word: int) -> tuple[int, int]:
+    """(words that a copy of these dimensions asks for at most, commands that it takes)."""
+    inside, outside = _unrolled(dims)
+    commands = math.prod(dim.size for dim in outside)
+    return commands * fewest_words(tuple((dim.size, dim.source, dim.target) for dim in inside), word)[1], commands
+
+
 def _packed(counts: Sequence[int], strides: Sequence[int], spread: int) -> list[int]:
     """Bytes from element to element along each dimension in a tile buffer."""
     moving = sorted((n for n, stride in enumerate(strides) if stride and counts[n] > 1), key=lambda n: abs(strides[n]))

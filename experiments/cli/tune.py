@@ -17,7 +17,7 @@ from experiments.tune.request import TuneRequest
 if TYPE_CHECKING:
     from byoc.options import Choices, GroupChoice, LayerChoice
     from byoc.package.package import Package
-    from experiments.tune.explain import Explanation, Taken
+    from experiments.tune.explain import Explanation, RegionLayouts, Taken
     from experiments.tune.tuning import Tuned
     from isa.arch import Arch
 
@@ -98,7 +98,7 @@ def explain(wanted: Compiling, layer: LayerName = None, json: options.Json = Non
     """Say which tilings of a layer were considered, their estimates, why the winner won, and what did not fit."""
     from experiments.running.inference import hardware_of
     from experiments.running.network import load
-    from experiments.tune.explain import compiled_regions, taken
+    from experiments.tune.explain import compiled_regions, region_layouts, taken
     from experiments.tune.explain import explain as explain_layer
 
     machine, choices = hardware_of(wanted), wanted.options
@@ -107,6 +107,7 @@ def explain(wanted: Compiling, layer: LayerName = None, json: options.Json = Non
         progress(f"compiling {network.name}")
         if layer is None:
             made = compiled_regions(network.package, machine.arch, choices)
+            layouts = region_layouts(network.package, machine.arch, choices, made, machine.timing)
         else:
             found = explain_layer(network.package, layer, machine.arch, choices, machine.timing)
     if layer is None:
@@ -117,9 +118,18 @@ def explain(wanted: Compiling, layer: LayerName = None, json: options.Json = Non
             for region, one in enumerate(chosen)
             for choice in one.layers
         ]
-        results.write_json(json, [asdict(one) for one in chosen])
+        for row in rows if layouts else ():
+            row |= layouts[row["region"]].layers[row["layer"]].moved._asdict()
+        told = [
+            {"layers": {name: one.content() for name, one in found.layers.items()}}
+            | {"edges": [edge._asdict() for edge in found.edges]}
+            for found in layouts
+        ]
+        more = [{"layouts": one} for one in told] or [{}] * len(chosen)
+        results.write_json(json, [asdict(one) | beside for one, beside in zip(chosen, more, strict=True)])
         results.write_csv(csv, rows)
         _list(chosen, cycles)
+        _list_layouts(layouts)
     else:
         results.write_json(json, found.content())
         results.write_csv(csv, found.rows())
@@ -142,6 +152,34 @@ def _list(chosen: Sequence[Choices], cycles: Sequence[Mapping[str, Taken]]) -> N
     names = sorted({name for choices in chosen for name in choices.residents or ()})
     if names:
         console.print(line(f"in the scratchpad: {', '.join(names)}"), soft_wrap=True)
+
+
+def _list_layouts(found: Sequence[RegionLayouts]) -> None:
+    """On a machine of words: how results lie, what is moved so that readers have them as they want, and the edges."""
+    from experiments.report.terminal import line, plain_table, report_console
+    from experiments.tune.layouts import edge_line
+
+    if not found:
+        return
+    names = ("moved bytes", 1), ("cycles", 2), ("direct", 3), ("as matrices", 4)
+    table = plain_table(("layer", "fold"), ("its result", "fold"), *((name, "right", rank) for name, rank in names))
+    for region in found:
+        for name, one in region.layers.items():
+            _, result = one.operations[-1].operands[-1]
+            moved = [f"{one.moved.nbytes:,}", f"{one.moved.cycles:,}"] if one.moved.commands else ["", ""]
+            both = (
+                ["", ""] if one.convolution is None else [f"{one.convolution.direct:,}", f"{one.convolution.matrix:,}"]
+            )
+            table.add_row(name, result, *moved, *both)
+    console = report_console()
+    console.print(table)
+    for text in (
+        "moved: by OP_PERMUTE, so that operands lie as the layer wants them, or because it moves elements itself",
+        "direct, as matrices: cycles of EX by the formulas for a convolution as it is computed, and as a product of "
+        "matrices with the copy into one (docs/compiler.md)",
+        *(edge_line(edge) for region in found for edge in region.edges),
+    ):
+        console.print(line(text), soft_wrap=True)
 
 
 def print_reasons(package: Package, arch: Arch, choices: CompileOptions) -> None:
@@ -194,6 +232,7 @@ def _print_explanation(found: Explanation) -> None:
         f"*: {found.why}",
         f"among all layers {found.estimate:,} cycles were expected of it, and it takes {found.cycles:,}",
         f"considered: {found.fitting + 1} tilings that fit and {found.unfitting} that do not; cycles are estimates",
+        *(() if found.layouts is None else found.layouts.lines()),
         "a tiling: output channels x rows [of input channels], outer loop, buffers of inputs/constants/outputs",
     ):
         console.print(line(text), soft_wrap=True)

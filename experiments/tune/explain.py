@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from byoc.compiler import partition_package
@@ -23,6 +23,7 @@ from byoc.tiling import Budget, Choice, TileSearch
 from byoc.tuning.subject import bare_memory, kind_of
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
+from experiments.tune.layouts import Edge, LayerLayouts, edges, layer_layouts
 from isa.arch import Arch
 from isa.errors import InputError
 
@@ -61,6 +62,7 @@ class Explanation:
 
     ``resident``: its operands and results that stay in the scratchpad. ``others``: the best of the ``fitting`` other
     tilings that were considered and fit, ``misfits`` the best of those, ``unfitting`` in number, that do not.
+    ``layouts``: on a machine of words how its operands lie, and what that costs.
     """
 
     layer: str
@@ -77,10 +79,13 @@ class Explanation:
     unfitting: int
     others: tuple[Considered, ...]
     misfits: tuple[Considered, ...]
+    layouts: LayerLayouts | None = None
 
     def content(self) -> dict[str, Any]:
         """The explanation as JSON has it; every figure of a tiling but its bytes is an estimate."""
-        return {"schema": "dla-explain/1", **asdict(self), "why": self.why}
+        found = {"schema": "dla-explain/1", **asdict(replace(self, layouts=None)), "why": self.why}
+        del found["layouts"]
+        return found if self.layouts is None else found | {"layouts": self.layouts.content()}
 
     def rows(self) -> list[dict[str, Any]]:
         """A row a tiling, the one that won first; ``missing`` bytes are those by which one does not fit."""
@@ -197,6 +202,27 @@ def chosen_schedules(package: Package, arch: Arch, options: CompileOptions) -> t
     return tuple(report.choices for _, report in compiled_regions(package, arch, options))
 
 
+class RegionLayouts(NamedTuple):
+    """Of a region on a machine of words: its layers' layouts by name, and what enters and leaves it."""
+
+    layers: Mapping[str, LayerLayouts]
+    edges: tuple[Edge, ...]
+
+
+def region_layouts(
+    package: Package, arch: Arch, options: CompileOptions, made: Sequence[Compiled], timing: Timing
+) -> tuple[RegionLayouts, ...]:
+    """Of all regions that are ``made`` (:func:`compiled_regions`); none for a machine without words."""
+    if arch.words is None:
+        return ()
+    found, told = _partitioned(package, arch, options), list[RegionLayouts]()
+    for region, (program, report) in zip(found.regions, made, strict=True):
+        lowered, layers = layers_chosen(region, found.graph.values, arch, report.choices)
+        near = tuple(edges(region, lowered, found.graph.values, timing))
+        told.append(RegionLayouts(layer_layouts(program, layers, arch, timing), near))
+    return tuple(told)
+
+
 def taken(compiled: Compiled, timing: Timing) -> Mapping[str, Taken]:
     """The cycles of a region's layers, by name."""
     program, report = compiled
@@ -242,9 +268,11 @@ def _explanations(
         if names:
             cycles = taken(compiled, timing)
             lowered, layers = layers_chosen(region, found.graph.values, arch, chosen)
+            layouts = {} if arch.words is None else layer_layouts(compiled[0], layers, arch, timing)
         for name in names:
             account = _Account(name, region.index, lowered, layers, arch, pool, chosen)
-            yield account.explained(options, cycles[name], 1 if layer is None else SHOWN)
+            told = account.explained(options, cycles[name], 1 if layer is None else SHOWN)
+            yield replace(told, layouts=layouts.get(name))
 
 
 def _partitioned(package: Package, arch: Arch, options: CompileOptions) -> Partition:

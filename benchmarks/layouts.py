@@ -1,0 +1,63 @@
+"""Convolutions of networks on machines of words: cycles direct, and as products of matrices (im2col).
+
+    python -m benchmarks.layouts [NETWORK ...]
+
+Prints rows of the table in docs/compiler.md: of each network its convolutions of more than one tap, or with strides,
+and on each array those that take fewer cycles as a product of matrices, and all of them so over all of them direct.
+Cycles are those of EX by the formulas, every operand in a bank of its own, with a bus of 8 bytes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from byoc.compiler import partition_package
+from byoc.emission.region import layers_of
+from byoc.estimate.matrices import Layouts, layouts_of
+from byoc.operators.convolution import Convolution
+from byoc.options import CompileOptions
+from byoc.package.package import Package
+from dla_sim.timing import Timing
+from experiments.models import MODELS
+from experiments.running.network import load_network
+from isa.arch import Arch, PeArray
+from isa.ops.convolution import MAPPING
+
+ARRAYS = (4, 16), (8, 8), (16, 16), (32, 32)
+SRAM_BYTES = 1 << 22
+
+
+def row_text(name: str) -> str:
+    """The row of a network: of one without such convolutions no figures."""
+    package, cells, count = load_network(name).package, list[str](), 0
+    for inputs, outputs in ARRAYS:
+        found = list(_estimates(package, Arch(isa="v5", pe=PeArray(ic=inputs, oc=outputs), sram_bytes=SRAM_BYTES)))
+        sums = [sum(cycles) for cycles in ([one.direct for one in found], [one.matrix for one in found])]
+        least = sum(min(one.direct, one.matrix) for one in found)
+        count, better = len(found), sum(one.matrix < one.direct for one in found)
+        cells.append(f"{better}, {sums[1] / sums[0]:.3f}, {least / sums[0]:.3f}" if found else "-")
+    return f"| {name} | {count} | {' | '.join(cells)} |"
+
+
+def _estimates(package: Package, arch: Arch) -> Iterator[Layouts]:
+    assert arch.words is not None
+    timing, partition = Timing(), partition_package(package, arch, CompileOptions())
+    every, overhead = timing.word_cycles(arch.words.word), timing.ex_fill + timing.ex_drain
+    for region in partition.regions:
+        for layer in layers_of(region, partition.graph.values, arch)[1]:
+            fields = dict(layer.geometry.fields)
+            if isinstance(layer.operation, Convolution) and MAPPING.name in fields:
+                found = layouts_of(layer.operation, fields[MAPPING.name], arch, every, overhead)
+                if found is not None:
+                    yield found
+
+
+def main() -> None:
+    """Rows of the networks that are named, or of all."""
+    for name in sys.argv[1:] or MODELS:
+        print(row_text(name), flush=True)
+
+
+if __name__ == "__main__":
+    main()

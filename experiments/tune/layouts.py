@@ -1,0 +1,164 @@
+"""How the operands of a layer lie on a machine of words, what is moved so that they do, and what that costs."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import Any, NamedTuple
+
+from byoc.emission.region import Region
+from byoc.estimate.matrices import Layouts, layouts_of
+from byoc.graph import Value
+from byoc.lowering import Lowered, value_bytes
+from byoc.operators.convolution import Convolution
+from byoc.operators.layer import Layer
+from byoc.operators.operator import Lying, Operand
+from dla_sim.engine.workload import Workload
+from dla_sim.prepared import prepare
+from dla_sim.timing import Timing
+from isa.arch import Arch
+from isa.ops.convolution import MAPPING
+from isa.program import Program
+
+MOVEMENT = "OP_PERMUTE"
+
+
+class Operands(NamedTuple):
+    """An operation of a layer and how its operands lie, the result last: (value, layout)."""
+
+    operation: str
+    operands: tuple[tuple[str, str], ...]
+
+
+class Moved(NamedTuple):
+    """What a layer's commands of ``OP_PERMUTE`` move: bytes of their results, cycles of EX with those of waiting."""
+
+    commands: int
+    nbytes: int
+    cycles: int
+
+
+class Edge(NamedTuple):
+    """A value that enters or leaves a region: bytes of the model's tensor, and those that LD or ST move."""
+
+    value: str
+    side: str
+    layout: str
+    nbytes: int
+    packed: int
+    slots: int
+
+
+@dataclass(frozen=True)
+class LayerLayouts:
+    """Of a layer: its operations, what it moves, and of a convolution the two layouts with their estimates."""
+
+    operations: tuple[Operands, ...]
+    moved: Moved
+    convolution: Layouts | None
+
+    def content(self) -> dict[str, Any]:
+        """As JSON has it."""
+        found = asdict(self)
+        return found | {
+            "operations": [
+                {"operation": one.operation, "operands": [list(pair) for pair in one.operands]}
+                for one in self.operations
+            ],
+            "moved": self.moved._asdict(),
+            "convolution": None if self.convolution is None else self.convolution._asdict(),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """The same in sentences."""
+        for one in self.operations:
+            lie = "; ".join(f"{value}: {layout}" for value, layout in one.operands)
+            yield f"{one.operation}: {lie}"
+        moved = self.moved
+        yield (
+            f"moved for it by {MOVEMENT}: {moved.nbytes:,} bytes in {moved.commands:,} commands, {moved.cycles:,} "
+            "cycles of EX"
+            if moved.commands
+            else "nothing is moved for it"
+        )
+        found = self.convolution
+        if found is not None:
+            less = "which is less, and not done" if found.matrix < found.direct else "so that it is direct"
+            yield (
+                f"layout: direct with mapping {found.mapping}, {found.direct:,} cycles of EX by the formulas; as a "
+                f"product of matrices {found.product:,} and {found.conversion:,} for the copy into one, {less}"
+            )
+
+
+def layer_layouts(program: Program, layers: Sequence[Layer], arch: Arch, timing: Timing) -> Mapping[str, LayerLayouts]:
+    """By layer; raises ValueError for a machine without words."""
+    assert arch.words is not None
+    every, overhead = timing.word_cycles(arch.words.word), timing.ex_fill + timing.ex_drain
+    moved = _moved(program, timing)
+    found: dict[str, LayerLayouts] = {}
+    for layer in layers:
+        operation = layer.operation
+        listed = Operands(
+            operation.mnemonic or type(operation).__name__,
+            tuple((one.value, layout_text(one)) for one in (*operation.inputs, operation.output)),
+        )
+        mapping = dict(layer.geometry.fields).get(MAPPING.name, 0)
+        product = layouts_of(operation, mapping, arch, every, overhead) if isinstance(operation, Convolution) else None
+        known = found.get(layer.name, LayerLayouts((), moved.get(layer.name, Moved(0, 0, 0)), None))
+        found[layer.name] = LayerLayouts(
+            (*known.operations, listed), known.moved, known.convolution or product
+        )  # fmt: skip
+    return found
+
+
+def _moved(program: Program, timing: Timing) -> dict[str, Moved]:
+    """By layer."""
+    prepared = prepare(program)
+    cycles = Workload(prepared.demands, timing).columns["lead"].tolist()
+    begins = [source.first for source in program.provenance]
+    found: dict[str, Moved] = {}
+    for number, command in enumerate(prepared.commands):
+        if command.instruction.mnemonic != MOVEMENT:
+            continue
+        name = program.provenance[bisect_right(begins, command.index) - 1].layer
+        before = found.get(name, Moved(0, 0, 0))
+        nbytes = sum(access.total for access in prepared.operands[number].writes)
+        found[name] = Moved(before.commands + 1, before.nbytes + nbytes, before.cycles + cycles[number])
+    return found
+
+
+def layout_text(operand: Operand) -> str:
+    """How an operand lies, in words."""
+    lies = operand.lying
+    return f"{operand.nbytes:,} bytes, wherever they lie" if lies is None else lying_text(lies)
+
+
+def lying_text(lies: Lying) -> str:
+    """A layout in words."""
+    images = "" if lies.images == 1 else f"{lies.images} images of "
+    rows = ", row by row" if lies.by_row else ""
+    channels = f"{lies.channels} channel{'s' if lies.channels != 1 else ''}"
+    positions = f"{lies.positions} position{'s' if lies.positions != 1 else ''}"
+    return f"{images}{channels} of {positions} in atoms of {lies.atom} bytes{rows}"
+
+
+def edges(region: Region, lowered: Lowered, values: Mapping[str, Value], timing: Timing) -> Iterator[Edge]:
+    """What enters and leaves a region, packed and unpacked by the host."""
+    for side, names in (("input", region.inputs), ("output", region.outputs)):
+        for name in names:
+            lies, value = lowered.lying[name], values[name]
+            packed = value_bytes(value, lies)
+            layout = "plain" if lies is None else lying_text(lies)
+            plain = prod(value.shape) * (4 if value.dtype == "int32" else 1)
+            yield Edge(name, side, layout, plain, packed, timing.main.least_slots(packed))
+
+
+def edge_line(edge: Edge) -> str:
+    """An edge in a sentence."""
+    verb = "packs" if edge.side == "input" else "unpacks"
+    return (
+        f"{edge.side} {edge.value}: {edge.layout}; the host {verb} {edge.nbytes:,} bytes as {edge.packed:,}, "
+        f"{edge.slots:,} slots of the bus each time they are moved"
+    )
