@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 from byoc.compiler import CompiledNetwork
 from byoc.emission.region import Region
 from byoc.graph import Graph, Node
-from byoc.host.sessions import estimate_cycles
+from byoc.host.sessions import DEFAULT_COST, estimate_cycles
 from byoc.interface import Interface, Port, connect
 from byoc.operators.onnx_view import BOUNDARIES, QUANTIZE
 from byoc.partition import Partition
@@ -248,10 +250,18 @@ def end_to_end(compiled: CompiledNetwork, host: Host, regions: Mapping[int, int]
     """The account of a network whose ``regions`` take so many cycles each, with a bus of ``bus_bytes`` a cycle.
 
     No part overlaps with another. A tensor that a region reads and no region has made crosses the bus once, as does
-    one that a region makes and anybody else reads; what regions hand to each other stays where it is.
+    one that a region makes and anybody else reads; what regions hand to each other stays where it is. On a machine of
+    words it crosses packed, and the host moves as many bytes when it packs or unpacks it.
     """
     partition = compiled.partition
-    segments = tuple(_segments(partition, {layer.node: layer for layer in host.layers}, regions, bus_bytes))
+    packed = {
+        (index, tensor.name): tensor.nbytes
+        for index, program in compiled.programs.items()
+        for tensor in program.tensors
+        if compiled.arch.packed
+    }
+    estimates = {layer.node: layer for layer in host.layers}
+    segments = tuple(_segments(partition, estimates, regions, partial(_transfer, partition.graph, packed, bus_bytes)))
     cycles = Counter[str]()
     for segment in segments:
         cycles[segment.on] += segment.cycles
@@ -276,7 +286,10 @@ def _interface_cycles(compiled: CompiledNetwork, host: Host) -> int:
 
 
 def _segments(
-    partition: Partition, estimates: Mapping[str, HostLayer], regions: Mapping[int, int], bus_bytes: int
+    partition: Partition,
+    estimates: Mapping[str, HostLayer],
+    regions: Mapping[int, int],
+    transfer: Callable[[Sequence[str], int], Iterator[Segment]],
 ) -> Iterator[Segment]:
     """Every part in the order of execution, with the transfers before and behind regions."""
     graph = partition.graph
@@ -290,14 +303,19 @@ def _segments(
         arriving = [name for name in part.inputs if name not in made]
         made.update(arriving)  # a second region finds it there
         leaving = [name for name in part.outputs if name in wanted]
-        yield from _transfer(graph, arriving, part.index, bus_bytes)
+        yield from transfer(arriving, part.index)
         yield Segment(on="dla", region=part.index, nodes=len(part.nodes), cycles=regions[part.index])
-        yield from _transfer(graph, leaving, part.index, bus_bytes)
+        yield from transfer(leaving, part.index)
 
 
-def _transfer(graph: Graph, names: list[str], region: int, bus_bytes: int) -> Iterator[Segment]:
-    values = [graph.values[name] for name in names]
-    cycles = sum(ceil_div(value.elements * np.dtype(value.dtype).itemsize, bus_bytes) for value in values)
+def _transfer(
+    graph: Graph, packed: Mapping[tuple[int, str], int], bus_bytes: int, names: Sequence[str], region: int
+) -> Iterator[Segment]:
+    """``packed``: bytes of tensors by region and name that the host packs or unpacks."""
+    values = {name: graph.values[name] for name in names}
+    plain = {name: value.elements * np.dtype(value.dtype).itemsize for name, value in values.items()}
+    cycles = sum(ceil_div(packed.get((region, name), nbytes), bus_bytes) for name, nbytes in plain.items())
+    cycles += sum(math.ceil(packed.get((region, name), 0) / DEFAULT_COST.bytes_per_cycle) for name in names)
     if cycles:
         yield Segment(on="transfer", region=region, nodes=0, cycles=cycles)
 

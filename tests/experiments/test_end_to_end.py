@@ -59,6 +59,15 @@ def test_parts_follow_one_another_and_what_passes_between_takes_time(report: Run
     assert (found.dla_macs, found.cpu_macs) == (report.totals.macs, 0)
 
 
+def test_on_words_it_passes_packed_and_the_host_packs_it(tmp_path: Path) -> None:
+    """3 channels of 64 positions in atoms of 4 bytes, 4 channels in atoms of 8; the host moves 4 bytes a cycle."""
+    found = account(run(summing(tmp_path), isa="v5").report)
+    assert [part.cycles for part in found.segments if part.on == "transfer"] == [
+        4 * 64 // 8 + 4 * 64 // 4,
+        8 * 64 // 8 + 8 * 64 // 4,
+    ]
+
+
 def test_what_falls_back_is_summed_by_operator_and_reason_the_dearest_first(report: RunReport) -> None:
     found = account(report).fallbacks
     assert {(item.op_type, item.nodes) for item in found} == {
