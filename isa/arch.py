@@ -105,11 +105,11 @@ class Arch(BaseModel):
 
     atom: int | None = about(
         None, "bytes", "atom",
-        "v5: channels of a position that lie together, a power of two; none: 8, or what pe.ic needs", 8, 1 << 16,
+        "v5: channels of a position that lie together, a power of two; none: what pe.ic needs, 8 to 16", 8, 1 << 16,
     )  # fmt: skip
     word_bytes: int | None = about(
         None, "bytes", "word of the scratchpad",
-        "v5: what a bank serves in a cycle, a power of two; none: 32, or 4 atoms a column of pe.ow", 8, 1 << 22,
+        "v5: what a bank serves in a cycle, a power of two; none: 32, or what 4 steps of the array read", 8, 1 << 22,
     )  # fmt: skip
     accumulators: int | None = about(
         None, "positions", "accumulators", "v5: output positions whose sums the array holds; none: 32", 1, 65536

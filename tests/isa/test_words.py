@@ -148,7 +148,7 @@ def test_assembly_of_words_that_do_not_fit_says_why() -> None:
 
 
 def test_what_fits_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "none: 8, or what pe.ic needs" in dla(capsys, "settings", "--csv", "-").out
+    assert "none: what pe.ic needs, 8 to 16" in dla(capsys, "settings", "--csv", "-").out
     text = preset_toml(load_hardware("balanced-256", isa="v5"))
     assert "# atom = none  # bytes: " in text
     assert [line.rpartition("; here ")[2] for line in text.splitlines() if "; here " in line] == [
