@@ -21,6 +21,9 @@ from isa.instruction import ceil_div
 from isa.ops.packed import NARROW, Product, gapless, mapped, product_bound, words_of
 from isa.packing import Shape
 
+CONVOLUTIONS = ("OP_CONV", "OP_GROUP_CONV")
+"""Instructions of what has both layouts."""
+
 
 class Layouts(NamedTuple):
     """Cycles of a convolution: ``direct`` with its ``mapping``; as a ``product`` of matrices behind a ``conversion``.

@@ -6,10 +6,10 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from byoc.emission.region import Region
-from byoc.estimate.matrices import Layouts, layouts_of
+from byoc.estimate.matrices import CONVOLUTIONS, Layouts, layouts_of
 from byoc.graph import Value
 from byoc.lowering import Lowered, value_bytes
 from byoc.operators.convolution import Convolution
@@ -105,7 +105,9 @@ def layer_layouts(program: Program, layers: Sequence[Layer], arch: Arch, timing:
             tuple((one.value, layout_text(one)) for one in (*operation.inputs, operation.output)),
         )
         mapping = dict(layer.geometry.fields).get(MAPPING.name, 0)
-        product = layouts_of(operation, mapping, arch, every, overhead) if isinstance(operation, Convolution) else None
+        product = None
+        if operation.mnemonic in CONVOLUTIONS:
+            product = layouts_of(cast(Convolution, operation), mapping, arch, every, overhead)
         known = found.get(layer.name, LayerLayouts((), moved.get(layer.name, Moved(0, 0, 0)), None))
         found[layer.name] = LayerLayouts(
             (*known.operations, listed), known.moved, known.convolution or product
