@@ -380,11 +380,12 @@ def _alike(kinds: NDArray[np.int64]) -> Iterable[tuple[list[int], NDArray[np.int
     """The different rows of ``kinds``, in the order of their first ones, and the positions of each."""
     if not len(kinds):
         return
-    different, seen, which = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(which.reshape(-1), kind="stable")
-    members = np.split(order, np.cumsum(np.bincount(which.reshape(-1)))[:-1])
+    # A row as its bytes: NumPy makes a field of every column otherwise, which takes longer than all the rest.
+    rows = np.ascontiguousarray(kinds).view(np.dtype((np.void, kinds.shape[1] * kinds.itemsize))).reshape(-1)
+    _, seen, which = np.unique(rows, return_index=True, return_inverse=True)
+    members = np.split(np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1])
     for number in np.argsort(seen).tolist():
-        yield different[number].tolist(), members[number]
+        yield kinds[seen[number]].tolist(), members[number]
 
 
 def _merged(piece: Piece) -> Piece:

@@ -402,9 +402,9 @@ class Packing:
                 return registers
             return {**registers, "EX_OUTPUT_CHANNELS": self.words.atom, "EX_LENGTH": tile.output.rows.size}
         output, source, nest = tile.output, tile.input, plain.nest
-        made = output._replace(channels=self.channels(output.channels, nest.channels))
-        read = source._replace(channels=self.channels(source.channels, nest.input_channels))
-        registers = operator.tile_registers(plain, tile._replace(output=made, input=read))
+        made = Box(self.channels(output.channels, nest.channels), output.rows, output.columns)
+        read = Box(self.channels(source.channels, nest.input_channels), source.rows, source.columns)
+        registers = operator.tile_registers(plain, Tile(made, read, tile.pad_top, tile.first, tile.last))
         instruction = plain.instruction
         if instruction is not None and instruction.mnemonic == "OP_LUT" and made.channels.size == 1:
             return {**registers, "EX_LENGTH": registers["EX_LENGTH"] * self.words.atom}  # one table is for dense bytes
