@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,7 @@ def simulators_that_know(setting: Setting) -> set[str]:
     return set()
 
 
+@cache
 def read_by_components() -> set[str]:
     """Names of attributes that the hardware's components read, those that say what it is built for left out."""
     found = set()
