@@ -8,6 +8,7 @@ import importlib.util
 from collections import defaultdict
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,12 @@ def _imported(tree: ast.AST) -> set[str]:
     return found
 
 
+@cache
+def _imported_by(path: Path) -> frozenset[str]:
+    """What a file imports."""
+    return frozenset(_imported(_tree(path)))
+
+
 def _files(package: str) -> list[Path]:
     """The files of a package, without those in its folder that are installed under another name, as dla's are."""
     root = _package_root(package)
@@ -105,7 +112,7 @@ def _module_of(name: str, modules: dict[str, Path]) -> str:
 @pytest.mark.parametrize("package", sorted(FLOORS))
 def test_imports_only_go_down(package: str) -> None:
     for path in _files(package):
-        climbing = ({name.partition(".")[0] for name in _imported(_tree(path))} & FLOORS.keys()) - FLOORS[package]
+        climbing = ({name.partition(".")[0] for name in _imported_by(path)} & FLOORS.keys()) - FLOORS[package]
         assert not climbing, f"{path.name} of {package} imports {sorted(climbing)}"
 
 
@@ -141,7 +148,7 @@ def _imports() -> dict[str, set[str]]:
     """Which modules each module imports, even inside functions or for types alone."""
     modules = _modules()
     return {
-        module: {_module_of(name, modules) for name in _imported(_tree(path))} - {module, ""}
+        module: {_module_of(name, modules) for name in _imported_by(path)} - {module, ""}
         for module, path in modules.items()
     }
 

@@ -11,6 +11,8 @@ from typing import ClassVar
 
 import pytest
 
+from byoc.compiler import CompiledNetwork
+from byoc.package.package import Package
 from dla_sim.engine.workload import Workload
 from dla_sim.systems import simulate, work
 from dla_sim.systems.choices import RATE_STEPS, _by_quality, co_optimise, highest_rate
@@ -20,9 +22,11 @@ from dla_sim.systems.spec import System, Variant, parse_system
 from dla_sim.systems.work import Preemptible
 from experiments.cli.main import main
 from experiments.running.inference import run
+from experiments.systems import plans as planning
 from experiments.systems.plans import PlanMaker
 from experiments.systems.report import SystemReport, report_json
 from experiments.systems.running import run_system
+from isa.arch import Arch
 from isa.errors import InputError
 from tests.dla_sim.tick.system import TickSystem, Turn
 
@@ -35,6 +39,25 @@ name = "digits"
 model = "digits-cnn"
 period = "1ms"
 """
+
+
+@pytest.fixture(scope="module")
+def compilations() -> dict[tuple[str, Arch], CompiledNetwork]:
+    return {}
+
+
+@pytest.fixture
+def compiled_once(monkeypatch: pytest.MonkeyPatch, compilations: dict[tuple[str, Arch], CompiledNetwork]) -> None:
+    """Tests of one network under many policies compile it once, as the systems of a sweep do."""
+    make = planning.compile_network
+
+    def compiled(package: Package, arch: Arch) -> CompiledNetwork:
+        key = package.digest, arch
+        if key not in compilations:
+            compilations[key] = make(package, arch)
+        return compilations[key]
+
+    monkeypatch.setattr(planning, "compile_network", compiled)
 
 
 def system_of(text: str, run: str = "") -> System:
@@ -112,6 +135,7 @@ priority = 2
 """
 
 
+@pytest.mark.usefixtures("compiled_once")
 @pytest.mark.parametrize("policy", ["priority", "round-robin", "edf", "least-laxity", "jit", "migration"])
 def test_programs_that_give_way_at_tiles_have_the_bits_of_running_alone(policy: str) -> None:
     conditions = f'policy = "{policy}"\npreempt = "tile"\nquantum = 9_000\nuntil = 1_000_000'
@@ -148,6 +172,7 @@ on = ["npu", "small"]
 """
 
 
+@pytest.mark.usefixtures("compiled_once")
 @pytest.mark.parametrize("policy", ["jit", "migration"])
 def test_tasks_that_move_between_accelerators_have_the_bits_of_running_alone(policy: str) -> None:
     system = system_of(KINDS, f'policy = "{policy}"\npreempt = "tile"\nuntil = 400_000')
@@ -213,6 +238,7 @@ class _Recorded(Machines):
         return self.started[-1]
 
 
+@pytest.mark.usefixtures("compiled_once")
 @pytest.mark.parametrize("policy", ["priority", "round-robin"])
 @pytest.mark.parametrize("ports", ["shared", "private"])
 def test_runs_with_programs_that_give_way_take_the_cycles_of_the_tick_model(
