@@ -88,7 +88,10 @@ def joined(
         again = len(found) == 1 and found[0].inputs[:1] and found[0].inputs[0].value in known
         if not all(map(_moves, found)) or sizes[name] > MOST_BYTES or (free and not again):
             continue
+        past_any = any(one.value in known for operation in found for one in operation.inputs)
         for before in (known, {}):  # past what lies between, or from there where that alone leaves positions in place
+            if name in made and (_is_gather(made[name]) or not past_any):
+                break
             mapped = _composed(found, sizes[name], before)
             shared = [one for one in found if one.slices and one.inputs[0].value not in before]  # costs nothing
             written = None if mapped is None else _written(found[0], name, mapped, shared, lying, word, fits)

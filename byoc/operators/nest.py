@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from math import prod
 from typing import NamedTuple
 
@@ -238,6 +239,9 @@ GAP = 8
 """Bytes from element to element up to which a transfer brings what lies between along: one beat of the bus."""
 NOTHING = -1
 """In an index map: an element that is no copy of another."""
+REMEMBERED_MAPS = 256
+"""Index maps whose pieces are remembered, by their contents."""
+_FOUND: dict[tuple[tuple[int, ...], bytes], tuple[Piece, ...]] = {}
 
 
 class Dim(NamedTuple):
@@ -292,7 +296,14 @@ def find_pieces(index: NDArray[np.integer]) -> tuple[Piece, ...]:
     """
     if index.size == 0:
         return ()
-    return tuple(_merged(piece) for piece in _pieces(index.astype(np.int64, copy=False)))
+    whole = np.ascontiguousarray(index, np.int64)
+    key = whole.shape, blake2b(whole.data).digest()  # layers of one shape are moved alike
+    found = _FOUND.get(key)
+    if found is None:
+        if len(_FOUND) == REMEMBERED_MAPS:
+            _FOUND.clear()
+        found = _FOUND[key] = tuple(_merged(piece) for piece in _pieces(whole))
+    return found
 
 
 def _pieces(index: NDArray[np.int64]) -> list[Piece]:
