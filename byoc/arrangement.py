@@ -21,10 +21,12 @@ from byoc.graph import Value
 from byoc.operators.movement import Alias, copies, filled_byte, fills
 from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces, merged
 from byoc.operators.operator import Lying, Operand, Operator
-from byoc.operators.packing import across, canonical, dense_result, flat, lying, moves
+from byoc.operators.packing import across, canonical, dense_result, edge_layouts, flat, lying, moves
 
 MOST_PIECES = 256
 """Copies that a movement becomes at most in one step; of more it is made plainly, between two changes of layout."""
+BYTES_OF_A_RUN = 4
+"""Bytes of a value that cost as much as a run of bytes that is moved on its own."""
 Places = NDArray[np.int64]
 
 
@@ -33,18 +35,24 @@ def arranged(
 ) -> tuple[tuple[Operator, ...], dict[str, Lying]]:
     """The operations of a region, in their order, with all operands in atoms of so many bytes; how all values lie.
 
-    What enters and leaves, its ``edges``, lies as :func:`byoc.operators.packing.lying` says, inputs in narrow atoms
-    where those that read them want it. Operations that change a layout, or move elements, are copies of bytes.
+    What enters and leaves, its ``edges``, lies in one of :func:`byoc.operators.packing.edge_layouts`: inputs as those
+    that read them want it, also in narrow atoms, results in few bytes and as they are made. Operations that change a
+    layout, or move elements, are copies of bytes.
     """
-    listed = tuple(operations)
-    arrangement = _Arrangement(listed, values, atom)
-    users: dict[str, list[Operator]] = {}
+    listed, edges = tuple(operations), tuple(edges)
+    arrangement = _Arrangement(listed, values, edges, atom)
+    made = {operation.output.value for operation in listed}
+    readers: dict[str, list[Operator]] = {}
     for operation in listed:
-        for operand in (*operation.inputs, operation.output):
-            users.setdefault(operand.value, []).append(operation)
+        for operand in operation.inputs:
+            readers.setdefault(operand.value, []).append(operation)
     for name in edges:
-        arrangement.fix(name, users.get(name, ()))
+        if name not in made:
+            arrangement.fix(name, readers.get(name, ()))
     for group in _grouped(listed):
+        name = group[0].output.value
+        if name in edges and name not in arrangement.home:
+            arrangement.fix_result(group)
         arrangement.add(group)
     return tuple(arrangement.found), arrangement.home
 
@@ -92,7 +100,9 @@ def _of(operand: Operand) -> _Slice:
 class _Arrangement:
     """The layouts of values, and the operations ``found`` so far."""
 
-    def __init__(self, operations: tuple[Operator, ...], values: Mapping[str, Value], atom: int) -> None:
+    def __init__(
+        self, operations: tuple[Operator, ...], values: Mapping[str, Value], edges: tuple[str, ...], atom: int
+    ) -> None:
         self.found: list[Operator] = []
         self._atom, self._values = atom, values
         self._elements: dict[str, int] = {}
@@ -105,12 +115,20 @@ class _Arrangement:
         self._wishes: dict[str, Lying] = {}
         self._copies: dict[tuple[_Slice, Lying], str] = {}
         self._filled: set[str] = set()
+        self._known: set[str] = set()
+        self._leaving = {*edges}  # and what is made edges of element by element, for nobody else
         for operation in reversed(operations):
             self._wish(operation)
 
     # What readers want.
 
     def _wish(self, operation: Operator) -> None:
+        names = {operand.value for operand in operation.inputs}
+        if flat(operation) and operation.output.value in self._leaving and not names & self._known:
+            self._leaving |= names
+        else:
+            self._leaving -= names
+        self._known |= names
         if flat(operation) or _keeps(operation, self._elements):
             wanted = self._wishes.get(operation.output.value)
             if wanted is not None:
@@ -134,12 +152,43 @@ class _Arrangement:
         value = self._values.get(name)
         return lying((self._elements[name],) if value is None else value.shape, self._atom)
 
-    def fix(self, name: str, users: Sequence[Operator]) -> None:
-        """Lay out what enters or leaves the region: dense where all ``users`` only move it, not in half empty atoms."""
+    def fix(self, name: str, readers: Sequence[Operator]) -> None:
+        """Lay out what enters the region: dense where all ``readers`` only move it, not in half empty atoms."""
         found, wish = self._default(name), self._wishes.get(name)
-        if all(map(moves, users)) and found.images * found.image_bytes > 2 * found.elements:
+        if all(map(moves, readers)) and found.images * found.image_bytes > 2 * found.elements:
             found, wish = Lying(found.elements, 1, self._atom), None
-        self.home[name] = found if wish is None or wish.atom == self._atom else found._replace(atom=wish.atom)
+        if wish is not None and wish.atom != self._atom:
+            found = found._replace(atom=wish.atom)
+        self.home[name] = wish if wish in edge_layouts(self._values[name].shape, self._atom) else found
+
+    def fix_result(self, group: tuple[Operator, ...]) -> None:
+        """Lay out what leaves the region as it is made, by an operation or by those that move elements into it."""
+        result = group[0].output
+        options = edge_layouts(self._values[result.value].shape, self._atom)
+        if moves(group[0]):
+            self.home[result.value] = self._cheapest(group, options)
+            return
+        want = result.lying
+        if want is None:  # as an operand lies
+            homes = [self.home[one.value] for one in group[0].inputs if one.value in self.home and self._is_whole(one)]
+            want = homes[0]._replace(atom=self._atom) if homes else None
+        whole = None if want is None else self._whole(_of(result), want)
+        self.home[result.value] = whole if whole in options else options[0]
+
+    def _cheapest(self, group: tuple[Operator, ...], options: Iterable[Lying]) -> Lying:
+        """Of ways in which a value may lie that elements are moved into the one of fewest bytes and runs of them."""
+        moved = []
+        for operation in group:
+            constants = operation.constant_operands
+            for value, sources, targets in _moved(operation, operation.slices):
+                home = Lying(self._elements[value], 1, self._atom) if value in constants else self.home[value]
+                moved.append((np.diff(home.places(sources)) != 1, targets))
+
+        def cost(lies: Lying) -> float:
+            runs = sum(int(np.count_nonzero(apart | (np.diff(lies.places(to)) != 1))) for apart, to in moved)
+            return runs + prod(lies.stored) / BYTES_OF_A_RUN
+
+        return min(options, key=cost)
 
     # Operations.
 
@@ -252,17 +301,10 @@ class _Arrangement:
             filled = filled_byte(operation)
             if filled is not None:
                 self._fill(operation, filled)
-            elif operation.loops.dims:
-                (read,), dims = operation.inputs, operation.loops.dims
-                lowest = Piece(0, 0, dims).lowest
-                places = Piece(read.offset - lowest, operation.output.offset, dims).positions()
-                index.setdefault(read.value, []).append(places)
             else:
-                for source, target in operation.slices:
-                    if not self._shared(operation, source, target):
-                        steps = np.arange(source.elements)
-                        both = source.offset + steps, target.offset + steps
-                        index.setdefault(source.value, []).append(both)
+                slices = [both for both in operation.slices if not self._shared(operation, *both)]
+                for value, *places in _moved(operation, slices):
+                    index.setdefault(value, []).append((places[0], places[1]))
         for value, data in constants.items():
             self.home[value] = Lying(data.size, 1, self._atom)  # lies plainly
         moved = {value: _joined(parts) for value, parts in index.items()}
@@ -297,7 +339,7 @@ class _Arrangement:
     def _pieces(self, target: str, source: str, sources: Places, targets: Places) -> tuple[Piece, ...]:
         """The copies that move elements of one value to places in another, as both lie."""
         home = self.home[target]
-        shape = home.images * home.surfaces, home.positions, home.atom
+        shape = home.stored
         index = np.full(prod(shape), NOTHING, np.int64)
         index[home.places(targets)] = self.home[source].places(sources)
         return find_pieces(index.reshape(shape))
@@ -307,6 +349,8 @@ class _Arrangement:
         name = group[0].output.value
         sources = [self.home[one.value] for item in group for one in item.inputs if one.value in self.home]
         shape = self._values[name].shape if name in self._values else ()
+        if shape and name in self._leaving:
+            return self._cheapest(group, edge_layouts(shape, self._atom))
         if sources and sources[0].by_row and len(shape) > 1:
             return canonical(Lying(shape[-1], prod(shape[:-1]), self._atom, by_row=True))
         return self._default(name)
@@ -363,6 +407,20 @@ class _Arrangement:
         first = home.begin + whole * home.positions * home.atom + behind
         dims = Dim(home.images, 0, home.image_bytes), Dim(home.positions, 0, home.atom), Dim(home.atom - behind, 0, 1)
         self.found += fills(operation.name, operation.onnx_nodes, name, (Piece(0, first, merged(dims)),), 0)
+
+
+def _moved(operation: Operator, slices: Iterable[tuple[Operand, Operand]]) -> Iterator[tuple[str, Places, Places]]:
+    """The elements that an operation copies: of which value, where they are in it, and where in the result.
+
+    ``slices``: those of the operation's that are to be copied.
+    """
+    if operation.loops.dims and filled_byte(operation) is None and not operation.slices:
+        (read,), dims = operation.inputs, operation.loops.dims
+        lowest = Piece(0, 0, dims).lowest
+        yield read.value, *Piece(read.offset - lowest, operation.output.offset, dims).positions()
+    for source, target in slices:
+        steps = np.arange(source.elements)
+        yield source.value, source.offset + steps, target.offset + steps
 
 
 def _joined(parts: list[tuple[Places, Places]]) -> tuple[Places, Places]:

@@ -298,7 +298,7 @@ def _tensors(region: Region, lowered: Lowered, values: Mapping[str, Value], memo
         dtype: TensorType = "int32" if value.dtype == "int32" else "int8"
         shape, lies = value.shape, lowered.lying[name]
         if lies is not None:
-            shape = lies.images * lies.surfaces, lies.positions, lies.atom
+            shape = lies.stored
         return Tensor(name, role, dtype, shape, memory.dram[place.buffer] + place.offset)
 
     return (

@@ -14,7 +14,7 @@ from byoc.emission.region import Region
 from byoc.graph import Graph, Value
 from byoc.host.sessions import Engine, opener
 from byoc.operators import domain
-from byoc.operators.packing import at_edge, from_atoms, in_atoms
+from byoc.operators.packing import edge_lying, from_atoms, in_atoms
 from byoc.partition import HostPart
 from isa.arch import Arch
 from isa.errors import InputError
@@ -100,14 +100,14 @@ def to_device(array: NDArray[Any], tensor: Tensor, arch: Arch) -> NDArray[Any]:
     elif array.dtype == np.bool_:
         array = array.astype(np.int8)
     if arch.words is not None:
-        return in_atoms(array, at_edge(array.shape, tensor.shape))
+        return in_atoms(array, edge_lying(array.shape, tensor.shape))
     return np.ascontiguousarray(array).reshape(tensor.shape)
 
 
 def from_device(array: NDArray[Any], value: Value, arch: Arch) -> NDArray[Any]:
     """An accelerator tensor as the model's: moved back to uint8, or made flags or indices, where the model says so."""
     if arch.words is not None:
-        array = from_atoms(array, at_edge(value.shape, array.shape))
+        array = from_atoms(array, edge_lying(value.shape, array.shape))
     if value.dtype == "uint8":
         array = array.view(np.uint8) ^ np.uint8(0x80)
     elif value.dtype == domain.FLAGS:

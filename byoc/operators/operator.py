@@ -167,6 +167,11 @@ class Lying(NamedTuple):
         return self.images * self.channels * self.positions
 
     @property
+    def stored(self) -> tuple[int, int, int]:
+        """The shape in memory: surfaces of all images, positions, bytes of an atom."""
+        return self.images * self.surfaces, self.positions, self.atom
+
+    @property
     def image_bytes(self) -> int:
         """Bytes of one image of int8 elements."""
         return self.surfaces * self.positions * self.atom

@@ -43,7 +43,7 @@ RULE = "on a machine of words operands are tensors of channels, matrices, or sli
 
 
 def lying(shape: tuple[int, ...], atom: int) -> Lying:
-    """How a whole tensor lies at the edge of a region: (N, C, …) as N images of C channels, a matrix (M, K) as K."""
+    """How a whole tensor lies where nobody says: (N, C, …) as N images of C channels, a matrix (M, K) as K."""
     if len(shape) <= 1:
         return Lying(prod(shape), 1, atom)
     if len(shape) == 2:
@@ -51,11 +51,21 @@ def lying(shape: tuple[int, ...], atom: int) -> Lying:
     return canonical(Lying(shape[1], prod(shape[2:]), atom, images=shape[0]))
 
 
-def at_edge(shape: tuple[int, ...], packed: tuple[int, ...]) -> Lying:
-    """How a tensor of the model lies that a program has as ``packed`` (surfaces, positions, atom): so, or dense."""
-    *sizes, atom = packed
-    found = lying(shape, atom)
-    return found if sizes == [found.images * found.surfaces, found.positions] else Lying(prod(shape), 1, atom)
+def edge_layouts(shape: tuple[int, ...], atom: int) -> tuple[Lying, ...]:
+    """How a whole tensor may lie at the edge of a region: as :func:`lying` says, by rows, or element after element.
+
+    The shape of the tensor there, surfaces by positions by atom, says which, so that of two of one shape the first may.
+    """
+    found: dict[tuple[int, ...], Lying] = {}
+    rows = Lying(shape[-1] if shape else 1, prod(shape[:-1]), atom, by_row=True)
+    for lies in (lying(shape, atom), canonical(rows), Lying(prod(shape), 1, atom)):
+        found.setdefault(lies.stored, lies)
+    return tuple(found.values())
+
+
+def edge_lying(shape: tuple[int, ...], stored: tuple[int, ...]) -> Lying:
+    """How a tensor of the model lies that enters or leaves as one of shape ``stored``."""
+    return next(lies for lies in edge_layouts(shape, stored[-1]) if lies.stored == stored)
 
 
 def canonical(lies: Lying) -> Lying:

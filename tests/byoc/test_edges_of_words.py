@@ -1,0 +1,45 @@
+"""How tensors lie at the edges of a region on a machine of words: their shape there says which way."""
+
+import numpy as np
+import pytest
+
+from byoc.arrangement import arranged
+from byoc.graph import Value
+from byoc.operators.movement import StridedCopy
+from byoc.operators.nest import Dim
+from byoc.operators.operator import Lying, Operand
+from byoc.operators.packing import edge_layouts, edge_lying, from_atoms, in_atoms, lying
+
+SHAPES = ((), (10,), (1, 1), (3, 20), (20, 3), (1, 1, 6, 6), (2, 3, 4), (1, 19, 4), (1, 8, 8), (2, 16, 3, 5))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_shape_says_how_a_tensor_lies(shape: tuple[int, ...]) -> None:
+    values = np.arange(np.prod(shape, dtype=int), dtype=np.int64).reshape(shape)
+    layouts = edge_layouts(shape, 8)
+    assert layouts[0] == lying(shape, 8)
+    for lies in layouts:
+        assert edge_lying(shape, lies.stored) == lies
+        packed = in_atoms(values, lies)
+        assert packed.shape == lies.stored
+        assert (from_atoms(packed, lies) == values.reshape(-1)).all()
+
+
+def test_what_two_ways_would_say_is_the_first() -> None:
+    """A square of channels by positions and of positions by channels have one shape."""
+    assert [one.by_row for one in edge_layouts((1, 8, 8), 8)] == [False, False]
+    assert edge_layouts((1, 19, 4), 8) == (
+        Lying(19, 4, 8), Lying(4, 19, 8, by_row=True), Lying(76, 1, 8),
+    )  # fmt: skip
+
+
+def test_a_picture_of_one_channel_leaves_element_after_element() -> None:
+    """4 channels of 5 by 5 become one of 10 by 10: atoms would have 8 bytes for each of 100 elements."""
+    values = {"x": Value("x", (1, 4, 5, 5), "int8"), "y": Value("y", (1, 1, 10, 10), "int8")}
+    copy = StridedCopy(
+        name="c", kind="DMA", onnx_nodes=(), inputs=(Operand("x", (100,)),), output=Operand("y", (100,)),
+        channels=Dim(5, 5, 20), rows=Dim(2, 50, 10), inner=(Dim(5, 1, 2), Dim(2, 25, 1)),
+    )  # fmt: skip
+    _, homes = arranged((copy,), values, ("x", "y"), 8)
+    assert homes["x"] == Lying(4, 25, 8)
+    assert homes["y"] == Lying(100, 1, 8)
