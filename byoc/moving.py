@@ -147,7 +147,7 @@ def _after_their_operands(operations: Sequence[Operator], whole: Collection[str]
 
 
 def _is_gather(made: Sequence[Operator]) -> bool:
-    return len(made) == 1 and isinstance(made[0], Gather)
+    return len(made) == 1 and made[0].traits.gathers
 
 
 def _moves(operation: Operator) -> bool:
