@@ -504,14 +504,14 @@ def _input_chunks(geometry: Geometry, arch: Arch) -> Iterator[int]:
     """
     if not geometry.splits_depth:
         return
-    inputs, parallel = geometry.nest.input_channels, arch.pe.ic
+    inputs, parallel = geometry.nest.input_channels, geometry.parallel_inputs(arch)
     seen = {inputs}
     for cuts in CUTS[1:]:
         size = min(ceil_div(ceil_div(inputs, cuts), parallel) * parallel, inputs)
         if size not in seen:
             seen.add(size)
             yield size
-    for size in _full_chunks(geometry, parallel):
+    for size in _full_chunks(geometry, parallel) if geometry.packing is None else ():
         if size < inputs and size not in seen:
             seen.add(size)
             yield size

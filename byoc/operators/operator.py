@@ -474,6 +474,10 @@ class Geometry:
             return nest.group_outputs * parallel_groups(nest.groups, nest.group_inputs, nest.group_outputs, arch)
         return array.ic * array.oc if nest.grouped else array.oc
 
+    def parallel_inputs(self, arch: Arch) -> int:
+        """Input channels that the array sums at once: cuts of them are multiples of it where they can be."""
+        return arch.pe.ic if self.packing is None else max(1, arch.pe.ic // self.packing.words.atom)
+
     @property
     def in_place(self) -> bool:
         """Whether a tile's result takes the place of its (only) operand in the scratchpad."""

@@ -215,7 +215,7 @@ def _sizes(geometry: Geometry, arch: Arch, resident: Resident) -> tuple[tuple[in
     nest, parallel = geometry.nest, geometry.parallel_channels(arch)
     channels = even_sizes(channel_tiles(geometry, resident), nest.channels, parallel)
     cuts = depths(geometry, resident)
-    return channels, (0, *even_sizes(cuts[1:], nest.input_channels, arch.pe.ic))
+    return channels, (0, *even_sizes(cuts[1:], nest.input_channels, geometry.parallel_inputs(arch)))
 
 
 @lru_cache(maxsize=4096)
