@@ -31,7 +31,7 @@ from experiments.report.schema import (
     RunReport,
 )
 from experiments.report.terminal import LiteralTable, Printed, ReportTable, line, plain_table
-from isa.arch import Arch
+from isa.arch import PACKED, Arch
 
 Row = dict[str, Any]
 LAYER_FIGURES = figures_of(Layer)
@@ -164,8 +164,9 @@ def machine_line(report: RunReport) -> str:
     bus = f"{report.timing['bus_bytes']} bytes/cycle"
     if report.timing.get("flash_bytes"):
         bus += f" (flash {report.timing['flash_bytes']})"
-    words = Arch.model_validate(report.arch).words
-    isa = report.arch["isa"] + ("" if words is None else f" (words of {words.word} bytes, atoms of {words.atom})")
+    isa = report.arch["isa"]
+    if isa.split("+", 1)[0] == PACKED and (words := Arch.model_validate(report.arch).words) is not None:
+        isa += f" (words of {words.word} bytes, atoms of {words.atom})"
     return f"{array} PEs (ic x oc), {memory}, {bus}, ISA {isa}, schedule {report.schedule}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from math import prod
 from typing import Any
@@ -59,9 +59,10 @@ def fix_shapes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = N
     for value in inputs.values():
         if None in _dims(value):
             raise InputError(_dynamic_message(value))
-    _require_memory(result.graph.input, result.graph)
+    held = (*inputs, *(value.name for value in result.graph.output))
+    _require_memory(inputs.values(), held)
     made = without_large_constants(result, _undeclared).graph
-    _require_memory((*made.value_info, *made.output), result.graph)
+    _require_memory((*made.value_info, *made.output), held)
     return result
 
 
@@ -138,7 +139,7 @@ def _inferred(model: ModelProto) -> ModelProto:
     except onnx.shape_inference.InferenceError as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"the shapes of the model contradict each other ({reason}); export it again") from error
-    _require_memory((*result.graph.input, *result.graph.value_info, *result.graph.output), result.graph)
+    _require_memory((*result.graph.input, *result.graph.value_info, *result.graph.output))
     return result
 
 
@@ -168,12 +169,11 @@ def _ends(graph: GraphProto) -> bool:
     return len(arrays) == len(steps) and all(np.all(np.abs(array / 2**31) < 1) for array in arrays)
 
 
-def _require_memory(values: Iterable[ValueInfoProto], graph: GraphProto) -> None:
+def _require_memory(values: Iterable[ValueInfoProto], held: Collection[str] = ()) -> None:
     """Raises InputError where values of known size, and what is made of them, exceed the limit on memory.
 
-    Inputs and outputs of ``graph`` are held for every sample.
+    ``held``: inputs and outputs, of which every sample is there at once.
     """
-    held = {value.name for value in (*graph.input, *graph.output)}
     sizes = {value.name: (_SAMPLES if value.name in held else _COPIES) * _nbytes(value) for value in values}
     if sizes:
         largest = max(sizes, key=sizes.__getitem__)
