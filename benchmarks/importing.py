@@ -31,6 +31,13 @@ def _convolutions(number: int, source: str, weights: Weights) -> tuple[list[Node
     return [conv, helper.make_node("Relu", [f"c{number}"], [f"t{number}"], f"relu{number}")], f"t{number}"
 
 
+def _alternating(number: int, source: str, weights: Weights) -> tuple[list[NodeProto], str]:
+    if number % 2:
+        return _chain_of("Relu")(number, source, weights)
+    weights[f"w{number}"] = np.full((1, SHAPE[1], 1, 1), 0.01 * (number % 7 - 3), np.float32)
+    return _chain_of("Add", f"w{number}")(number, source, weights)
+
+
 def _outputs(number: int, source: str, weights: Weights) -> tuple[list[NodeProto], str]:
     nodes, _ = _convolutions(number, "x", weights)
     return nodes, "x"
@@ -49,6 +56,7 @@ CHAINS: Mapping[str, Callable[[int, str, Weights], tuple[list[NodeProto], str]]]
     "outputs": _outputs,
     "additions": _chain_of("Add", "x"),
     "activations": _chain_of("Relu"),
+    "alternating": _alternating,
 }
 """What a link of each kind of chain is; those of ``outputs`` all read the input, and each makes an output."""
 
@@ -88,7 +96,14 @@ def recurrent(steps: int) -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-LENGTHS = {"convolutions": 3000, "outputs": 3000, "additions": 10000, "activations": 5000, "steps": 256}
+LENGTHS = {
+    "convolutions": 3000,
+    "outputs": 3000,
+    "additions": 10000,
+    "activations": 5000,
+    "alternating": 4000,
+    "steps": 256,
+}
 
 
 class _Timed(onnxruntime.InferenceSession):  # type: ignore[misc]

@@ -73,7 +73,7 @@ class _State:
         self.stream: list[Ordered] = []
         self.known = [[0, 0, 0], [0, 0, 0], [0, 0, 0]]
         self._issued: tuple[list[Ordered], ...] = ([], [], [])
-        self._touched: tuple[list[tuple[int, _Touched]], ...] = ([], [], [])
+        self._touched: tuple[dict[int, list[tuple[int, _Touched]]], ...] = ({}, {}, {})
 
     def needs(self, unit: int, touched: _Touched) -> list[int]:
         """For each unit the number of its commands that must be complete before a command with these accesses."""
@@ -84,16 +84,21 @@ class _State:
         return needs
 
     def _latest_conflict(self, other: int, known: int, touched: _Touched) -> int:
-        for ordinal, candidate in reversed(self._touched[other]):
-            if ordinal <= known:
-                return 0
-            if _meet(candidate, touched):
-                return ordinal
-        return 0
+        latest = known
+        for page in _pages(touched):
+            for ordinal, candidate in reversed(self._touched[other].get(page, ())):
+                if ordinal <= latest:
+                    break
+                if _meet(candidate, touched):
+                    latest = ordinal
+                    break
+        return latest if latest > known else 0
 
     def remember(self, unit: int, touched: _Touched) -> None:
         """Record the accesses of the command that was issued last on ``unit``."""
-        self._touched[unit].append((len(self._issued[unit]), touched))
+        entry = (len(self._issued[unit]), touched)
+        for page in _pages(touched):
+            self._touched[unit].setdefault(page, []).append(entry)
 
     def issue(self, item: Ordered, needs: list[int]) -> None:
         """Append a command that waits for ``needs``."""
@@ -141,6 +146,7 @@ class _State:
 _Hull = tuple[int, int, Access]
 """Bytes around an access, those of system memory far above, and the access: most pairs are told apart by the hulls."""
 _BASES = {"sram": 0, "dram": 1 << 60}
+_SRAM_PAGE, _DRAM_PAGE = 1 << 12, 1 << 16
 
 
 class _Touched(NamedTuple):
@@ -156,6 +162,18 @@ def _touched(operands: Operands) -> _Touched:
 
 def _hulls(accesses: Sequence[Access]) -> list[_Hull]:
     return [(_BASES[one.space] + one.address, _BASES[one.space] + one.end, one) for one in accesses]
+
+
+def _pages(touched: _Touched) -> set[int]:
+    """Where a command's bytes lie, in units so large that it has few: commands that share none have no common byte.
+
+    Without them every load would be held against all commands of EX since the last one that it is known to follow.
+    """
+    pages: set[int] = set()
+    for start, end, _ in (*touched.reads, *touched.writes):
+        unit = _DRAM_PAGE if start >= _BASES["dram"] else _SRAM_PAGE
+        pages.update(range(start // unit, (end - 1) // unit + 1))
+    return pages
 
 
 def conflicts(first: Operands, second: Operands) -> bool:

@@ -125,8 +125,14 @@ def fusion_graph(layers: Sequence[Layer], lowered: Lowered) -> FusionGraph:
         for layer in layers
     ]
     sizes = _plane_sizes(layers, uses)
+    makers: dict[str, list[int]] = {}
+    readers: dict[str, list[int]] = {}
+    for index, (sources, target) in enumerate(uses):
+        makers.setdefault(target.buffer, []).append(index)
+        for name in {place.buffer for place in sources}:
+            readers.setdefault(name, []).append(index)
     planes = {
-        buffer.name: _planes(buffer, size, uses)
+        buffer.name: _planes(buffer, size, tuple(makers.get(buffer.name, ())), tuple(readers.get(buffer.name, ())))
         for buffer in lowered.buffers
         if (size := sizes.get(buffer.name)) is not None
     }
@@ -230,12 +236,8 @@ def _plane_sizes(layers: Sequence[Layer], uses: Sequence[_Use]) -> dict[str, _Si
     return found
 
 
-def _planes(buffer: Buffer, size: _Size, uses: Sequence[_Use]) -> Planes:
+def _planes(buffer: Buffer, size: _Size, makers: tuple[int, ...], readers: tuple[int, ...]) -> Planes:
     rows, row_bytes = size
-    makers = tuple(index for index, (_, target) in enumerate(uses) if target.buffer == buffer.name)
-    readers = tuple(
-        index for index, (sources, _) in enumerate(uses) if any(place.buffer == buffer.name for place in sources)
-    )
     count = -(-buffer.nbytes // (rows * row_bytes))
     last = readers[-1] if readers else -1
     return Planes(count, rows, row_bytes, makers, readers, buffer.role == "output", buffer.role == "input", last)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from byoc.estimate.constants import ATTEMPTS, NEIGHBOURS, REQUESTS
+from byoc.estimate.constants import ATTEMPTS, NEIGHBOURS, REQUESTS, SPAN
 from isa.errors import InputError
 
 
@@ -16,6 +16,7 @@ class Request:
     """A buffer of ``nbytes`` bytes that is live from step ``first`` to step ``last``, both included.
 
     ``apart``: commands read it beside four other operands, and a bank serves four (docs/machine.md, section 2).
+    ``beside``: numbers of the requests that commands touch with it, where a bank serves one (section 12).
     """
 
     name: str
@@ -23,16 +24,18 @@ class Request:
     first: int
     last: int
     apart: bool = False
+    beside: frozenset[int] = frozenset()
 
 
 def plan(requests: Sequence[Request], capacity: int, alignment: int, bank: int = 0) -> tuple[int, ...] | None:
     """An address for every request, or None where none of the orders tried fits within ``capacity`` bytes.
 
     Each request gets the lowest aligned address that is free during its whole life, largest first; those that shall be
-    apart the lowest in a bank (of ``bank`` bytes; 0: whatever) that few others use then, fewer where all fit so. A
-    request that finds no place goes to the front and all begin again. Deterministic.
+    apart the lowest in a bank (of ``bank`` bytes; 0: whatever) that few others use then, fewer where all fit so; those
+    beside others in banks of their own, where there are any. A request that finds no place goes to the front and all
+    begin again. Deterministic.
     """
-    matters = bank > 0 and any(request.apart for request in requests)
+    matters = bank > 0 and any(request.apart or request.beside for request in requests)
     found = _plan(requests, capacity, alignment, _Banks(bank if matters else 0, alone=True))
     if found is None and matters:
         found = _plan(requests, capacity, alignment, _Banks(bank, alone=False))
@@ -79,17 +82,20 @@ def _first_fit(
     addresses: list[int],
 ) -> int | None:
     """Fill in ``addresses`` in this order; the first request without a place, or None."""
-    placed: list[Taken] = []  # sorted by address
+    placed = _Placed()
     for index in order:
         request = requests[index]
-        address = lowest_gap(placed, request.nbytes, request.first, request.last, alignment)
-        if request.apart and banks.nbytes:
-            address = _quiet_gap(placed, request, capacity, alignment, banks, address)
+        nearby = placed.around(request.first, request.last)
+        address = lowest_gap(nearby, request.nbytes, request.first, request.last, alignment)
+        if request.beside and banks.alone and banks.nbytes:
+            address = own_gap(nearby, request, capacity, alignment, banks.nbytes, address)
+        elif request.apart and banks.nbytes:
+            address = _quiet_gap(nearby, request, capacity, alignment, banks, address)
         if address + request.nbytes > capacity:
             return index
         addresses[index] = address
         end = banks.kept(request, address + request.nbytes, capacity)
-        insort(placed, Taken(address, end, request.first, request.last, index))
+        placed.add(Taken(address, end, request.first, request.last, index))
     return None
 
 
@@ -101,6 +107,29 @@ class Taken(NamedTuple):
     first: int
     last: int
     buffer: int
+
+
+class _Placed:
+    """What has a place, sorted by address, all of it and by span of steps: most buffers live but for a few."""
+
+    def __init__(self) -> None:
+        self._all: list[Taken] = []
+        self._spans: dict[int, list[Taken]] = {}
+
+    def add(self, taken: Taken) -> None:
+        """Remember a buffer's place."""
+        insort(self._all, taken)
+        for span in range(taken.first // SPAN, taken.last // SPAN + 1):
+            insort(self._spans.setdefault(span, []), taken)
+
+    def around(self, first: int, last: int) -> Sequence[Taken]:
+        """At least all that is live at a step from ``first`` to ``last``."""
+        start, end = first // SPAN, last // SPAN
+        if start == end:
+            return self._spans.get(start, ())
+        if end - start > 1:
+            return self._all
+        return sorted({one for span in range(start, end + 1) for one in self._spans.get(span, ())})
 
 
 def lowest_gap(taken: Sequence[Taken], nbytes: int, first: int, last: int, alignment: int, address: int = 0) -> int:
@@ -137,6 +166,21 @@ def _quiet_gap(
             if sum(one.address < end and start < one.end for one in lives) <= most:
                 return address
             address = lowest_gap(placed, request.nbytes, request.first, request.last, alignment, end)
+    return lowest
+
+
+def own_gap(taken: Sequence[Taken], request: Request, capacity: int, alignment: int, bank: int, lowest: int) -> int:
+    """The lowest free address in banks that nothing beside the request uses during its life, else ``lowest``."""
+    lives = [one for one in taken if one.first <= request.last and one.last >= request.first]
+    used = [(one.address // bank, -(-one.end // bank)) for one in lives if one.buffer in request.beside]
+    address = lowest
+    while address + request.nbytes <= capacity:
+        start, end = address // bank, -(-(address + request.nbytes) // bank)
+        shared = [last for first, last in used if first < end and start < last]
+        if not shared:
+            return address
+        behind = max(shared) * bank
+        address = lowest_gap(taken, request.nbytes, request.first, request.last, alignment, behind)
     return lowest
 
 

@@ -22,8 +22,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from byoc.estimate.commands import Stored, Task, TileClock, cycles_of, registers_of, run, transfer_cycles
-from byoc.estimate.constants import AHEAD_SHARES, DISTANCE, FORGOTTEN, MARGIN, TRIES, WINDOW
-from byoc.scheduling.memplan import Request, Taken, check_plan, lowest_gap, plan
+from byoc.estimate.constants import AHEAD_SHARES, DISTANCE, FORGOTTEN, MARGIN, OWN_BANKS, TRIES, WINDOW
+from byoc.scheduling.memplan import Request, Taken, check_plan, lowest_gap, own_gap, plan
 from byoc.scheduling.stream import Pointer, Step, TileSteps, lifetimes, used_buffers
 from isa.access import Access, strided, touch
 from isa.arch import Arch
@@ -298,22 +298,23 @@ def _readable(step: Step, number: int, written: Sequence[tuple[int, Access]], en
 def want(fetches: Sequence[Fetch], tiles: Sequence[TileSteps], cycles: Sequence[int], capacity: int) -> bool:
     """For each fetch the last tile whose computation it must accompany so that no later computation waits.
 
-    By an estimate in which EX never waits; but not earlier than a whole scratchpad is loaded in. True where this does
-    not matter.
+    By an estimate in which EX never waits; but not earlier than a whole scratchpad is loaded in, nor than it is seen
+    (``_candidates``). True where the scratchpad does not matter.
     """
     starts = [0]
     for duration in cycles:
         starts.append(starts[-1] + duration)
     stores = [sum([step.slots for step in tile.stores]) for tile in tiles]
     deadline, number, free = starts[-1], len(tiles), True
-    for fetch in reversed(fetches):
+    for index, fetch in reversed(list(enumerate(fetches))):
         while number > fetch.tile:
             number -= 1
             deadline = min(deadline - stores[number], starts[number])
         deadline -= fetch.cycles
         earliest = starts[fetch.tile] - cycles_of(capacity)
         free &= earliest <= max(deadline, 0)
-        fetch.wanted = max(min(bisect_right(starts, max(deadline, earliest) - MARGIN) - 1, fetch.tile - 1), 0)
+        seen = fetches[index - WINDOW].tile if index >= WINDOW else 0
+        fetch.wanted = max(min(bisect_right(starts, max(deadline, earliest) - MARGIN) - 1, fetch.tile - 1), seen)
     return free
 
 
@@ -333,7 +334,8 @@ there serves every larger scratchpad: where one bank holds all, what lies apart 
 class Pipelined(NamedTuple):
     """The stream and its scratchpad plan.
 
-    ``cycles``: the estimate by which loads were moved. ``free``: every larger scratchpad gets the same.
+    ``cycles``: the estimate by which loads were moved. ``free``: every larger scratchpad gets the same. ``crowded``:
+    loads come later for want of room.
     """
 
     cues: tuple[Cue, ...]
@@ -341,6 +343,7 @@ class Pipelined(NamedTuple):
     addresses: tuple[int, ...]
     cycles: int
     free: bool
+    crowded: bool
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -366,12 +369,30 @@ def pipelined(
     ``apart``: those that are read beside four other operands. ``windows``: those that hold what several loads bring,
     whose place nothing else takes.
     """
+    beside = _beside(tiles) if arch.words else {}
+    found = _pipelined(tiles, cycles, scratch, arch, apart, windows, beside)
+    if beside and (found is None or found.crowded):
+        dense = _pipelined(tiles, cycles, scratch, arch, apart, windows, {})
+        if found is None or (dense is not None and dense.cycles * OWN_BANKS < found.cycles):
+            return dense
+    return found
+
+
+def _pipelined(
+    tiles: Sequence[TileSteps],
+    cycles: Sequence[int],
+    scratch: Sequence[tuple[str, int]],
+    arch: Arch,
+    apart: Collection[int],
+    windows: Collection[int],
+    beside: Mapping[int, frozenset[int]],
+) -> Pipelined | None:
     fetches = fetches_of(tiles)
     free = want(fetches, tiles, cycles, arch.sram_bytes)
     lives = lifetimes(tiles)
     for share in AHEAD_SHARES:
         profile = _Profile(lives, scratch, len(tiles), arch.sram_bytes * share // 100)
-        requests = profile.requests(fetches, apart)
+        requests = profile.requests(fetches, apart, beside)
         addresses = plan(requests, arch.sram_bytes, arch.granule, arch.sram_bytes // arch.sram_banks)
         if addresses is not None:
             break
@@ -380,12 +401,23 @@ def pipelined(
     bank = arch.sram_bytes // arch.sram_banks
     # What is larger than a bank keeps others away, by the size of banks; in banks of a larger scratchpad all fits.
     free &= profile.free and share == AHEAD_SHARES[0] and all(scratch[buffer][1] <= bank for buffer in apart)
-    free &= addresses == plan(requests, 2 * BOUNDLESS, arch.granule, BOUNDLESS)
+    free &= not beside and addresses == plan(requests, 2 * BOUNDLESS, arch.granule, BOUNDLESS)
     space = _Space(requests, addresses, arch, windows)
     estimate = _run(tiles, cycles, fetches, space)
     check_plan(space.requests, space.addresses, arch.sram_bytes, arch.granule)
     cues = tuple(_stream(tiles, cycles, fetches))
-    return Pipelined(cues, tuple(space.requests), tuple(space.addresses), estimate, free and space.free)
+    crowded = not (profile.free and space.free and share == AHEAD_SHARES[0])
+    return Pipelined(cues, tuple(space.requests), tuple(space.addresses), estimate, free and space.free, crowded)
+
+
+def _beside(tiles: Sequence[TileSteps]) -> dict[int, frozenset[int]]:
+    """For each buffer the others that a command of EX touches with it."""
+    together = {frozenset(used_buffers((step,))) for tile in tiles for step in tile.computes}
+    found: dict[int, set[int]] = {}
+    for buffers in together:
+        for buffer in buffers:
+            found.setdefault(buffer, set()).update(buffers - {buffer})
+    return {buffer: frozenset(others) for buffer, others in found.items() if others}
 
 
 # The first plan. -----------------------------------------------------------------------------------------------------
@@ -405,13 +437,15 @@ class _Profile:
             changes[last + 1] -= scratch[buffer][1]
         self._live = list(accumulate(changes))
 
-    def requests(self, fetches: Sequence[Fetch], apart: Collection[int]) -> list[Request]:
+    def requests(
+        self, fetches: Sequence[Fetch], apart: Collection[int], beside: Mapping[int, frozenset[int]]
+    ) -> list[Request]:
         """Every buffer from where its first fetch is wanted, or has room, to its last use."""
         for fetch in fetches:
             if fetch.before is None and self._lives[fetch.buffer][0] == fetch.tile:
                 self._move(fetch)
         return [
-            Request(name, nbytes, *self._lives.get(buffer, (0, 0)), buffer in apart)
+            Request(name, nbytes, *self._lives.get(buffer, (0, 0)), buffer in apart, beside.get(buffer, frozenset()))
             for buffer, (name, nbytes) in enumerate(self._scratch)
         ]
 
@@ -478,6 +512,8 @@ class _Space:
         self.requests, self.addresses = list(requests), list(addresses)
         self.free = True
         self._capacity, self._alignment = arch.sram_bytes, arch.granule
+        self._bank = arch.sram_bytes // arch.sram_banks
+        self._copied: dict[int, int] = {}
         placed = zip(requests, addresses, strict=True)
         taken = [
             Taken(address, address + request.nbytes, request.first, request.last, buffer)
@@ -534,11 +570,16 @@ class _Space:
         """Whether there is a place for a copy from tile ``position`` to tile ``last``; it is the fetch's then."""
         request = self.requests[fetch.buffer]
         address = lowest_gap(self._taken, request.nbytes, position, last, self._alignment)
+        if request.beside:
+            alive, bank = replace(request, first=position, last=last), self._bank
+            taken = [one._replace(buffer=self._copied.get(one.buffer, one.buffer)) for one in self._taken]
+            address = own_gap(taken, alive, self._capacity, self._alignment, bank, address)
         end = address + request.nbytes
         if end > self._capacity:
             self.free = False
             self._failed += 1
             return False
+        self._copied[len(self.requests)] = fetch.buffer
         fetch.position, fetch.place = position, len(self.requests)
         insort(self._taken, Taken(address, end, position, last, fetch.place))
         self.addresses.append(address)

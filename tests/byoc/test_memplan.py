@@ -56,6 +56,16 @@ def test_an_awkward_order_is_tried_again() -> None:
     check_plan(requests, addresses, 110, 1)
 
 
+def test_what_commands_touch_together_lies_in_banks_of_its_own() -> None:
+    """Banks of 256 bytes; where there is no room, it lies wherever there is."""
+    requests = [Request(name, 64, 0, 1, beside=frozenset({0, 1, 2} - {index})) for index, name in enumerate("abc")]
+    requests.append(Request("d", 64, 0, 1))
+    assert plan(requests, 1024, 8, 256) == (0, 256, 512, 64)
+    assert plan(requests, 256, 8, 256) == (0, 64, 128, 192)
+    apart = [replace(request, first=index, last=index) for index, request in enumerate(requests)]
+    assert plan(apart, 1024, 8, 256) == (0, 0, 0, 0)
+
+
 @pytest.mark.parametrize(
     ("addresses", "message"),
     [

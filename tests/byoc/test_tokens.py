@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from byoc.emission import emit
 from byoc.emission.emit import Ordered, conflicts, derive_tokens, touch
 from isa.access import Access, overlap, strided
 from isa.arch import Arch
@@ -195,3 +196,24 @@ def test_rows_that_interleave_are_no_conflict() -> None:
     assert np.array_equal(
         [touch(band, strided("dram", shift, 4)) for shift in range(16)], [s < 4 or s > 12 for s in range(16)]
     )
+
+
+def test_the_work_of_tokens_grows_with_the_commands_alone(monkeypatch):
+    """Loads to ever new places are held against no command of EX that lies elsewhere, however many there are."""
+    tried = []
+    monkeypatch.setattr(emit, "_meet", lambda first, second, meet=emit._meet: tried.append(1) or meet(first, second))
+
+    def comparisons(count: int) -> int:
+        tried.clear()
+        units, operands = [], []
+        for index in range(count):
+            constants = Access("sram", (1 << 16) + 64 * index, 64)
+            units += [Unit.LD, Unit.EX]
+            operands += [
+                Operands((Access("dram", 64 * index, 64),), (constants,)),
+                Operands((Access("sram", 0, 512), constants), (Access("sram", 1024, 512),)),
+            ]
+        emit.derive_tokens(units, operands)
+        return len(tried)
+
+    assert comparisons(1600) < 2.2 * comparisons(800)

@@ -1,8 +1,21 @@
-"""More memory, elements or bandwidth do not cost cycles."""
+"""More memory, elements or bandwidth do not cost cycles; longer networks do not cost more work a link."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import pytest
+from onnx import ModelProto
+
 from benchmarks.compiler import Points, measure, slower
+from benchmarks.importing import chain, recurrent
+from experiments import run
+
+OWN = {"byoc", "dla_sim", "experiments", "isa"}
 
 
 def test_larger_machines_are_not_slower() -> None:
@@ -12,3 +25,42 @@ def test_larger_machines_are_not_slower() -> None:
         points |= part
     assert len(points) == 3 * 4 * 2
     assert list(slower(points)) == []
+
+
+def lines(model: ModelProto, folder: Path) -> int:
+    """Lines of the project's own code that importing, compiling and running a network takes: work, without a clock."""
+    file = folder / f"{model.graph.name}.onnx"
+    file.write_bytes(model.SerializeToString())
+    counted = 0
+
+    def line(frame: FrameType, event: str, argument: object) -> Callable[..., object]:
+        nonlocal counted
+        counted += event == "line"
+        return line
+
+    def call(frame: FrameType, event: str, argument: object) -> Callable[..., object] | None:
+        return line if OWN.intersection(Path(frame.f_code.co_filename).parts) else None
+
+    before = sys.gettrace()
+    sys.settrace(call)
+    try:
+        run(file)
+    finally:
+        sys.settrace(before)
+    return counted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "length"),
+    [("activations", 1000), ("additions", 1000), ("alternating", 800), ("outputs", 80), ("steps", 32)],
+)
+def test_a_link_of_a_longer_chain_takes_no_more_work(kind: str, length: int, tmp_path: Path) -> None:
+    """Chains of Relu, recurrent networks and the like that took minutes: the second half is no dearer than the first.
+
+    By lines executed: what ONNX Runtime takes, and what a line does inside NumPy, is not counted.
+    """
+    model = recurrent if kind == "steps" else partial(chain, kind)
+    lines(model(length // 8), tmp_path)
+    quarter, half, whole = (lines(model(length // part), tmp_path) for part in (4, 2, 1))
+    assert whole - half <= 1.2 * 2 * (half - quarter)
