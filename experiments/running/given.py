@@ -179,7 +179,7 @@ class Machine:
         default=(),
         metadata=_machine(
             "--set",
-            "Change one key of the hardware, e.g. sram_bytes=64KiB (dla settings). Repeatable.",
+            "Change one key of the hardware, e.g. sram_bytes=64KiB (dla settings). Repeatable: a key's last holds.",
             list[str],
             metavar="KEY=VALUE",
             completion="settings",

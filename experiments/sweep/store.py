@@ -258,6 +258,8 @@ class Store:
             yield
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written ({error.strerror}); choose another place") from error
+        except UnicodeEncodeError as error:
+            raise InputError(f"{self.path}: no name that a file can have; choose another place") from error
         except UnicodeDecodeError as error:
             raise InputError(f"{self.path}: not a results file of dla sweep ({error}); choose another place") from error
         except sqlite3.Error as error:

@@ -107,6 +107,10 @@ def test_unknown_preset(capsys: Capture) -> None:
     assert refused(capsys, "run", "digits-cnn", "--preset", "huge") == expected
 
 
+def test_a_model_without_a_name(capsys: Capture) -> None:
+    assert refused(capsys, "run", "") == "the model is an empty text; give a file, or a name that 'dla models' lists"
+
+
 def test_unknown_key(capsys: Capture) -> None:
     line = refused(capsys, "run", "digits-cnn", "--set", "sram=5")
     assert line.startswith("unknown setting 'sram'; did you mean sram_bytes? choose one of isa, sram_bytes, ")

@@ -258,3 +258,9 @@ def test_a_full_disk_stops_a_sweep_and_loses_nothing(tmp_path: Path) -> None:
     rows = rows_of(tmp_path / "results.sqlite")
     assert len(rows) == 600
     assert {key: rows[key] for key in kept} == kept
+
+
+def test_half_a_character_names_no_results() -> None:
+    """A surrogate without its partner, which no file system takes."""
+    with pytest.raises(InputError, match="no name that a file can have; choose another place"):
+        Store(Path("\ud800"), create=True)

@@ -62,6 +62,8 @@ def load_model(path: str | Path) -> ModelProto:
     import onnx
 
     file = Path(path)
+    if not str(path):
+        raise InputError("the model is an empty text; give a file, or a name that 'dla models' lists")
     if not file.exists():
         raise InputError(f"{file}: no such file; 'dla models' lists the built-in names")
     if not file.is_file():
