@@ -26,7 +26,7 @@ FLOORS = {
 
 ROOMS = {
     "door": {"cli", "dla"},
-    "studies": {"sweep", "explore", "tune", "systems", "compare", "golden", "rtl", "debug", "repro"},
+    "studies": {"advise", "sweep", "explore", "tune", "systems", "compare", "golden", "rtl", "debug", "repro"},
     "run": {"running"},
     "show": {"report", "cost", "figure"},
     "stock": {"models", "extras", "installation", "literal", "version"},

@@ -41,6 +41,7 @@ PANELS = {
     "Many machines, many schedules": {
         "sweep": "sweep:sweep",
         "explore": "sweep:explore",
+        "advise": "advise:command",
         "tune": "tune:command",
         "explain": "tune:explain",
         "system": "system:command",

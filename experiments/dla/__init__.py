@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from dla_sim.device import Device
     from dla_sim.presets import Preset, load_hardware, preset_names
     from dla_sim.timing import Timing
+    from experiments.advise.advice import Advice, advise
     from experiments.explore.exploration import Exploration
     from experiments.explore.exploring import explore
     from experiments.models import MODELS
@@ -100,6 +101,7 @@ else:
     __getattr__, __dir__ = lazily(
         __name__,
         {
+            "Advice": "experiments.advise.advice",
             "CompileOptions": "byoc.options",
             "CompiledNetwork": "byoc.compiler",
             "Device": "dla_sim.device",
@@ -117,6 +119,7 @@ else:
             "SystemSweep": "experiments.systems.sweep",
             "Timing": "dla_sim.timing",
             "Tuned": "experiments.tune.tuning",
+            "advise": "experiments.advise.advice",
             "compile": "byoc.compiler",
             "explore": "experiments.explore.exploring",
             "import_model": "experiments.running.inference",
@@ -137,8 +140,8 @@ else:
     )
 
 __all__ = [
-    "MODELS", "CompileOptions", "CompiledNetwork", "Device", "Exploration", "InputError", "Package",
+    "MODELS", "Advice", "CompileOptions", "CompiledNetwork", "Device", "Exploration", "InputError", "Package",
     "Preset", "Result", "RunReport", "SplitReport", "Swept", "SystemReport", "SystemResult", "SystemSweep", "Timing",
-    "Tuned", "compile", "explore", "import_model", "load", "load_hardware", "load_package", "load_report",
+    "Tuned", "advise", "compile", "explore", "import_model", "load", "load_hardware", "load_package", "load_report",
     "preset_names", "run", "save_package", "split", "sweep", "sweep_system", "system", "tune",
 ]  # fmt: skip

@@ -1,0 +1,222 @@
+"""Advice: what limits a network on a machine, and measured changes ranked by what they bring, each with its command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from json import dumps
+from typing import Any
+
+from dla_sim.presets import Preset, setting_texts
+from experiments.advise.bench import Bench, Point
+from experiments.advise.changes import Change, changed, changes, combined
+from experiments.advise.limits import Limit, dearest, whole
+from experiments.advise.request import AdviseKeywords, AdviseRequest
+from experiments.cost.table import DEFAULT_TABLE, load_table
+from experiments.report.shown import Presentation, Shown
+from experiments.report.terminal import Printed, line, plain_table
+from experiments.running.declared import command_of
+from experiments.running.door import door
+from experiments.running.given import Compiling, RunRequest
+from experiments.running.inference import hardware_of
+from experiments.running.network import load
+from isa.errors import InputError
+from isa.progress import followed
+
+WORTH = 0.005
+"""Of the cycles: what a change brings at least, and a larger one of its kind beyond a smaller."""
+SAME = 0.001
+"""Of the cycles: what a cheaper machine may lose and be as fast."""
+
+
+@dataclass(frozen=True)
+class Advised:
+    """A change, the network on the machine with it, and the command that runs that."""
+
+    change: Change
+    point: Point
+    command: str
+
+
+@dataclass(frozen=True)
+class Advice(Shown):
+    """What came of it: ``faster`` changes, the most cycles saved first; ``cheaper`` machines that are as fast.
+
+    ``target``: the machine of least area that takes no longer than ``target_ms``, None where there is none or nothing
+    was asked; ``tried`` machines were measured.
+    """
+
+    model: str
+    now: Point
+    everything: Limit
+    layers: tuple[Limit, ...]
+    faster: tuple[Advised, ...]
+    cheaper: tuple[Advised, ...]
+    tried: int
+    target_ms: float | None = None
+    target: Advised | None = None
+
+    @property
+    def presented(self) -> tuple[Any, Presentation]:
+        """In words, as tables, and as the records of a file."""
+        return self, Presentation(_lines, tables=_tables, records=_records, json=_json)
+
+
+def advise_requested(wanted: AdviseRequest) -> Advice:
+    """What limits ``model`` on a machine, and what would help.
+
+    Changes of one key or of the array are each compiled for and timed, to the cycle; area and energy are estimates by
+    the cost table. ``target_ms`` asks for the machine of least area, of all scratchpads, arrays and buses that are
+    tried together, that takes no longer. Raises InputError for bad input.
+    """
+    if wanted.target_ms is not None and not 0 < wanted.target_ms < float("inf"):
+        raise InputError(f"--target-ms {wanted.target_ms:g}: give a time above 0, in milliseconds")
+    hardware, network = hardware_of(wanted), load(wanted, wanted.stage)
+    bench = Bench(network.package, wanted.options, load_table(wanted.cost or DEFAULT_TABLE))
+    now, found = bench.point(hardware), bench.figures(hardware)
+    points = list(_measured(bench, hardware, changes(hardware), wanted))
+    target, more = None, 0
+    if wanted.target_ms is not None:
+        machines = list(_measured(bench, hardware, combined(hardware), wanted))
+        meeting = [one for one in machines if one.point.milliseconds <= wanted.target_ms]
+        target, more = min(meeting, key=_price, default=None), len(machines)
+    return Advice(
+        model=network.name,
+        now=now,
+        everything=whole(found),
+        layers=dearest(found),
+        faster=tuple(_faster(points, now)),
+        cheaper=tuple(_cheaper(points, now)),
+        tried=1 + len(points) + more,
+        target_ms=wanted.target_ms,
+        target=target,
+    )
+
+
+advise = door("advise", AdviseKeywords, AdviseRequest, advise_requested)
+
+
+def _measured(bench: Bench, hardware: Preset, tried: Iterable[Change], wanted: AdviseRequest) -> Iterator[Advised]:
+    for change in followed(list(tried), "measuring changes", wanted.stage):
+        machine = changed(hardware, change)
+        if machine is None:
+            continue
+        try:
+            point = bench.point(machine)
+        except InputError:  # what cannot be compiled for is no advice
+            continue
+        yield Advised(change, point, _command(wanted, change))
+
+
+def _command(wanted: AdviseRequest, change: Change) -> str:
+    """The ``dla run`` of the network on the changed machine."""
+    given: dict[str, Any] = {one.name: getattr(wanted, one.name) for one in fields(Compiling)}
+    run = RunRequest(**given | {"settings": (*setting_texts(wanted.settings), *change.settings)})
+    return command_of("run", run)
+
+
+def _faster(points: Sequence[Advised], now: Point) -> list[Advised]:
+    """What brings enough; of steps of one kind those that bring more than all that cost less."""
+    best: dict[str, int] = {}
+    kept = []
+    for one in sorted(points, key=_price):
+        least = best.get(one.change.what, now.both)
+        if least - one.point.both > WORTH * now.both:
+            best[one.change.what] = one.point.both
+            kept.append(one)
+    return sorted(kept, key=lambda one: (one.point.both, *_price(one)))
+
+
+def _cheaper(points: Sequence[Advised], now: Point) -> list[Advised]:
+    """Machines of less area that are as fast, the least of each kind, the least first."""
+    found = [
+        one
+        for one in points
+        if one.point.square_millimetres < now.square_millimetres and one.point.both <= now.both * (1 + SAME)
+    ]
+    least = {one.change.what: one for one in sorted(found, key=_price, reverse=True)}
+    return sorted(least.values(), key=_price)
+
+
+def _price(one: Advised) -> tuple[float, float, tuple[str, ...]]:
+    return one.point.square_millimetres, one.point.both, one.change.settings
+
+
+# How it is shown. ----------------------------------------------------------------------------------------------------
+
+
+def _lines(found: Advice) -> Iterator[str]:
+    now = found.now
+    yield (
+        f"{found.model}: {now.cycles:,} cycles on the accelerator, {now.milliseconds:.4g} ms; "
+        f"it {found.everything.sentence}"
+    )
+    if now.host_cycles:
+        yield f"the CPU takes about {now.host_cycles:,} cycles beside it, an estimate; changes are ranked by both"
+    for one in found.faster[:2]:
+        yield f"{one.change.words}: {_gain(one.point, now)}"
+    if not found.faster:
+        yield f"none of {found.tried:,} machines around this one is faster by {WORTH:.1%}"
+    if found.target is not None:
+        yield (
+            f"at most {found.target_ms:g} ms: {found.target.point.square_millimetres:.3f} mm² (estimate), "
+            f"{found.target.point.milliseconds:.4g} ms: {found.target.change.words or 'this machine'}"
+        )
+    elif found.target_ms is not None:
+        yield f"none of {found.tried:,} machines takes at most {found.target_ms:g} ms; a higher clock_hz may"
+
+
+def _gain(point: Point, now: Point) -> str:
+    return f"{point.both / now.both - 1:+.1%}, {point.cycles:,} cycles"
+
+
+def _tables(found: Advice) -> Iterator[Printed]:
+    said = list(_lines(found))
+    yield line(said[0], style="bold")
+    table = plain_table(("layer", "fold"), ("cycles", "right"), ("why", "left"))
+    for limit in found.layers:
+        table.add_row(limit.name, f"{limit.cycles:,}", limit.sentence)
+    yield table
+    for title, rows in (("what would help", found.faster), ("as fast and cheaper", found.cheaper)):
+        if rows:
+            yield _changes(title, rows, found.now)
+    for one in said[1:]:
+        yield line(one)
+
+
+def commands(found: Advice) -> Iterator[str]:
+    """What can be pasted: the command of the machine that meets the target, or of the first change."""
+    best = (*((found.target,) if found.target is not None else ()), *found.faster, *found.cheaper)
+    if best:
+        yield best[0].command
+
+
+def _changes(title: str, rows: Sequence[Advised], now: Point) -> Printed:
+    table = plain_table(
+        (title, "fold"), ("cycles", "right"), ("change", "right"), ("mm² (est.)", "right"), ("µJ (est.)", "right")
+    )
+    for one in rows:
+        point = one.point
+        area, energy = f"{point.square_millimetres:.3f}", f"{point.microjoules:,.1f}"
+        table.add_row(one.change.words, f"{point.cycles:,}", f"{point.both / now.both - 1:+.1%}", area, energy)
+    return table
+
+
+def _record(kind: str, one: Advised) -> Mapping[str, Any]:
+    return {"kind": kind, "change": " ".join(one.change.settings), **asdict(one.point), "command": one.command}
+
+
+def _records(found: Advice) -> list[Mapping[str, Any]]:
+    rows = [_record("faster", one) for one in found.faster] + [_record("cheaper", one) for one in found.cheaper]
+    return rows + ([] if found.target is None else [_record("target", found.target)])
+
+
+def content(found: Advice) -> dict[str, Any]:
+    """What JSON holds of it."""
+    limits = [asdict(one) | {"sentence": one.sentence} for one in (found.everything, *found.layers)]
+    told = {"model": found.model, "now": asdict(found.now), "limits": limits, "tried": found.tried}
+    return told | {"changes": _records(found)}
+
+
+def _json(found: Advice) -> str:
+    return dumps(content(found), indent=1) + "\n"

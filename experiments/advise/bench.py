@@ -1,0 +1,114 @@
+"""Machines measured: a network compiled without data for each, and timed to the cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from byoc.compiler import partition_package
+from byoc.emission.region import Compiled, compile_region
+from byoc.host.sessions import estimate_cycles
+from byoc.interface import connect
+from byoc.options import CompileOptions
+from byoc.package.package import Package
+from byoc.scheduling.default import SearchPool, sizeless
+from dla_sim.device import Device
+from dla_sim.presets import Preset
+from dla_sim.program_timing import ProgramTiming
+from experiments.cost.estimate import MICROJOULE, SQUARE_MILLIMETRE, Activity, estimate
+from experiments.cost.table import CostTable
+from experiments.figure import Counts, Machine, measured
+from experiments.report.figures import RegionRun, figures
+from experiments.report.schema import Figures, PointFigures
+from isa.arch import Arch
+
+_COMMAND_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Point:
+    """A network on one machine: cycles of the accelerator, an estimate of those of the CPU, what the machine costs.
+
+    ``square_millimetres`` and ``microjoules`` are estimates by the cost table.
+    """
+
+    cycles: int
+    host_cycles: int
+    milliseconds: float
+    square_millimetres: float
+    microjoules: float
+
+    @property
+    def both(self) -> int:
+        """Cycles of accelerator and CPU together."""
+        return self.cycles + self.host_cycles
+
+
+@dataclass(frozen=True, eq=False)
+class _Made:
+    programs: tuple[Compiled, ...]
+    timed: tuple[ProgramTiming, ...]
+    host_cycles: int
+
+
+class Bench:
+    """One network. Machines that differ in their Timing alone are compiled once."""
+
+    def __init__(self, package: Package, options: CompileOptions, table: CostTable) -> None:
+        self._package, self._options, self._table = package, options, table
+        self._graph = connect(package, options).graph
+        self._made: dict[Arch, _Made] = {}
+        self._pools: dict[Arch, SearchPool[Compiled]] = {}
+
+    def point(self, hardware: Preset) -> Point:
+        """The network on that machine; raises InputError where it cannot be compiled for it."""
+        made, timing = self._compiled(hardware.arch), hardware.timing
+        counts = [
+            Counts(
+                one.run(timing),
+                one,
+                once_bytes=report.compulsory_bytes,
+                apart=report.demand.apart,
+                demand=report.demand,
+            )
+            for one, (_, report) in zip(made.timed, made.programs, strict=True)
+        ]
+        found = PointFigures(**measured(PointFigures, Machine(hardware.arch, timing), counts))
+        words = found.instructions + found.register_writes
+        moved = found.dram_read_bytes + found.dram_write_bytes + _COMMAND_BYTES * words
+        activity = Activity(found.macs, found.sram_moved_bytes, moved, found.register_writes)
+        priced = estimate(self._table, hardware.arch, activity)
+        return Point(
+            cycles=found.cycles,
+            host_cycles=made.host_cycles,
+            milliseconds=1000 * found.cycles / timing.clock_hz,
+            square_millimetres=priced.area_um2.total / SQUARE_MILLIMETRE,
+            microjoules=priced.energy_pj.total / MICROJOULE,
+        )
+
+    def figures(self, hardware: Preset) -> Figures:
+        """What the machine does, layer by layer."""
+        device, runs = Device(hardware.arch, hardware.timing), []
+        for index, (program, report) in enumerate(self._compiled(hardware.arch).programs):
+            trace = device.run(program, {}, timing_only=True).trace
+            runs.append(RegionRun(index, program, trace, report.compulsory_bytes, report.demand))
+        return figures(hardware, runs)
+
+    def _compiled(self, arch: Arch) -> _Made:
+        if arch not in self._made:
+            found = partition_package(self._package, arch, self._options)
+            pool = self._pools.setdefault(sizeless(arch), SearchPool[Compiled]())
+            programs = tuple(
+                compile_region(
+                    region, self._graph.values, arch, self._options.schedule, choices=self._options.chosen,
+                    data=False, pool=pool,
+                )
+                for region in found.regions
+            )  # fmt: skip
+            host = sum(estimate_cycles(self._graph, part) for part in found.host_parts)
+            self._made[arch] = _Made(programs, _timed(programs), host)
+        return self._made[arch]
+
+
+def _timed(programs: Sequence[Compiled]) -> tuple[ProgramTiming, ...]:
+    return tuple(ProgramTiming(program) for program, _ in programs)

@@ -1,0 +1,80 @@
+"""What limits a network: of all of it and of its dearest layers, in a sentence each, by what its cycles went into."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from experiments.report.schema import Figures, Layer
+
+DEAREST = 10
+"""Layers that are spoken of."""
+LARGE = 0.15
+"""Share of the cycles from which on a second part is spoken of."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A layer, or everything: ``parts`` of its ``cycles`` (docs/machine.md, section 7), the largest first, and why."""
+
+    name: str
+    cycles: int
+    parts: tuple[tuple[str, int], ...]
+    utilisation: float
+    moved_bytes: int
+
+    @property
+    def sentence(self) -> str:
+        """The reason in plain words, with the figures that it rests on; the second one, too, where that is large."""
+        told = [self._told(*part) for number, part in enumerate(self.parts[:2]) if not number or self._large(part[1])]
+        return ", and ".join(told) or "takes no cycles"
+
+    def _large(self, cycles: int) -> bool:
+        return cycles >= LARGE * self.cycles
+
+    def _told(self, part: str, cycles: int) -> str:
+        sentence = _ON_LANES if part == "compute" and not self.utilisation else _SENTENCES[part]
+        share, moved = cycles / self.cycles, f"{self.moved_bytes / 1024:,.1f} KiB"
+        return sentence.format(share=share, waits=cycles, moved=moved, full=self.utilisation)
+
+
+_SENTENCES = {
+    "compute": "computes in {share:.0%} of its cycles, with {full:.0%} of the array at work",
+    "scratchpad": "waits {waits:,} cycles for banks of the scratchpad, which serve operands in turn",
+    "weights": "waits {waits:,} cycles for its constants; {moved} cross the bus",
+    "input": "waits {waits:,} cycles for its input; {moved} cross the bus",
+    "bus": "waits {waits:,} cycles for the bus, which others have; {moved} cross it",
+    "store": "waits {waits:,} cycles for its stores; {moved} cross the bus",
+    "issue": "waits {waits:,} cycles for commands: it is small, and setting it up takes longer than it does",
+}
+
+
+_ON_LANES = "computes in {share:.0%} of its cycles, on the lanes: it has nothing for the array"
+
+
+def whole(found: Figures) -> Limit:
+    """What limits all of the run."""
+    parts: Counter[str] = Counter()
+    for layer in found.layers:
+        parts.update(layer.breakdown)
+    totals = found.totals
+    moved = totals.dram_read_bytes + totals.dram_write_bytes
+    return _limit("all layers", totals.cycles, parts, totals.utilization, moved)
+
+
+def dearest(found: Figures) -> tuple[Limit, ...]:
+    """The layers that take most cycles, the dearest first; of equal ones the first."""
+    ranked = sorted(found.layers, key=lambda layer: -layer.cycles)
+    return tuple(_of_layer(layer) for layer in ranked[:DEAREST] if layer.cycles)
+
+
+def _of_layer(layer: Layer) -> Limit:
+    moved = layer.dram_read_bytes + layer.dram_write_bytes
+    return _limit(layer.name, layer.cycles, layer.breakdown, layer.utilization, moved)
+
+
+def _limit(name: str, cycles: int, parts: Mapping[str, int], utilisation: float, moved: int) -> Limit:
+    """Of equal parts the first in the order of the machine's document comes first."""
+    found = sorted(((part, taken) for part, taken in parts.items() if taken), key=lambda one: -one[1])
+    return Limit(name, cycles, tuple(found), utilisation, moved)

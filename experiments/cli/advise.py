@@ -1,0 +1,24 @@
+"""``dla advise``: what limits a network on a machine, and what would help."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from experiments.advise.request import AdviseRequest
+from experiments.cli import options, results
+from experiments.literal import say
+
+
+@options.expanded
+def command(wanted: AdviseRequest, json: options.Json = None, csv: options.Csv = None) -> None:
+    """Say what limits a network on a machine, and which changes help, each of them measured and with its command."""
+    from experiments.advise.advice import advise_requested, commands, content
+    from experiments.report.terminal import report_console
+
+    with options.stages() as progress:
+        found = advise_requested(replace(wanted, stage=progress))
+    results.write_json(json, content(found))
+    results.write_csv(csv, found.records())
+    found.show(report_console())
+    for one in commands(found):
+        say(one)
