@@ -141,7 +141,7 @@ def integer_products() -> IntegerProducts | None:
             found = IntegerProducts(session(kind), kind == "uint8")
         except ImportError:
             return None
-        if _exact(found):
+        if is_exact(found):
             return found
     return None
 
@@ -172,8 +172,8 @@ def session(right: str) -> Any:
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def _exact(ways: IntegerProducts) -> bool:
-    """Whether products of the most extreme values are right, in shapes that take every kind of kernel and remainder."""
+def is_exact(ways: IntegerProducts) -> bool:
+    """Return whether products of the most extreme values are right, in shapes of every kind of kernel and remainder."""
     scratch = Workspace()
     for rows, count, columns in combinations((1, 2, 5, 13), (1, 2, 3, 64, 67), (1, 16, 17, 49)):
         left = np.where(np.arange(rows)[:, np.newaxis] % 3, np.int8(127), np.int8(-128)) * np.ones(count, np.int8)

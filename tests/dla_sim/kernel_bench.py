@@ -33,11 +33,18 @@ def compiled_kernels() -> Mapping[str, Kernels]:
 
 @cache
 def integer_ways() -> Mapping[str, products.IntegerProducts]:
-    """ONNX Runtime's integer products, with the right operand as int8 and as uint8."""
-    return {kind: products.IntegerProducts(products.session(kind), kind == "uint8") for kind in ("int8", "uint8")}
+    """Return ONNX Runtime's integer products: of an int8 right operand, of a uint8 one, and the one chosen here.
+
+    Those of int8 saturate on processors without VNNI, which therefore choose those of uint8.
+    """
+    ways = {kind: products.IntegerProducts(products.session(kind), kind == "uint8") for kind in ("int8", "uint8")}
+    chosen = products.integer_products()
+    assert chosen is not None
+    return ways | {"chosen": chosen}
 
 
-PRODUCT_WAYS = ("float32", "int8", "uint8")
+PRODUCT_WAYS = ("float32", "chosen", "uint8")
+"""Ways to multiply that are exact on every processor."""
 
 
 @contextmanager
