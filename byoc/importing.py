@@ -15,7 +15,7 @@ from onnx import ModelProto
 from byoc.fidelity import PassError, difference, outputs_of, prepared_faithfully, resemblance, rounded, trial_feed
 from byoc.file_check import SAMPLES, blamed, check_operators, compared, drawn_feeds, own_optimiser
 from byoc.file_check import outputs_of as file_outputs
-from byoc.frontend.onnx.file import check_scales, load_model
+from byoc.frontend.onnx.file import check_scales, load_model, open_dimensions
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.constants import fix_inputs
 from byoc.frontend.onnx.rewriting.definitions import define, integer_clamps
@@ -62,6 +62,7 @@ def import_model(
         source, model = source or Path(model).stem, load_model(model)
     else:
         check_scales(model.graph)
+        model = open_dimensions(model)
     name = source or model.graph.name
     handed = [fix_inputs(model, fixed or {}, shapes)]
     del model  # from here on it is there as long as it is needed, unless the caller keeps it

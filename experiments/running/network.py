@@ -185,11 +185,11 @@ def _build(
 
 def _opened(model: str | ModelProto, builtin: BuiltinModel | None, seed: int) -> tuple[str, ModelProto]:
     """The name that a model goes by, and the model."""
-    from byoc.frontend.onnx.file import check_model, load_model
+    from byoc.frontend.onnx.file import check_model, load_model, open_dimensions
 
     if isinstance(model, ModelProto):
         check_model(model, model_name(model))
-        return model_name(model), model
+        return model_name(model), open_dimensions(model)
     if builtin is not None:
         return builtin.name, builtin.build(seed)
     if "." not in model and "/" not in model and not Path(model).exists():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import graphlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from onnx import (
     ModelProto,
     NodeProto,
     TensorProto,
+    TensorShapeProto,
     ValueInfoProto,
     numpy_helper,
 )
@@ -30,6 +32,8 @@ MAXIMUM_CHECKED_BYTES = 1 << 31
 MAXIMUM_RANK = 32
 MAXIMUM_NAME = 4096
 MAXIMUM_ELEMENTS = 1 << 60
+ANY_SIZE = -1
+"""Dimension that PaddlePaddle's exporter writes where ONNX has none."""
 _NAMES = frozenset({"name", "input", "output", "op_type", "domain"})
 MAXIMUM_CALLED = 1 << 17
 """Nodes that the bodies of functions make in the places of their calls."""
@@ -82,7 +86,28 @@ def load_model(path: str | Path) -> ModelProto:
     check_model(model, str(file))
     if not {value.name for value in model.graph.input} - {tensor.name for tensor in model.graph.initializer}:
         raise InputError(f"{file}: the model has no input, its outputs are constants; there is nothing to run")
-    return model
+    return open_dimensions(model)
+
+
+def open_dimensions(model: ModelProto) -> ModelProto:
+    """Return the model with unknown dimensions in place of those of -1: a copy, or the model itself if it has none."""
+    if not any(dim.dim_value == ANY_SIZE for dim in _dimensions(model)):
+        return model
+    result = ModelProto()
+    result.CopyFrom(model)
+    for dim in _dimensions(result):
+        if dim.dim_value == ANY_SIZE:
+            dim.ClearField("dim_value")
+    return result
+
+
+def _dimensions(model: ModelProto) -> Iterator[TensorShapeProto.Dimension]:
+    """Yield every dimension that the model declares, bodies and functions included."""
+    nodes = chain(_nodes(model.graph), *(_nodes_of(function.node) for function in model.functions))
+    graphs = [model.graph, *(body for _, body in _graphs(nodes))]
+    declared = chain(*((*graph.input, *graph.output, *graph.value_info) for graph in graphs))
+    for value in chain(declared, *(function.value_info for function in model.functions)):
+        yield from value.type.tensor_type.shape.dim
 
 
 def parse_model(content: bytes, source: str, remedy: str = REMEDY) -> ModelProto:
@@ -337,7 +362,7 @@ def _check_values(values: Iterable[ValueInfoProto]) -> None:
         if len(tensor.shape.dim) > MAXIMUM_RANK:
             raise InputError(f"value '{value.name}' has {len(tensor.shape.dim)} dimensions")
         sizes = [dim.dim_value for dim in tensor.shape.dim if dim.HasField("dim_value")]
-        if min(sizes, default=0) < 0 or prod(size or 1 for size in sizes) >= MAXIMUM_ELEMENTS:
+        if min(sizes, default=0) < ANY_SIZE or prod(max(size, 1) for size in sizes) >= MAXIMUM_ELEMENTS:
             raise InputError(f"value '{value.name}' has the shape {sizes}")
 
 

@@ -98,6 +98,19 @@ def add_tensor(graph: GraphProto, name: str, array: NDArray[Any]) -> str:
     return name
 
 
+def separate_names(graph: GraphProto, *, name_all: bool = False) -> None:
+    """Give every node, in place, a name of its own: one that repeats is replaced by that of the node's first output.
+
+    ONNX lets nodes go without a name; such a node is named only if ``name_all`` is set.
+    """
+    taken = {node.name for node in graph.node} | {""}
+    seen = {""}
+    for node in graph.node:
+        if node.name in seen and (node.name or name_all):
+            node.name = unused(next((output for output in node.output if output), node.op_type), taken)
+        seen.add(node.name)
+
+
 def names_of(graph: GraphProto) -> set[str]:
     """Every name that a tensor of the graph itself has."""
     names = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}

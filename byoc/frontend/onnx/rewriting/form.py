@@ -22,6 +22,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     copy_node,
     names_of,
     opset_of,
+    separate_names,
     standard,
     unused,
     use_counts,
@@ -291,7 +292,7 @@ def separate_outputs(model: ModelProto) -> ModelProto:
     for output in result.graph.output:
         if output.name in inputs:
             source, output.name = output.name, unused(f"{output.name}_output", taken)
-            result.graph.node.append(helper.make_node("Identity", [source], [output.name], output.name))
+            result.graph.node.append(helper.make_node("Identity", [source], [output.name]))
     return result
 
 
@@ -301,14 +302,5 @@ def name_nodes(model: ModelProto) -> ModelProto:
     Reports, exclusions and provenance are by name.
     """
     result = copy_model(model)
-    taken: set[str] = set()
-    for node in result.graph.node:
-        name = node.name
-        if not name or name in taken:
-            name = next((output for output in node.output if output), node.op_type)
-        base, count = name, 1
-        while name in taken:
-            name, count = f"{base}_{count}", count + 1
-        node.name = name
-        taken.add(name)
+    separate_names(result.graph, name_all=True)
     return result

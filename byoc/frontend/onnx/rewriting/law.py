@@ -33,6 +33,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     is_float32,
     names_of,
     opset_of,
+    separate_names,
     set_nodes,
     shapes_of,
     standard,
@@ -426,6 +427,7 @@ def _rewritten(model: ModelProto, laws: Sequence[Law], refused: list[Refused]) -
 def _fill(result: ModelProto, model: ModelProto, graph: View) -> None:
     """Let ``result`` have the nodes of ``graph``, and the constants of it and of ``model`` that are read."""
     set_nodes(result.graph, (node for nodes in graph.slots for node in nodes))
+    separate_names(result.graph)
     used = use_counts(result.graph)
     result.graph.initializer.extend(tensor for tensor in (*model.graph.initializer, *graph.made) if used[tensor.name])
 
