@@ -462,12 +462,14 @@ class TileSearch:
 
 
 def _beside(size: int, legal: Sequence[int]) -> Iterator[int]:
-    """What of ``legal``, from large to small, lies next to ``size`` or an eighth or a quarter away.
+    """Yield the sizes of ``legal`` next to ``size``, and those an eighth or a quarter away from it.
 
-    And what makes one tile more or less, or twice as many, or half.
+    Also yield the sizes that make one tile more, one fewer, twice as many, or half as many. ``legal`` is sorted from
+    large to small. It need not contain ``size``: a narrow channel tile has other row bands than the default one.
     """
-    at, count = legal.index(size), ceil_div(legal[0], size)
-    yield from (*legal[max(at - 1, 0) : at], *legal[at + 1 : at + 2])
+    count = ceil_div(legal[0], size)
+    yield from [other for other in legal if other > size][-1:]
+    yield from [other for other in legal if other < size][:1]
     for many in (count - 1, count + 1, count // 2, count * 2):
         if many and ceil_div(legal[0], many) in legal:
             yield ceil_div(legal[0], many)

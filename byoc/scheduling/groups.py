@@ -259,6 +259,8 @@ def _member(layer: Layer, sources: Sequence[Place], target: Place, planes: Mappi
     sizes = {(planes[one.buffer].rows, planes[one.buffer].row_bytes) for one in found}
     if not planar and len(sizes) > 1:
         return None  # a buffer is planes of another shape to others: their rows are not its rows
+    if not planar and moves is None and any(row_bytes % nest.columns for _, row_bytes in sizes):
+        return None  # a row of the planes cuts an atom of the operands in two
     window = (nest.stride, nest.pad_top, nest.extent) if planar else (1, 0, 1)
     return Member(tuple(found[:-1]), found[-1], *window, not planar and moves is None, moves=moves)
 
