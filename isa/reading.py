@@ -8,9 +8,12 @@ file may be given as a dict instead: it is read as the text of that file.
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import re
+import stat
 import tomllib
 import zipfile
 import zlib
@@ -73,10 +76,47 @@ _ENTRIES = {
 _MAXIMUM_RANK, _MAXIMUM_LENGTH = 32, 1 << 48
 
 
+_NO_FILES = {
+    stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe, not a file", stat.S_IFSOCK: "a socket, not a file",
+    stat.S_IFCHR: "a device, not a file", stat.S_IFBLK: "a device, not a file",
+}  # fmt: skip
+
+
+def file_fault(path: Path) -> str:
+    """Return why nothing can be read from ``path``, such as "no such file" or "a directory"; empty for a file."""
+    try:
+        kind = stat.S_IFMT(path.stat().st_mode)
+    except FileNotFoundError:
+        return f"a link to {os.readlink(path)}, which does not exist" if path.is_symlink() else "no such file"
+    except OSError as error:
+        return f"cannot be read ({error.strerror or error})"
+    except ValueError:  # a null character
+        return "no name that a file can have"
+    if kind == stat.S_IFREG and not os.access(path, os.R_OK):
+        return f"cannot be read ({os.strerror(errno.EACCES)})"
+    return _NO_FILES.get(kind, "")
+
+
+def check_file(path: Path, remedy: str = "", named: object = None) -> None:
+    """Raise InputError where ``path`` is no file that can be read.
+
+    The message begins with ``path``, or with what it is ``named`` on the command line, and ends with the ``remedy``.
+    """
+    if fault := file_fault(path):
+        raise _refused(f"{path if named is None else named}: {fault}", remedy)
+
+
+def first_bytes(path: Path, count: int) -> bytes:
+    """Return how the file at ``path`` begins; nothing where it is no file that can be read."""
+    if file_fault(path):
+        return b""
+    with path.open("rb") as file:
+        return file.read(count)
+
+
 def read_bytes(path: Path, most: int, what: str, remedy: str = "") -> bytes:
     """The content of a file of at most ``most`` bytes; ``what`` it should be and the ``remedy`` are for the message."""
-    if not path.is_file():
-        raise _refused(f"{path}: {'a directory' if path.is_dir() else 'no such file'}", remedy)
+    check_file(path, remedy)
     try:
         with path.open("rb") as file:
             content = file.read(most + 1)

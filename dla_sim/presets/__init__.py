@@ -21,7 +21,7 @@ from dla_sim.timing import Timing
 from isa.arch import Arch, PeArray, flat
 from isa.errors import InputError, meant
 from isa.plugins import variant
-from isa.reading import read_bytes, toml_of
+from isa.reading import check_file, read_bytes, toml_of
 
 Table = Literal["arch", "timing"]
 
@@ -188,8 +188,7 @@ def load_preset(name_or_path: str = DEFAULT_PRESET) -> Preset:
     """
     if name_or_path.endswith(".toml") or "/" in name_or_path:
         path = Path(name_or_path)
-        if not path.is_file():
-            raise InputError(f"preset {name_or_path}: no such file")
+        check_file(path, named=f"preset {name_or_path}")
         content = read_bytes(path, MAXIMUM_BYTES, "a preset", _REMEDY)
         return _parse(content, path.stem, f"preset {name_or_path}")
     if name_or_path not in preset_names():

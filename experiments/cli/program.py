@@ -13,6 +13,7 @@ from experiments.literal import say
 from experiments.running.given import ProgramRequest, Wishes
 from isa.errors import InputError
 from isa.files import write_atomically
+from isa.reading import check_file
 
 if TYPE_CHECKING:
     from experiments.debug.session import Findings
@@ -50,8 +51,7 @@ def simulate(
     from experiments.running.network import is_package
     from experiments.running.simulate import sanitize_package, sanitize_program, simulate_package, simulate_program
 
-    if not file.is_file():
-        raise InputError(f"{file}: no such file; 'dla compile' makes packages and 'dla emit' programs")
+    check_file(file, "'dla compile' makes packages and 'dla emit' programs")
     if (output or json or csv) and wishes.stop:
         raise InputError(f"{file}: --output, --json and --csv need the whole run; leave out --break and --until")
     package = is_package(file)

@@ -12,6 +12,7 @@ from experiments.literal import say
 from experiments.sweep.request import OfSweep
 from isa.errors import InputError
 from isa.files import write_atomically
+from isa.reading import check_file
 
 if TYPE_CHECKING:
     from experiments.report.schema import RunReport
@@ -54,6 +55,10 @@ def command(
     from experiments.sweep.results import is_sweep
 
     _check(files, compare, tables and (output is not None or png is not None))
+    for file in files:
+        sweep_file = file.suffix == ".sqlite"
+        maker, what = ("sweep SPEC.toml --output", "results") if sweep_file else ("run MODEL --json", "a report")
+        check_file(file, f"'dla {maker} {file}' makes {what}")
     sweep = not compare and is_sweep(files[0])
     if not sweep and of_sweep != OfSweep():
         raise InputError("--x, --y and --cost are for the results of sweeps; leave them out for runs")

@@ -12,6 +12,7 @@ from experiments.cli import options, results
 from experiments.literal import say
 from experiments.repro import FIGURES
 from isa.errors import InputError
+from isa.reading import file_fault
 
 if TYPE_CHECKING:
     from experiments.repro.again import CommandLine, Repetition
@@ -77,10 +78,9 @@ def _figure(name: str, folder: Path, workers: int | None) -> int:
 
 
 def _file(path: Path, points: int | None, seed: int, workers: int | None, command_line: CommandLine) -> int:
-    if not path.is_file():
-        raise InputError(
-            f"{path}: no such file or figure; 'dla sweep SPEC.toml' makes results, the figures are {', '.join(FIGURES)}"
-        )
+    if fault := file_fault(path):
+        fault = f"{fault} or figure" if fault == "no such file" else fault
+        raise InputError(f"{path}: {fault}; 'dla sweep SPEC.toml' makes results, the figures are {', '.join(FIGURES)}")
     if path.suffix == ".json":
         return _run(path, command_line)
     return _sweep(path, points, seed, workers)

@@ -33,7 +33,7 @@ from isa.arch import flat
 from isa.errors import InputError
 from isa.files import write_atomically
 from isa.progress import Progress
-from isa.reading import array_of, json_of, open_zip, zip_member
+from isa.reading import array_of, file_fault, json_of, open_zip, zip_member
 
 SEPARATE_PART = ":requantise"
 """Ends the name of a layer that another schedule fuses into the one before it."""
@@ -51,6 +51,8 @@ def snapshot_of(side: str, model: str | None, progress: Progress) -> Snapshot:
         return corpus_snapshot(path)
     if path.is_file():
         return load_snapshot(path) if zipfile.is_zipfile(path) else report_snapshot(load_report(path), str(path))
+    if "/" in side or path.suffix or path.exists() or path.is_symlink():
+        raise InputError(f"{side}: {file_fault(path)}; give a snapshot, a report, a corpus, or a machine ({_FORM})")
     if "=" not in side and side != "default":
         raise InputError(f"'{side}' is no file, no corpus and no machine; {_FORM}, or 'default'")
     if model is None:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from isa.arch import Arch
 from isa.errors import InputError
-from isa.reading import read_bytes, toml_of
+from isa.reading import file_fault, read_bytes, toml_of
 
 FOLDER = Path(__file__).parent
 DEFAULT_TABLE = "horowitz-45nm"
@@ -150,8 +150,9 @@ def table_names() -> list[str]:
 def load_table(name: str = DEFAULT_TABLE) -> CostTable:
     """A built-in table or the TOML file ``name``. Raises InputError in one line that names file and key."""
     path = Path(name) if name.endswith(".toml") or "/" in name else FOLDER / f"{name}.toml"
-    if not path.is_file():
-        raise InputError(f"{name}: no such cost table; give a .toml file or one of {', '.join(table_names())}")
+    if fault := file_fault(path):
+        fault = "no such cost table" if path.parent == FOLDER else fault
+        raise InputError(f"{name}: {fault}; give a .toml file or one of {', '.join(table_names())}")
     remedy = "docs/energy.md shows a whole table"
     content = toml_of(read_bytes(path, MAXIMUM_BYTES, "a cost table", remedy), name, remedy)
     try:

@@ -99,7 +99,7 @@ class Corpus:
         file = _own(self.folder, entry.file)
         if not file.is_file():
             raise InputError(f"{self.folder}: case {name} is missing ({entry.file}); restore it or record again")
-        raw = file.read_bytes()
+        raw = read_bytes(file, MAXIMUM_BYTES, "a case of a corpus", "restore it")
         if hashlib.sha256(raw).hexdigest() != entry.sha256:
             raise InputError(
                 f"{self.folder}: case {name} was edited ({entry.file}); restore it, and accept new results with bless"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from isa import memory
 from isa.errors import InputError
-from isa.reading import read_npy, read_npz
+from isa.reading import check_file, read_npy, read_npz
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -94,8 +94,7 @@ def load_input(path: str | Path, shape: tuple[int, ...], dtype: str = "float32",
         InputError: no such file, unknown kind of file, unreadable contents, wrong shape or element type.
     """
     file = Path(path)
-    if not file.is_file():
-        raise InputError(f"input {file}: no such file")
+    check_file(file, named=f"input {file}")
     suffix = file.suffix.lower()
     if suffix in (".npy", ".npz"):
         return _checked(file, _load_array(file), shape, tuple(dict.fromkeys((other or dtype, dtype))))

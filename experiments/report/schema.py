@@ -58,7 +58,9 @@ Text = Annotated[str, Field(max_length=1 << 16)]
 class Part(BaseModel):
     """Base of all parts: immutable, and no key that the format does not know."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True, allow_inf_nan=False
+    )
 
     def __repr__(self) -> str:
         """One line, of large parts its beginning."""

@@ -54,9 +54,7 @@ def run_report(content: Any, path: Path) -> RunReport:
 
 def saved_content(path: Path) -> Any:
     """What a saved report holds, of whatever schema; raises InputError when the file is missing or no JSON."""
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; 'dla run MODEL --json {path}' makes a report")
-    remedy = f"'dla run MODEL --json {path}' makes one"
+    remedy = f"'dla run MODEL --json {path}' makes a report"
     return json_of(read_bytes(path, MAXIMUM_BYTES, "a run report", remedy), str(path), "a run report", remedy)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +99,9 @@ def _largest(found: NDArray[Any], wanted: NDArray[Any]) -> int | float:
 
 def _first(name: str, differs: NDArray[np.bool_], found: NDArray[Any], wanted: NDArray[Any]) -> WrongElement:
     position = tuple(int(index) for index in np.unravel_index(int(np.argmax(differs)), differs.shape))
-    one, other = (np.asarray(array[position]).item() for array in (found, wanted))
+    both = (np.asarray(array[position]).item() for array in (found, wanted))
     return WrongElement(
-        name, position, *(value if isinstance(value, int | float) else str(value) for value in (one, other))
+        name, position, *(value if isinstance(value, int | float) and isfinite(value) else str(value) for value in both)
     )
 
 

@@ -35,7 +35,7 @@ class Option:
     and ``metavar`` are for the help; ``completion`` names what a shell is offered. ``repeats``: the command that
     repeats a run has it, as results depend on it. ``ending``: it says where a result goes, in files that
     end so. ``table``: the type where a file of keys has a table of it. ``settled``: why a model that comes quantised
-    has no use for it.
+    has no use for it. ``former``: the name that Python had for it before; it works for one version, with a warning.
     """
 
     word: str
@@ -51,6 +51,7 @@ class Option:
     ending: str | None = None
     table: Any = None
     settled: str = ""
+    former: str = ""
 
     def words(self, value: Any) -> list[str]:
         """The words of a command line that give ``value``."""

@@ -41,7 +41,7 @@ from experiments.running.in_memory import (
 from experiments.running.package_cache import key_of, sum_of, users_cache
 from isa.errors import InputError, meant
 from isa.progress import Progress, silent
-from isa.reading import read_npz
+from isa.reading import check_file, file_fault, first_bytes, read_npz
 
 _ZIP_MAGIC = b"PK\x03\x04"
 
@@ -64,10 +64,7 @@ class Network:
 
 def is_package(path: Path) -> bool:
     """Whether a file is a package by its suffix or its first bytes."""
-    if path.suffix == ".dla":
-        return True
-    with path.open("rb") as stream:
-        return stream.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC
+    return path.suffix == ".dla" or first_bytes(path, len(_ZIP_MAGIC)) == _ZIP_MAGIC
 
 
 def load(given: Given, progress: Progress = silent, keep_float: bool = False) -> Network:
@@ -131,9 +128,9 @@ def _key(model: str, builtin: BuiltinModel | None, given: Given) -> str | None:
     from byoc.frontend.onnx.file import has_external_data
 
     samples = given.calibration
-    if samples is not None and not (isinstance(samples, Path) and samples.is_file()):
+    if samples is not None and (not isinstance(samples, Path) or file_fault(samples)):
         return None
-    if builtin is None and not Path(model).is_file():
+    if builtin is None and file_fault(Path(model)):
         return None
     content = b"" if builtin else Path(model).read_bytes()
     if (builtin is not None and builtin.dataset() is not None) or has_external_data(content, model):
@@ -281,8 +278,7 @@ def _feeds_from_file(interface: Interface, graph: Graph, file: Path) -> Feeds:
         return {value.name: load_input(file, value.shape, value.dtype, port.value.dtype)}
     if file.suffix.lower() != ".npz":
         raise InputError(f"input {file}: the network has {len(graph.inputs)} inputs; give a .npz with an array each")
-    if not file.is_file():
-        raise InputError(f"input {file}: no such file")
+    check_file(file, named=f"input {file}")
     return read_npz(file, f"input {file}")
 
 
@@ -317,8 +313,7 @@ def read_samples(
     Samples are along an extra first axis. Raises InputError, which names the ``option``: no such file, not a .npz, an
     array missing or unknown, sample counts that differ, wrong shapes or types.
     """
-    if not path.is_file():
-        raise InputError(f"{option}: no such file")
+    check_file(path, named=option)
     arrays = read_npz(path, option)
     for name in sorted(arrays.keys() ^ {*wanted, *beside}):
         if name in beside:

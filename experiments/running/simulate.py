@@ -28,7 +28,7 @@ from isa import program_file
 from isa.errors import InputError
 from isa.plugins import variant
 from isa.program import Program, Segment, Tensor
-from isa.reading import read_npz
+from isa.reading import check_file, read_npz
 from isa.sanitizer import sanitize
 from isa.sanitizer.findings import Finding
 
@@ -137,8 +137,7 @@ def _segment(program: Program, text: str) -> Segment:
     if not separator:
         raise InputError(f"--image {text}: write it as ADDRESS=FILE, for example 0x1000=weights.bin")
     path = Path(name)
-    if not path.is_file():
-        raise InputError(f"--image {text}: no such file")
+    check_file(path, named=f"--image {text}")
     size = path.stat().st_size
     if address < 0 or address + size > program.dram_bytes:
         raise InputError(
@@ -165,8 +164,7 @@ def program_inputs(
 
 def _arrays(program: Program, file: Path) -> Tensors:
     """The arrays of a ``.npz`` file, each an input tensor."""
-    if not file.is_file():
-        raise InputError(f"--input {file}: no such file; 'dla emit --save-inputs' makes one")
+    check_file(file, "'dla emit --save-inputs' makes one", f"--input {file}")
     wanted = {tensor.name: tensor for tensor in program.inputs}
     found = read_npz(file, f"--input {file}")
     for name, array in found.items():

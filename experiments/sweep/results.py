@@ -23,10 +23,11 @@ from experiments.extras import require_pandas
 from experiments.figure import BYTES, all_figures
 from experiments.literal import neutral
 from experiments.report.schema import Host, PointFigures
-from experiments.sweep.store import COLUMNS, FIGURE_COLUMNS, NETWORKS, STATUSES, Store
+from experiments.sweep.store import COLUMNS, FIGURE_COLUMNS, NETWORKS, STATUSES, Store, is_finite
 from isa.arch import PeArray, flat
 from isa.errors import InputError, meant
 from isa.files import check_writable, write_atomically
+from isa.reading import first_bytes
 
 if TYPE_CHECKING:
     import pandas
@@ -91,7 +92,7 @@ def flat_system_row(row: dict[str, Any]) -> FlatRow:
     if row["status"] not in STATUSES or (row["status"] == "ok") is not (row["figures"] is not None):
         raise ValueError(f"status is {row['status']!r:.40}")
     for name, value in (json.loads(row["axes"]) | json.loads(row["figures"] or "{}")).items():
-        if name in found or not (value is None or isinstance(value, int | float | str)):
+        if name in found or not (value is None or isinstance(value, int | float | str)) or not is_finite(value):
             raise ValueError(f"{name} is {value!r:.40}")
         found[name] = value
     return found
@@ -403,9 +404,5 @@ _BEGINNING = b"SQLite format 3\0"
 
 
 def is_sweep(path: Path) -> bool:
-    """Whether ``path`` is an SQLite file; not for a file that cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_BEGINNING)) == _BEGINNING
-    except OSError:
-        return False
+    """Whether ``path`` is an SQLite file that can be read."""
+    return first_bytes(path, len(_BEGINNING)) == _BEGINNING

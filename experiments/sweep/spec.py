@@ -93,8 +93,6 @@ Specification = str | Path | Mapping[str, Any] | Spec
 
 def load_spec(path: Path) -> Spec:
     """Raises InputError in one line that begins with the file and names the key."""
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; {_REMEDY}")
     content = read_bytes(path, MAXIMUM_BYTES, "a specification", _REMEDY)
     return parse_spec(text_of(content, str(path), _REMEDY), path.parent, str(path))
 

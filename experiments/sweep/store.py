@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sqlite3
 import time
 import tomllib
@@ -20,6 +21,7 @@ from byoc.options import PROGRAM_OPTIONS
 from experiments.figure import figures_of
 from experiments.report.schema import Host, PointFigures
 from isa.errors import InputError
+from isa.reading import check_file, file_fault
 
 SCHEMA_VERSION = 2
 APPLICATION = 0x444C4153
@@ -75,6 +77,11 @@ def canonical(values: Mapping[str, Any]) -> str:
     return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
 
+def is_finite(value: object) -> bool:
+    """Return whether ``value`` is neither infinite nor NaN."""
+    return not isinstance(value, float) or math.isfinite(value)
+
+
 class Store:
     """An open results file; a context manager. Every method raises InputError in one line that names the file."""
 
@@ -88,6 +95,8 @@ class Store:
         self._state = None if create else self._found()
         with self._clearly():
             if create:
+                if path.exists() and (fault := file_fault(path)):
+                    raise InputError(f"{path}: cannot be written ({fault}); choose another place")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 place = str(path)
             else:
@@ -108,8 +117,7 @@ class Store:
 
     def _found(self) -> tuple[int, int] | None:
         """Size and time of a file that nobody is writing to; None of one with a log, which must be read as well."""
-        if not self.path.is_file():
-            raise InputError(f"{self.path}: no such file; 'dla sweep SPEC.toml --output {self.path}' makes results")
+        check_file(self.path, f"'dla sweep SPEC.toml --output {self.path}' makes results")
         log = self.path.with_name(self.path.name + "-wal")
         return None if log.exists() and log.stat().st_size else self._size_and_time()
 
@@ -183,7 +191,7 @@ class Store:
         with self._clearly():
             for row in self._connection.execute("SELECT * FROM points ORDER BY key"):
                 for value, (name, kind) in zip(row, self.kind.columns.items(), strict=True):
-                    if value is not None and not isinstance(value, _KINDS[kind]):
+                    if value is not None and not (isinstance(value, _KINDS[kind]) and is_finite(value)):
                         raise self._damaged(f"{name} of point {row[0]} is {value!r:.40}")
                 yield row
         self._check_unchanged()

@@ -23,13 +23,18 @@ def _axis_texts(axes: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Splitting(Subject):
-    """A network, a system, and how the network is shared: ``batch``, ``channels``, ``rows`` or ``pipeline``."""
+    """A network, a system, and how the network is shared: ``batch``, ``channels``, ``rows`` or ``pipeline``.
+
+    ``by`` was called ``way``.
+    """
 
     system: Specification = field(
         metadata=specification("The accelerators (docs/systems.md); tasks do not count.", "SYSTEM.toml", "<system>")
     )
-    way: str = field(
-        metadata=option("--by", "What each accelerator has a share of.", metavar="batch|channels|rows|pipeline")
+    by: str = field(
+        metadata=option(
+            "--by", "What each accelerator has a share of.", metavar="batch|channels|rows|pipeline", former="way"
+        )
     )
 
 

@@ -78,7 +78,7 @@ sweep_system = door("sweep_system", SystemSweepRequest, SystemSweepRequest, swee
 def split_requested(wanted: SplitRequest) -> SplitReport:
     """Run one network on all accelerators of a system, as ``dla split MODEL FILE --by WAY`` does.
 
-    ``way`` is ``batch``, ``channels``, ``rows`` or ``pipeline``; ``images`` inferences (8) are timed by ``batch`` and
+    ``by`` is ``batch``, ``channels``, ``rows`` or ``pipeline``; ``images`` inferences (8) are timed by ``batch`` and
     ``pipeline``. ``system`` is a TOML file or the same keys in a dict; it need not have tasks. The other arguments are
     as for :func:`dla.run`; the inputs are those of one inference.
 

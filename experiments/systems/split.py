@@ -252,7 +252,7 @@ def split_network(network: Network, system: System, wanted: SplitRequest) -> Spl
     ``images`` inferences are timed where they share the accelerators (``batch``, ``pipeline``), else one. Raises
     InputError for a system or a way that does not do, and for a network of which nothing runs on an accelerator.
     """
-    way, options, progress = wanted.way, wanted.options, wanted.progress
+    way, options, progress = wanted.by, wanted.options, wanted.progress
     images = 8 if wanted.images is None else wanted.images
     _check_possible(system, way, images, options)
     first = system.accelerators[0]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -106,7 +107,7 @@ def tune_network(
         raise InputError(f"--measurements is {wanted.measurements}; it must be 1 or more")
     if options.schedule == "seed" or options.chosen:
         raise InputError("a tuning chooses the whole schedule; leave --schedule, --pins and --tuned out")
-    if path.resolve() in [Path(donor).resolve() for donor in wanted.donors]:
+    if os.path.realpath(path) in [os.path.realpath(donor) for donor in wanted.donors]:
         raise InputError(f"--from {path} is the log itself; leave it out, or give another --log")
     if wanted.learn:
         require_library()

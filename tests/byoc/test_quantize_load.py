@@ -50,7 +50,7 @@ def test_missing_file(tmp_path: Path) -> None:
 
 
 def test_directory(tmp_path: Path) -> None:
-    assert message(tmp_path) == f"{tmp_path}: not a file; give the path of an .onnx file"
+    assert message(tmp_path) == f"{tmp_path}: a directory; 'dla models' lists the built-in names"
 
 
 @pytest.mark.parametrize("content", [b"", b"hello, world", bytes(range(256)) * 8])

@@ -131,7 +131,7 @@ def test_bad_tables_are_refused(tmp_path: Path) -> None:
 
 def test_an_absent_table_is_named(tmp_path: Path) -> None:
     absent = tmp_path / "none.toml"
-    with pytest.raises(InputError, match=r"no such cost table; give a \.toml file") as caught:
+    with pytest.raises(InputError, match=r"no such file; give a \.toml file") as caught:
         load_table(str(absent))
     assert str(caught.value).startswith(f"{absent}: ")
 

@@ -146,7 +146,7 @@ def test_save_and_load(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (None, "{path}: no such file; 'dla run MODEL --json {path}' makes a report"),
-        ("{", "{path}: not a run report (it is not JSON); 'dla run MODEL --json {path}' makes one"),
+        ("{", "{path}: not a run report (it is not JSON); 'dla run MODEL --json {path}' makes a report"),
         ("[]", "{path}: not a run report of schema dla-run/1 (schema is None); run 'dla run' again"),
         ('{"schema": "x"}', "{path}: not a run report of schema dla-run/1 (schema is 'x'); run 'dla run' again"),
         ('{"schema": "dla-run/1"}', "{path}: damaged run report (version: Field required); run 'dla run' again"),
@@ -159,6 +159,16 @@ def test_bad_report_files(tmp_path: Path, content: str | None, message: str) -> 
     with pytest.raises(InputError) as caught:
         load_report(path)
     assert str(caught.value) == message.format(path=path)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_reports_have_finite_numbers(tmp_path: Path, number: str) -> None:
+    path, old = tmp_path / "run.json", f'"utilization": {sample()["totals"]["utilization"]}'
+    text = report_json(RunReport.model_validate(sample()))
+    assert old in text
+    path.write_text(text.replace(old, f'"utilization": {number}'))
+    with pytest.raises(InputError, match=r"damaged run report \(totals.utilization: .*; run 'dla run' again$"):
+        load_report(path)
 
 
 def test_tables_show_every_part() -> None:

@@ -135,6 +135,7 @@ def test_a_database_of_somebody_else_is_not_even_switched_to_our_log(tmp_path: P
     ("change", "why"),
     [
         ("cycles = 'many'", "cycles of point a is 'many'"),
+        ("utilization = 9e999", "utilization of point a is inf"),
         ("arch = 'no JSON'", "point a: Expecting value"),
         ("arch = '[]'", "point a: 'list' object"),
         ('arch = \'{"pe":{"ic":"<b>"}}\'', "point a: arch has pe.ic = '<b>'"),

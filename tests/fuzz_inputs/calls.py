@@ -61,7 +61,7 @@ RIGHT: dict[str, Sequence[Any]] = {
     "workers": (0, -1), "scheduler": ("", "x", "tcp://127.0.0.1:1", "tcp://"),
     "model": ("tiny.onnx", "tiny.dla", Path("tiny.onnx"), "none", "", ".", "net.tflite", "x.npy", "digits-cnn"),
     "system": ("system.toml", Path("system.toml"), "none", {"task": []}, {}),
-    "way": ("batch", "rows", "channels", "pipeline", "x"),
+    "by": ("batch", "rows", "channels", "pipeline", "x"),
     "spec": ("system.toml", "spec.toml", {}, {"networks": ["tiny.dla"]}, "none",
              {"networks": "tiny.dla", "arch": {"pe.oc": [4]}},
              {"networks": ["tiny.dla"], "arch": {"sram_bytes": [2**70]}}),
@@ -82,7 +82,7 @@ CALLS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "tune": ({"model": "tiny.onnx", "measurements": 2, "learn": False, "log": "new.jsonl"}, (
         "preset", "settings", "isa", "measurements", "log", "search_seed", "learn", "donors", "seed", "report", "stage",
     )),
-    "split": ({"model": "tiny.onnx", "system": "system.toml", "way": "batch"}, (
+    "split": ({"model": "tiny.onnx", "system": "system.toml", "by": "batch"}, (
         "images", "host", "inputs", "shapes", "seed", "options", "progress",
     )),
     "system": ({"spec": "system.toml", "until": "20us"}, (
@@ -182,6 +182,6 @@ def _shown(value: Any) -> str:
 
 def _positional(usual: dict[str, Any], given: dict[str, Any]) -> list[Any]:
     """What stands first in the call, taken out of ``given``: its name is the function's own."""
-    places = ("model", "spec", "axes", "system", "way", "path", "name", "package", "arch")
+    places = ("model", "spec", "axes", "system", "by", "path", "name", "package", "arch")
     first = [word for word in (*usual, "package", "arch") if word in places]
     return [given.pop(word) for word in first if word in given]

@@ -26,7 +26,7 @@ from onnx import (
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from isa import memory
 from isa.errors import InputError
-from isa.reading import first_line
+from isa.reading import check_file, first_line
 
 MAXIMUM_CHECKED_BYTES = 1 << 31
 MAXIMUM_RANK = 32
@@ -68,10 +68,7 @@ def load_model(path: str | Path) -> ModelProto:
     file = Path(path)
     if not str(path):
         raise InputError("the model is an empty text; give a file, or a name that 'dla models' lists")
-    if not file.exists():
-        raise InputError(f"{file}: no such file; 'dla models' lists the built-in names")
-    if not file.is_file():
-        raise InputError(f"{file}: not a file; give the path of an .onnx file")
+    check_file(file, "'dla models' lists the built-in names")
     memory.require(2 * file.stat().st_size, str(file))
     model = parse_model(file.read_bytes(), str(file), "export or copy it again")
     _check_text(model, str(file))

@@ -23,7 +23,7 @@ from byoc import litert
 from byoc.graph import Quantization
 from isa import memory
 from isa.errors import InputError
-from isa.reading import read_bytes
+from isa.reading import first_bytes, read_bytes
 
 IDENTIFIER = b"TFL3"
 SCHEMA_VERSION = 3
@@ -101,10 +101,7 @@ class TfliteModel:
 
 def is_tflite(path: Path) -> bool:
     """Whether a file is a TensorFlow Lite model by its suffix or its first bytes."""
-    if path.suffix == ".tflite":
-        return True
-    with path.open("rb") as stream:
-        return stream.read(8)[4:] == IDENTIFIER
+    return path.suffix == ".tflite" or first_bytes(path, 8)[4:] == IDENTIFIER
 
 
 def load_tflite(path: str | Path) -> TfliteModel:
