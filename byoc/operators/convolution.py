@@ -133,9 +133,15 @@ def fits_fields(record: ConvRecord, target: Target) -> Finding | None:
 
 
 def _on_groups(record: ConvRecord, target: Target, mnemonic: str = "OP_GROUP_CONV") -> bool:
-    """Whether it runs on an instruction for groups: depthwise ones have one, or emulation, of their own."""
+    """Return whether the instruction for groups runs it.
+
+    A depthwise convolution has emulation or an instruction of its own; on packed tensors that instruction takes one
+    filter a channel.
+    """
     if record.depthwise:
-        return not target.emulate_depthwise and "OP_DEPTH_CONV" not in target.instructions
+        one_filter = len(record.weights) == record.group
+        own = "OP_DEPTH_CONV" in target.instructions and (one_filter or target.words is None)
+        return not target.emulate_depthwise and not own
     return record.grouped and target.grouped != "per-group" and mnemonic in target.instructions
 
 

@@ -485,8 +485,12 @@ class Geometry:
 
     @property
     def splits_depth(self) -> bool:
-        """Whether a tile can be of some input channels, its sums to be completed by further tiles."""
+        """Whether a tile can be of some input channels, its sums to be completed by further tiles.
+
+        Tiles of groups have all input channels of the group, also where groups share atoms (``whole``).
+        """
         able = self.weight_bytes and not self.single and not self.nest.grouped and self.second == "alike"
+        able = able and not self.nest.whole
         return bool(able) and self.instruction is not None and ACCUMULATE in self.instruction.fields
 
     @property

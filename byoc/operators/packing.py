@@ -205,8 +205,6 @@ def _wanted(operation: Operator, written: Operator, atom: int) -> tuple[Lying, .
     if cutting.repeats:
         each = [(1 if item.channels else nest.channels, 1 if item.rows else nest.rows) for item in cutting.repeats]
         return tuple(Lying(*shape, atom) for shape in (*each, (nest.channels, nest.rows)))
-    if nest.groups > 1 and nest.groups == nest.input_channels and nest.channels != nest.groups:
-        return finding("it is depthwise with {count} filters a channel", count=nest.channels // nest.groups)
     by_row = type(written) is MatMul or nest.matrix
     source = Lying(nest.input_channels, nest.input_rows * nest.input_columns, atom, by_row)
     result = Lying(nest.channels, nest.rows * nest.columns, atom, by_row)
@@ -258,7 +256,7 @@ def _in_atoms(nest: Nest, atom: int) -> Nest:
     sizes = replace(nest, channels=channels, input_channels=inputs, matrix=False)
     if nest.groups == 1:
         return sizes
-    if nest.groups == nest.channels:
+    if nest.groups == nest.channels == nest.input_channels:
         return replace(sizes, groups=channels)
     if nest.group_inputs % atom or nest.group_outputs % atom:
         return replace(sizes, groups=1, whole=True)  # groups share atoms

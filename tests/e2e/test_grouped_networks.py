@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from byoc.importing import import_model
 from experiments.models import MODELS
 from experiments.models.builder import NetworkBuilder
 from isa.arch import Arch, PeArray
+from tests.byoc.small_models import convolution_unit
 from tests.e2e.harness import Comparison, compare, package
 
 LOWERINGS = {"cpu": ("v2", "cpu"), "per-group": ("v2", "auto"), "native": ("v3", "auto")}
@@ -88,3 +90,17 @@ def test_depthwise_runs_on_group_convolutions_where_nothing_else_does(schedule: 
 @pytest.mark.parametrize("name", ["light-alexnet", "light-shufflenet"])
 def test_light_networks_are_exact_in_all_lowerings(name: str, lowering: str, schedule: str) -> None:
     assert ran(lowering, schedule, name, sram_bytes=1 << 22).mismatches == 0
+
+
+@pytest.mark.parametrize("groups", [(17, 2, 1), (5, 3, 1), (11, 1, 3), (3, 1, 8), (6, 3, 2), (4, 8, 8)])
+@pytest.mark.parametrize("isa", ["v4", "v5"])
+def test_groups_of_any_size_run_on_packed_tensors(groups: tuple[int, int, int], isa: str) -> None:
+    """Groups that share atoms of v5: one output a group, several filters a channel, and parts of an atom."""
+    count, inputs, outputs = groups
+    random = np.random.default_rng(count)
+    weights = random.integers(-128, 128, (count * outputs, inputs, 2, 3)).astype(np.int8)
+    model = convolution_unit(weights, (1, count * inputs, 6, 7), after=(2.0, 5), group=count)
+    images = random.integers(-128, 128, (1, count * inputs, 6, 7)).astype(np.int8)
+    found = compare(import_model(model, "grouped"), {"x": images}, Arch.model_validate({"isa": isa}))
+    assert {place.on for place in found.partition.placement if place.op_type == "Conv"} == {"dla"}
+    assert found.mismatches == 0
