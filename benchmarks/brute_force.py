@@ -23,7 +23,8 @@ from typing import Any
 from benchmarks import measuring  # before NumPy, whose number of threads it sets
 from benchmarks.compiler import arch as machine_of
 from benchmarks.compiler import write_markdown
-from byoc.emission.region import Region, compile_region
+from byoc.compiler import compile_regions
+from byoc.emission.region import Region
 from byoc.estimate.account import pieces
 from byoc.estimate.commands import Compute
 from byoc.estimate.constants import COMMAND_OVERHEAD
@@ -36,7 +37,7 @@ from byoc.operators.nest import Tile, Transfer, make_tile, split
 from byoc.operators.operator import Operand, Operator, Settings
 from byoc.operators.pooling import MaxPool
 from byoc.operators.products import Requantise
-from byoc.options import NOTHING, Choices
+from byoc.options import NOTHING, Choices, CompileOptions
 from byoc.scheduling.residency import choice_of
 from byoc.tiling import buffered, shapes
 from dla_sim.program_timing import ProgramTiming
@@ -156,7 +157,7 @@ def measured(operation: Operator, arch: Arch, tiling: Tiling | None = None) -> i
     region = Region(0, "region", (), names[:-1], names[-1:], (operation,))
     choices = NOTHING if tiling is None else Choices((choice_of(operation.name, tiling),), residents=(), groups=())
     try:
-        program, _ = compile_region(region, values, arch, data=False, choices=choices)
+        ((program, _),) = compile_regions([region], values, arch, CompileOptions(chosen=choices), data=False)
     except InputError:
         return None
     return ProgramTiming(program).run(TIMING).cycles

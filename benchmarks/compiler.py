@@ -92,11 +92,14 @@ def measure(network: str, arrays: Iterable[str], sizes: Sequence[int], buses: Se
     preparation = Preparation(load_network(network).package)
     for array in arrays:
         machines = [arch(array, kib) for kib in sizes]
-        prepared = preparation.prepared(machines[0], DEFAULTS)
-        jobs = tuple(MachineJob(machine, tuple({"bus_bytes": bus} for bus in buses)) for machine in machines)
-        result = outcome_of(NetworkJob(tool_version(), prepared.regions, DEFAULTS, jobs))
         found: Points = {}
-        for kib, outcomes in zip(sizes, result.outcomes, strict=True):
+        for kib, machine in zip(sizes, machines, strict=True):
+            job = MachineJob(machine, tuple({"bus_bytes": bus} for bus in buses))
+            prepared = preparation.prepared(machine, DEFAULTS)
+            if prepared.misfit is not None:
+                print(f"{network} on {array}, {kib} KiB: {prepared.misfit.message}")
+                continue
+            (outcomes,) = outcome_of(NetworkJob(tool_version(), prepared.regions, DEFAULTS, (job,))).outcomes
             for bus, outcome in zip(buses, outcomes, strict=True):
                 if outcome.figures is None:
                     print(f"{network} on {array}, {kib} KiB: {outcome.message}")

@@ -344,7 +344,11 @@ def measure(name: str, isa: str = "v4") -> Points:
     for shape in chain(*SHAPES.values()):
         for kib in SIZES:
             machine = arch(shape, kib).model_copy(update={"isa": isa})
-            compiler = compiler_for(preparation.prepared(machine, DEFAULTS).regions, sizeless(machine))
+            prepared = preparation.prepared(machine, DEFAULTS)
+            if prepared.misfit is not None:
+                print(f"{name}, {shape}, {kib} KiB: {prepared.misfit.message}", file=sys.stderr)
+                continue
+            compiler = compiler_for(prepared.regions, sizeless(machine))
             try:
                 programs = compiler.compiled(machine, DEFAULTS)
             except InputError as error:

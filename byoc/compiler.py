@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
-from byoc.emission.region import CompileReport, compile_region, fitted
-from byoc.graph import Graph
+from byoc.emission.region import Compiled, CompileReport, Region, compile_region, fitted
+from byoc.graph import Graph, Value
 from byoc.interface import Interface, connect
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.options import DEFAULTS, CompileOptions, target_of
 from byoc.package.package import Package, summary_html
-from byoc.partition import Partition, partition
+from byoc.partition import Partition, Partitioner
+from byoc.scheduling.default import SearchPool, sizeless
+from byoc.tiling import TileSearch
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Program
@@ -54,14 +56,71 @@ class CompiledNetwork:
         return self.interface.graph
 
 
-def partition_package(package: Package, arch: Arch, options: CompileOptions = DEFAULTS) -> Partition:
-    """What of ``package`` runs where on a machine with ``arch``, without compiling it."""
-    return _partition(connect(package, options), arch, options)
+MACHINES_KEPT = 4
+"""Machines whose searches a pool keeps."""
 
 
-def _partition(interface: Interface, arch: Arch, options: CompileOptions) -> Partition:
-    fit = partial(fitted, arch=arch, schedule=options.schedule)
-    return partition(interface.graph, target_of(arch, options), fit, interface.annotations)
+class CompilerPool:
+    """Results that compilations of one package for several machines share. A pool changes no program.
+
+    It keeps the operations of every node for each target, and for the last few machines, whatever the size of their
+    scratchpads, the tile searches and programs.
+    """
+
+    def __init__(self) -> None:
+        self._interfaces: dict[bool, tuple[Interface, Partitioner]] = {}
+        self._searches = lru_cache(MACHINES_KEPT)(lambda machine: SearchPool[Compiled]())
+
+    def interface(self, package: Package, options: CompileOptions) -> tuple[Interface, Partitioner]:
+        """Return the interface of the package with these options, and the partitioner of the graph within."""
+        if options.integer_io not in self._interfaces:
+            found = connect(package, options)
+            self._interfaces[options.integer_io] = found, Partitioner(found.graph, found.annotations)
+        return self._interfaces[options.integer_io]
+
+    def searches(self, arch: Arch) -> SearchPool[Compiled]:
+        """Return the searches for a machine."""
+        return self._searches(sizeless(arch))
+
+
+def partition_package(
+    package: Package, arch: Arch, options: CompileOptions = DEFAULTS, pool: CompilerPool | None = None
+) -> Partition:
+    """Return which nodes of ``package`` run where on a machine with ``arch``, without compiling them.
+
+    Compilations of the same package can share a ``pool``.
+    """
+    shared = pool or CompilerPool()
+    return partition_graph(shared.interface(package, options)[1], arch, options, shared.searches(arch))
+
+
+def partition_graph(
+    nodes: Partitioner, arch: Arch, options: CompileOptions, searches: SearchPool[Compiled] | None = None
+) -> Partition:
+    """Return which nodes of a graph run where on a machine with ``arch``."""
+    search = TileSearch if searches is None else searches.search
+    fit = partial(fitted, arch=arch, schedule=options.schedule, search=search)
+    return nodes.partition(target_of(arch, options), fit)
+
+
+def compile_regions(
+    regions: Iterable[Region],
+    values: Mapping[str, Value],
+    arch: Arch,
+    options: CompileOptions = DEFAULTS,
+    *,
+    data: bool = True,
+    searches: SearchPool[Compiled] | None = None,
+) -> tuple[Compiled, ...]:
+    """Return a program and its report for each of ``regions``, as partitioned for ``arch`` and ``options``.
+
+    ``values`` holds at least the regions' inputs and outputs. Without ``data`` the constants are zeros that take no
+    memory; the cycles are the same.
+    """
+    return tuple(
+        compile_region(region, values, arch, options.schedule, data=data, pool=searches, choices=options.chosen)
+        for region in regions
+    )
 
 
 def compile(
@@ -69,31 +128,34 @@ def compile(
     arch: Arch,
     options: CompileOptions = DEFAULTS,
     *,
+    data: bool = True,
+    pool: CompilerPool | None = None,
     progress: Progress = silent,
     **choices: Any,
 ) -> CompiledNetwork:
     """Programs for every region of ``package`` on a machine with ``arch``.
 
-    ``choices`` replace fields of ``options``, as in ``compile(package, arch, schedule="seed")``. ``progress``
-    hears how many regions are done. Raises InputError with
-    ``options.strict`` when any node falls back to the CPU, naming the first and its reason.
+    ``choices`` replace fields of ``options``, as in ``compile(package, arch, schedule="seed")``. Without ``data`` the
+    programs have no constants and serve to be timed. Compilations of one package for several machines can share a
+    ``pool``. ``progress`` hears how many regions are done. Raises InputError with ``options.strict`` when any node
+    falls back to the CPU, naming the first and its reason.
     """
     options = options.replaced(choices)
     chosen = options.chosen
     if chosen:
         chosen.check_made_for(package.digest, arch.digest())
-    interface = connect(package, options)
-    found = _partition(interface, arch, options)
+    shared = pool or CompilerPool()
+    interface, _ = shared.interface(package, options)
+    found = partition_package(package, arch, options, shared)
     if options.strict:
         refuse_fallback(found)
-    programs: dict[int, Program] = {}
-    reports: dict[int, CompileReport] = {}
-    for region in followed(found.regions, f"compiling {package.source}", progress):
-        programs[region.index], reports[region.index] = compile_region(
-            region, interface.graph.values, arch, options.schedule, choices=chosen
-        )
+    searches = None if pool is None else pool.searches(arch)
+    regions = followed(found.regions, f"compiling {package.source}", progress)
+    compiled = compile_regions(regions, found.graph.values, arch, options, data=data, searches=searches)
     if chosen:
-        chosen.check_made([report.choices for report in reports.values()])
+        chosen.check_made([report.choices for _, report in compiled])
+    programs = {region.index: program for region, (program, _) in zip(found.regions, compiled, strict=True)}
+    reports = {region.index: report for region, (_, report) in zip(found.regions, compiled, strict=True)}
     return CompiledNetwork(package, interface, arch, options, found, programs, reports)
 
 

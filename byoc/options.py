@@ -133,14 +133,19 @@ class Choices:
             seen[name] += 1
         return found
 
-    def apply_to(self, names: Sequence[str]) -> bool:
-        """Whether they can be about layers of these names: where they leave nothing open, about as many of each."""
+    def orders_of(self, orders: Sequence[Sequence[str]]) -> list[int]:
+        """Return the numbers of those ``orders`` of layers, by name, that the choices can be about.
+
+        Choices that leave nothing open are about the order that has all their layers, each as often, if there is one.
+        """
         keys = (value for choice in self.layers for value in vars(choice).values())
-        wanted = Counter(names)
-        chosen = Counter(choice.layer for choice in self.layers if choice.layer in wanted)
-        if self.residents is None or self.groups is None or None in keys or chosen.keys() < wanted.keys():
-            return True
-        return wanted == chosen
+        if self.residents is None or self.groups is None or None in keys:
+            return list(range(len(orders)))
+        wanted = [Counter(names) for names in orders]
+        chosen = [Counter(choice.layer for choice in self.layers if choice.layer in one) for one in wanted]
+        pairs = list(enumerate(zip(wanted, chosen, strict=True)))
+        whole = [number for number, (layers, named) in pairs if layers == named]
+        return whole or [number for number, (layers, named) in pairs if named.keys() < layers.keys()]
 
     def check_made_for(self, package: str, machine: str) -> None:
         """Raises InputError where they were made for another package or machine."""

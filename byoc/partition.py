@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from byoc.emission.region import Region
@@ -46,11 +46,15 @@ class Placement:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """``parts`` in an order of execution; ``placement`` has one entry a canonical node, in the graph's order."""
+    """``parts`` in an order of execution; ``placement`` has one entry a canonical node, in the graph's order.
+
+    ``shortages``: by node, what of it does not fit the machine's memory.
+    """
 
     graph: Graph
     parts: tuple[Region | HostPart, ...]
     placement: tuple[Placement, ...]
+    shortages: Mapping[str, Shortage] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Partition of {self.graph!r} into {len(self.parts)} parts>"
@@ -85,36 +89,65 @@ def partition(
     ``fit(operations)`` returns operations in their place that fit the machine's memory, or the buffers of one that does
     not; their node then runs on the CPU. ``annotations`` are those of :func:`annotate`, if known.
     """
-    outcomes = {
-        node.name: _outcome(graph, node, annotation, target, fit)
-        for node, annotation in zip(graph.nodes, annotations or annotate(graph), strict=True)
-    }
-    groups = _profitable_groups(graph, outcomes)
-    parts = _parts(graph, groups, outcomes)
-    return Partition(graph, parts, _placement(graph, parts, outcomes))
+    return Partitioner(graph, annotations).partition(target, fit)
 
 
-def _outcome(graph: Graph, node: Node, annotation: Annotation, target: Target, fit: Fit) -> Outcome:
-    """The operations of a node by the first family that has any, or why it runs on the CPU: the last one's reason."""
-    outcome: Outcome = unknown_operator(node)
-    if annotation.reason is not None:
-        outcome = Refusal(node.name, annotation.rule, Finding(_escaped(annotation.reason)))
-    if annotation.family is None or not node.integer:
+class Partitioner:
+    """Partitions of one graph for any number of machines; each node is lowered once for each target."""
+
+    def __init__(self, graph: Graph, annotations: Sequence[Annotation] | None = None) -> None:
+        self._graph = graph
+        self._annotations = annotations or annotate(graph)
+        self._lowered: dict[tuple[Target, str, int], Outcome] = {}
+
+    def partition(self, target: Target, fit: Fit = all_fit) -> Partition:
+        """Return the :func:`partition` of the graph."""
+        graph, shortages = self._graph, dict[str, Shortage]()
+        outcomes = {
+            node.name: self._outcome(node, annotation, target, fit, shortages)
+            for node, annotation in zip(graph.nodes, self._annotations, strict=True)
+        }
+        groups = _profitable_groups(graph, outcomes)
+        parts = _parts(graph, groups, outcomes)
+        return Partition(graph, parts, _placement(graph, parts, outcomes), shortages)
+
+    def _outcome(
+        self, node: Node, annotation: Annotation, target: Target, fit: Fit, shortages: dict[str, Shortage]
+    ) -> Outcome:
+        """The operations of a node by the first family that has any, or why it runs on the CPU: the last one's reason.
+
+        A node that no family fits into memory is added to ``shortages``.
+        """
+        outcome: Outcome = unknown_operator(node)
+        if annotation.reason is not None:
+            outcome = Refusal(node.name, annotation.rule, Finding(_escaped(annotation.reason)))
+        if annotation.family is None or not node.integer:
+            return outcome
+        refused = open_shape(self._graph, node) or _other_rounding(node, target)
+        if refused is not None:
+            return refused
+        for number in range(len(installed().by_operator.get(node.op_type, ()))):
+            outcome = self._lower(node, number, target)
+            if isinstance(outcome, Refusal):
+                continue
+            if not _moves(self._graph, node, outcome):  # its region stays on the accelerator: count before tiling each
+                require_few(len(outcome))
+            fitted = fit(outcome)
+            if not isinstance(fitted, Shortage):
+                shortages.pop(node.name, None)
+                return fitted
+            shortages[node.name] = fitted
+            outcome = Refusal(node.name, "fits_scratchpad", finding("{shortage}", shortage=fitted))
         return outcome
-    refused = open_shape(graph, node) or _other_rounding(node, target)
-    if refused is not None:
-        return refused
-    for family in installed().by_operator.get(node.op_type, ()):
-        outcome = check(family, graph, node) or lower(family, graph, node, target)  # annotations are not trusted
-        if isinstance(outcome, Refusal):
-            continue
-        if not _moves(graph, node, outcome):  # its region is not given to the CPU: counted before each is tiled
-            require_few(len(outcome))
-        fitted = fit(outcome)
-        if not isinstance(fitted, Shortage):
-            return fitted
-        outcome = Refusal(node.name, "fits_scratchpad", finding("{shortage}", shortage=fitted))
-    return outcome
+
+    def _lower(self, node: Node, number: int, target: Target) -> Outcome:
+        """Return the operations of a node by the family of that number, or why it has none."""
+        key = target, node.name, number
+        if key not in self._lowered:
+            family = installed().by_operator[node.op_type][number]
+            refused = check(family, self._graph, node)  # annotations are not trusted
+            self._lowered[key] = refused or lower(family, self._graph, node, target)
+        return self._lowered[key]
 
 
 OTHER_ROUNDING = "same_rounding"

@@ -19,16 +19,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from byoc.emission.region import Region, compile_region, fitted
+from byoc.compiler import compile_regions, partition_graph
+from byoc.emission.region import Region
 from byoc.graph import Graph, Node, Quantization, Value
 from byoc.operators.concatenation import joined
 from byoc.operators.forms import Positions
 from byoc.operators.movement import taken
 from byoc.operators.operator import Operator, Refusal
-from byoc.operators.registry import annotate, find_family
+from byoc.operators.registry import find_family
 from byoc.operators.sharding import AXES, Along, Sharding, Span, is_image
-from byoc.options import CompileOptions, target_of
-from byoc.partition import boundary, partition, readers
+from byoc.options import CompileOptions
+from byoc.partition import Partitioner, boundary, readers
 from isa.arch import Arch
 from isa.program import Program
 
@@ -167,16 +168,14 @@ class Splitter:
     ) -> Piece:
         """Nodes compiled for an accelerator. Raises RefusedError where one of them would not run there."""
         machine = self.accelerators[accelerator]
-        arch, schedule = machine.arch, self.options.schedule
         small = Graph(self.region.name, tuple(reads), tuple(writes), values, tuple(nodes))
-        fit = partial(fitted, arch=arch, schedule=schedule)
-        found = partition(small, target_of(arch, self.options), fit, annotate(small))
+        found = partition_graph(Partitioner(small), machine.arch, self.options)
         fallen = next((place for place in found.placement if place.on == "cpu"), None)
         if fallen is not None:
             raise RefusedError(f"{fallen.op_type}: on {machine.name} {fallen.reason}")
         operations = tuple(operation for region in found.regions for operation in region.operations)
         region = Region(self.region.index, self.region.name, small.nodes, small.inputs, small.outputs, operations)
-        program, _ = compile_region(region, values, arch, schedule)
+        ((program, _),) = compile_regions([region], values, machine.arch, self.options)
         macs = sum(node.macs for node in nodes)
         return Piece(accelerator, program, machine.cycles(program), values, reads, writes, macs)
 

@@ -104,14 +104,15 @@ def compile_region(
         lowered, layers = layers_of(region, values, arch, schedule)
         scheduled = schedule_seed(layers, empty_memory(lowered, arch, data=data)())
     else:
+        contexts = [
+            shared.context((region, data, number), arch, partial(_layers_within, order, values, arch))
+            for number, order in enumerate(_orders(region, values))
+        ]
         found = []
-        for number, order in enumerate(_orders(region, values)):
-            subject = (region, data, number)
-            context = shared.context(subject, arch, partial(_layers_within, order, values, arch))
-            if not choices.apply_to([layer.name for layer in context.layers]):
-                continue
-            fresh = empty_memory(context.lowered, arch, data=data)
-            found.append(schedule_default(context, fresh, shared, subject if pool is not None else None, choices))
+        for number in choices.orders_of([[layer.name for layer in one.layers] for one in contexts]):
+            fresh = empty_memory(contexts[number].lowered, arch, data=data)
+            subject = (region, data, number, choices) if pool is not None else None
+            found.append(schedule_default(contexts[number], fresh, shared, subject, choices))
         if not found:
             raise InputError(f"{choices.source}: made for other layers; tune this network again")
         scheduled = min(found, key=_price) if len(found) > 1 else found[0]
@@ -148,7 +149,7 @@ def layers_chosen(
 ) -> tuple[Lowered, tuple[Layer, ...]]:
     """:func:`layers_of` a region in the order of its operations that complete ``choices`` are about."""
     orders = [layers_of(order, values, arch) for order in _orders(region, values)]
-    return next(found for found in orders if choices.apply_to([layer.name for layer in found[1]]))
+    return orders[choices.orders_of([[layer.name for layer in layers] for _, layers in orders])[0]]
 
 
 def layers_of(
@@ -240,28 +241,34 @@ def shortage(operation: Operator, arch: Arch, schedule: Schedule) -> Shortage | 
     return None
 
 
-def fitted(operations: tuple[Operator, ...], arch: Arch, schedule: Schedule) -> tuple[Operator, ...] | Shortage:
+Search = Callable[[Geometry, Arch], TileSearch]
+"""Makes the search for tilings of a layer, or finds one that was made before."""
+
+
+def fitted(
+    operations: tuple[Operator, ...], arch: Arch, schedule: Schedule, search: Search = TileSearch
+) -> tuple[Operator, ...] | Shortage:
     """``operations``, lines upright where that pays, finer ones for those that do not fit; or what is missing.
 
     Missing is what the first of them lacks that has none which fit. The published schedule takes all as they are.
     """
     found: list[Operator] = []
     for written in operations:
-        operation = written if schedule == "seed" else _upright(written, arch)
+        operation = written if schedule == "seed" else _upright(written, arch, search)
         missing = shortage(operation, arch, schedule)
         if missing is None:
             found.append(operation)
             continue
         others = () if schedule == "seed" else operation.finer()
         # On machines of words the parts of an operation are no whole atoms; one that is turned keeps them.
-        finer = () if arch.words is not None and len(others) > 1 else fitted(others, arch, schedule)
+        finer = () if arch.words is not None and len(others) > 1 else fitted(others, arch, schedule, search)
         if not finer or isinstance(finer, Shortage):
             return missing
         found += finer
     return tuple(found)
 
 
-def _upright(operation: Operator, arch: Arch) -> Operator:
+def _upright(operation: Operator, arch: Arch, search: Search) -> Operator:
     """A line as one column, whose rows tiles can cut; as it is where it takes less than the column computes.
 
     What it moves is not compared: of columns that follow one another bands stay in the scratchpad.
@@ -271,7 +278,7 @@ def _upright(operation: Operator, arch: Arch) -> Operator:
         return operation
     standing, line = (make_layer(one, arch).geometry for one in (turned, operation))
     computed = Compute(standing, arch).tile(standing.nest.channels, standing.nest.rows)
-    whole = TileSearch(line, arch).best(Resident((False,) * line.inputs), arch.sram_bytes)
+    whole = search(line, arch).best(Resident((False,) * line.inputs), arch.sram_bytes)
     return operation if whole is not None and whole.cycles < computed else turned
 
 

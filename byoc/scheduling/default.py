@@ -348,14 +348,14 @@ class SearchPool(Generic[Compiled]):
 
     def searches(self, layers: Sequence[Layer], arch: Arch) -> list[TileSearch]:
         """A search for every layer."""
-        machine = sizeless(arch)
-        found: list[TileSearch] = []
-        for layer in layers:
-            key = machine, layer.geometry
-            if key not in self._known:
-                self._known[key] = TileSearch(layer.geometry, machine)
-            found.append(self._known[key])
-        return found
+        return [self.search(layer.geometry, arch) for layer in layers]
+
+    def search(self, geometry: Geometry, arch: Arch) -> TileSearch:
+        """The search for a layer."""
+        key = sizeless(arch), geometry
+        if key not in self._known:
+            self._known[key] = TileSearch(geometry, key[0])
+        return self._known[key]
 
 
 def sizeless(arch: Arch) -> Arch:

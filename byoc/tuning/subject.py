@@ -12,12 +12,13 @@ from itertools import accumulate
 from math import lcm
 from typing import NamedTuple
 
-from byoc.emission.region import Compiled, Region, compile_region, empty_memory, layers_chosen
+from byoc.compiler import compile_regions
+from byoc.emission.region import Compiled, Region, empty_memory, layers_chosen
 from byoc.graph import Value
 from byoc.lowering import Lowered
 from byoc.operators.layer import Layer, Resident, Tiling, aligned
 from byoc.operators.operator import Geometry
-from byoc.options import NOTHING, Choices, GroupChoice, PlacedGroups, placed
+from byoc.options import NOTHING, Choices, CompileOptions, GroupChoice, PlacedGroups, placed
 from byoc.scheduling.banding import stream_group
 from byoc.scheduling.default import SearchPool
 from byoc.scheduling.groups import FusionGraph, fusion_graph, lawful, may_ride, ridden_buffers
@@ -242,10 +243,7 @@ class Subject:
             size = self.arch.sram_bytes * share // 100
             resized = self.arch.model_copy(update={"sram_bytes": size - size % whole})
             try:
-                compiled = [
-                    compile_region(region, self._values, resized, data=False, pool=self._pool)
-                    for region in self._regions
-                ]
+                compiled = compile_regions(self._regions, self._values, resized, data=False, searches=self._pool)
             except InputError:  # a layer has no tiling that is so small
                 continue
             found = _joined([layers.choices for _, layers in compiled])
@@ -285,8 +283,9 @@ class Subject:
         return self._known[key]
 
     def _compiled(self, number: int, choices: Choices) -> Compiled:
-        region = self._regions[number]
-        return compile_region(region, self._values, self.arch, data=False, pool=self._pool, choices=choices)
+        regions, options = self._regions[number : number + 1], CompileOptions(chosen=choices)
+        (compiled,) = compile_regions(regions, self._values, self.arch, options, data=False, searches=self._pool)
+        return compiled
 
 
 @dataclass(frozen=True)

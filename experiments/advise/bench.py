@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from byoc.compiler import partition_package
-from byoc.emission.region import Compiled, compile_region
+from byoc.compiler import CompiledNetwork, CompilerPool, compile
 from byoc.host.sessions import estimate_cycles
-from byoc.interface import connect
 from byoc.options import CompileOptions
 from byoc.package.package import Package
-from byoc.scheduling.default import SearchPool, sizeless
 from dla_sim.device import Device
 from dla_sim.presets import Preset
 from dla_sim.program_timing import ProgramTiming
@@ -46,7 +42,7 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class _Made:
-    programs: tuple[Compiled, ...]
+    network: CompiledNetwork
     timed: tuple[ProgramTiming, ...]
     host_cycles: int
 
@@ -56,9 +52,8 @@ class Bench:
 
     def __init__(self, package: Package, options: CompileOptions, table: CostTable) -> None:
         self._package, self._options, self._table = package, options, table
-        self._graph = connect(package, options).graph
         self._made: dict[Arch, _Made] = {}
-        self._pools: dict[Arch, SearchPool[Compiled]] = {}
+        self._pool = CompilerPool()
 
     def point(self, hardware: Preset) -> Point:
         """The network on that machine; raises InputError where it cannot be compiled for it."""
@@ -71,7 +66,7 @@ class Bench:
                 apart=report.demand.apart,
                 demand=report.demand,
             )
-            for one, (_, report) in zip(made.timed, made.programs, strict=True)
+            for one, report in zip(made.timed, made.network.reports.values(), strict=True)
         ]
         found = PointFigures(**measured(PointFigures, Machine(hardware.arch, timing), counts))
         words = found.instructions + found.register_writes
@@ -89,26 +84,16 @@ class Bench:
     def figures(self, hardware: Preset) -> Figures:
         """What the machine does, layer by layer."""
         device, runs = Device(hardware.arch, hardware.timing), []
-        for index, (program, report) in enumerate(self._compiled(hardware.arch).programs):
-            trace = device.run(program, {}, timing_only=True).trace
+        network = self._compiled(hardware.arch).network
+        for index, program in network.programs.items():
+            trace, report = device.run(program, {}, timing_only=True).trace, network.reports[index]
             runs.append(RegionRun(index, program, trace, report.compulsory_bytes, report.demand))
         return figures(hardware, runs)
 
     def _compiled(self, arch: Arch) -> _Made:
         if arch not in self._made:
-            found = partition_package(self._package, arch, self._options)
-            pool = self._pools.setdefault(sizeless(arch), SearchPool[Compiled]())
-            programs = tuple(
-                compile_region(
-                    region, self._graph.values, arch, self._options.schedule, choices=self._options.chosen,
-                    data=False, pool=pool,
-                )
-                for region in found.regions
-            )  # fmt: skip
-            host = sum(estimate_cycles(self._graph, part) for part in found.host_parts)
-            self._made[arch] = _Made(programs, _timed(programs), host)
+            network = compile(self._package, arch, self._options, data=False, pool=self._pool)
+            timed = tuple(ProgramTiming(program) for program in network.programs.values())
+            host = sum(estimate_cycles(network.graph, part) for part in network.partition.host_parts)
+            self._made[arch] = _Made(network, timed, host)
         return self._made[arch]
-
-
-def _timed(programs: Sequence[Compiled]) -> tuple[ProgramTiming, ...]:
-    return tuple(ProgramTiming(program) for program, _ in programs)

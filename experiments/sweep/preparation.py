@@ -1,17 +1,14 @@
-"""What points share, worked out once: the package of a network, its partitions, and what of it does not fit where."""
+"""What the points of a sweep share: the package of a network, its nodes as operations, its partition by machine."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from byoc.emission.region import shortage
+from byoc.compiler import CompilerPool, partition_package
 from byoc.host.sessions import estimate_cycles
-from byoc.interface import Interface, connect
-from byoc.operators.layer import Shortage
-from byoc.operators.operator import Operator
-from byoc.options import CompileOptions, Target, target_of
+from byoc.options import CompileOptions
 from byoc.package.package import Package
-from byoc.partition import Partition, partition
+from byoc.partition import Partition
 from experiments.running.network import load
 from experiments.sweep.spec import Spec
 from experiments.sweep.worker import blank_regions
@@ -19,74 +16,56 @@ from isa.arch import Arch
 from isa.progress import Progress, silent
 
 
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """A partition, ready to be compiled anywhere, and what runs on the CPU beside it (cycles are an estimate)."""
-
-    operations: tuple[Operator, ...]
-    regions: bytes
-    host_nodes: int
-    host_cycles: int
-
-
 @dataclass(frozen=True)
 class Misfit:
-    """Why a machine is too small: the operation that misses most, its buffers, and the bytes missing."""
+    """Why a machine is too small: the node that misses most, its buffers, and the bytes missing."""
 
     message: str
     missing_bytes: int
 
 
-class Preparation:
-    """One network. Partitions are made once for each target and interface: what the machine has and the options say.
+@dataclass(frozen=True)
+class Prepared:
+    """A partition, ready to be compiled anywhere, and what runs on the CPU beside it (cycles are an estimate)."""
 
-    What does not fit depends on the scratchpad, not on the array; every question about it is answered once.
-    """
+    regions: bytes
+    host_nodes: int
+    host_cycles: int
+    misfit: Misfit | None
+
+
+class Preparation:
+    """One network, partitioned for one machine after another; the partitions share what depends on no machine."""
 
     def __init__(self, package: Package) -> None:
         self.package = package
-        self.partitions = 0
-        self._prepared: dict[tuple[Target, bool], Prepared] = {}
-        self._misfits: dict[object, Misfit | None] = {}
+        self._pool = CompilerPool()
+        self._last: Prepared | None = None
 
     def prepared(self, arch: Arch, options: CompileOptions) -> Prepared:
-        """The partition for machines on which everything fits."""
-        key = target_of(arch, options), options.integer_io
-        if key not in self._prepared:
-            self.partitions += 1
-            self._prepared[key] = _prepare(connect(self.package, options), key[0])
-        return self._prepared[key]
-
-    def misfit(self, prepared: Prepared, arch: Arch, options: CompileOptions) -> Misfit | None:
-        """What of a partition does not fit into the scratchpad of ``arch``, or None."""
-        key = prepared, options, arch.sram_bytes, arch.alignment
-        if key not in self._misfits:
-            self._misfits[key] = _find_misfit(prepared, arch, options)
-        return self._misfits[key]
+        """Return the partition for a machine; one that equals the last is the same object."""
+        found = _prepared(partition_package(self.package, arch, options, self._pool))
+        if found != self._last:
+            self._last = found
+        return self._last
 
 
-def _prepare(interface: Interface, target: Target) -> Prepared:
-    graph = interface.graph
-    found: Partition = partition(graph, target, annotations=interface.annotations)
+def _prepared(found: Partition) -> Prepared:
     return Prepared(
-        operations=tuple(operation for region in found.regions for operation in region.operations),
-        regions=blank_regions(found.regions, graph.values),
+        regions=blank_regions(found.regions, found.graph.values),
         host_nodes=sum(len(part.nodes) for part in found.host_parts),
-        host_cycles=sum(estimate_cycles(graph, part) for part in found.host_parts),
+        host_cycles=sum(estimate_cycles(found.graph, part) for part in found.host_parts),
+        misfit=_misfit(found),
     )
 
 
-def _find_misfit(prepared: Prepared, arch: Arch, options: CompileOptions) -> Misfit | None:
-    found: dict[str, Shortage] = {}
-    for operation in prepared.operations:
-        missing = shortage(operation, arch, options.schedule)
-        if missing is not None:
-            found[operation.name] = missing
-    if not found:
+def _misfit(found: Partition) -> Misfit | None:
+    """Return what does not fit into the scratchpad, or None."""
+    if not found.shortages:
         return None
-    worst = max(found, key=lambda name: found[name].missing)
-    count = f"; {len(found)} operations do not fit" if len(found) > 1 else ""
-    return Misfit(f"{worst}: {found[worst]}{count}", found[worst].missing)
+    worst = max(found.shortages, key=lambda name: found.shortages[name].missing)
+    count = f"; {len(found.shortages)} operations do not fit" if len(found.shortages) > 1 else ""
+    return Misfit(f"{worst}: {found.shortages[worst]}{count}", found.shortages[worst].missing)
 
 
 def prepare_networks(spec: Spec, stage: Progress = silent) -> dict[str, Preparation]:

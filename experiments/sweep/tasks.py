@@ -214,10 +214,9 @@ class NetworkPlanner:
         chunks: Iterator[Points],
     ) -> Iterator[Item | _Load]:
         prepared = preparation.prepared(arch, batch.options)
-        misfit = preparation.misfit(prepared, arch, batch.options)
         shared = bare.with_host(prepared.host_nodes, prepared.host_cycles)
-        if misfit is not None:
-            yield from (shared.infeasible_rows(points, misfit) for points in itertools.chain([first], chunks))
+        if prepared.misfit is not None:
+            yield from (shared.infeasible_rows(points, prepared.misfit) for points in itertools.chain([first], chunks))
             return
         second = next(chunks, None)
         machine = MachineJob(arch, timings_of(first))

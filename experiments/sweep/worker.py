@@ -18,7 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 from pydantic import ValidationError
 
-from byoc.emission.region import Compiled, Demand, Region, compile_region
+from byoc.compiler import compile_regions
+from byoc.emission.region import Compiled, Demand, Region
 from byoc.graph import Value
 from byoc.options import CompileOptions
 from byoc.scheduling.default import SearchPool, sizeless
@@ -81,11 +82,8 @@ class RegionCompiler:
 
     def compiled(self, arch: Arch, options: CompileOptions) -> tuple[CompiledProgram, ...]:
         """The regions compiled for ``arch``, without data."""
-        found = []
-        for region in self._regions:
-            program, report = compile_region(region, self._values, arch, options.schedule, data=False, pool=self._pool)
-            found.append(CompiledProgram(program, report.compulsory_bytes, report.demand))
-        return tuple(found)
+        made = compile_regions(self._regions, self._values, arch, options, data=False, searches=self._pool)
+        return tuple(CompiledProgram(program, report.compulsory_bytes, report.demand) for program, report in made)
 
     def timed(self, programs: tuple[CompiledProgram, ...]) -> tuple[ProgramTiming, ...]:
         """The programs, ready to be timed; what was worked out for the last ones serves again where it can."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
-from byoc.compiler import partition_package
-from byoc.emission.region import Compiled, Region, compile_region, layers_chosen
+from byoc.compiler import compile, compile_regions, partition_package
+from byoc.emission.region import Compiled, layers_chosen
 from byoc.estimate.account import LayerCost
 from byoc.lowering import Lowered
 from byoc.operators.layer import Layer, Resident, Tiling
@@ -190,11 +190,9 @@ class Taken(NamedTuple):
 
 def compiled_regions(package: Package, arch: Arch, options: CompileOptions) -> tuple[Compiled, ...]:
     """What the compiler makes, region by region."""
-    found = _partitioned(package, arch, options)
-    made = tuple(_compiled(region, found, arch, options, None) for region in found.regions)
-    if options.chosen:
-        options.chosen.check_made(tuple(report.choices for _, report in made))
-    return made
+    _check_explainable(options)
+    made = compile(package, arch, options, data=False)
+    return tuple((program, made.reports[index]) for index, program in made.programs.items())
 
 
 def chosen_schedules(package: Package, arch: Arch, options: CompileOptions) -> tuple[Choices, ...]:
@@ -262,7 +260,7 @@ def _explanations(
     """Of every layer, region by region, with the best of the other tilings; of the one that is named with more."""
     for region in found.regions:
         pool = _WatchingPool(layer)
-        compiled = _compiled(region, found, arch, options, pool)
+        (compiled,) = compile_regions([region], found.graph.values, arch, options, data=False, searches=pool)
         chosen = compiled[1].choices
         names = [name for name in dict.fromkeys(one.layer for one in chosen.layers) if layer in (None, name)]
         if names:
@@ -276,16 +274,14 @@ def _explanations(
 
 
 def _partitioned(package: Package, arch: Arch, options: CompileOptions) -> Partition:
-    if options.schedule == "seed":
-        raise InputError("schedule seed takes the largest tile that fits and considers nothing else; leave it out")
+    _check_explainable(options)
     options.chosen.check_made_for(package.digest, arch.digest())
     return partition_package(package, arch, options)
 
 
-def _compiled(
-    region: Region, found: Partition, arch: Arch, options: CompileOptions, pool: SearchPool[Compiled] | None
-) -> Compiled:
-    return compile_region(region, found.graph.values, arch, data=False, pool=pool, choices=options.chosen)
+def _check_explainable(options: CompileOptions) -> None:
+    if options.schedule == "seed":
+        raise InputError("schedule seed takes the largest tile that fits and considers nothing else; leave it out")
 
 
 class _Account:

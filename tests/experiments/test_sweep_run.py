@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from byoc import compiler, partition
 from byoc.options import CompileOptions
 from dla_sim.presets import load_hardware
 from experiments.report.figures import RegionRun, figures
@@ -125,8 +126,10 @@ def test_integer_interfaces_are_points_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("in_process")
 def test_shared_work_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     imports = Calls(monkeypatch, preparation, "load")
-    partitions = Calls(monkeypatch, preparation, "partition")
-    compilations = Calls(monkeypatch, worker, "compile_region")
+    lowered = list[tuple[object, ...]]()
+    inner = partition.lower
+    monkeypatch.setattr(partition, "lower", lambda *given: lowered.append(given[:1] + given[2:]) or inner(*given))
+    compilations = Calls(monkeypatch, compiler, "compile_region")
     text = """
         networks = ["tiny.onnx", "digits-cnn"]
         isa = ["v1", "v2"]
@@ -140,7 +143,10 @@ def test_shared_work_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     tally = run_sweep(spec_of(tmp_path, text), tmp_path / "results.sqlite")
     machines = (2 + 1) * 2 * 3
     assert tally.new == {"ok": machines * 200, "infeasible": 0, "failed": 0}
-    assert (imports.count, partitions.count) == (2, 3)
+    assert imports.count == 2
+    assert len({target for *_, target in lowered}) == 2
+    assert lowered
+    assert len(lowered) == len({(id(node), target) for _, node, target in lowered})  # whatever the size of the machine
     assert compilations.count == tally.compilations == machines  # one region each
 
 
@@ -182,7 +188,7 @@ def test_points_with_a_row_are_not_run_again(tmp_path: Path, monkeypatch: pytest
     spec, output = spec_of(tmp_path, RECORDS), tmp_path / "results.sqlite"
     first = run_sweep(spec, output)
     rows = rows_of(output)
-    compilations = Calls(monkeypatch, worker, "compile_region")
+    compilations = Calls(monkeypatch, compiler, "compile_region")
     again = run_sweep(spec, output)
     assert (again.stored, again.done, compilations.count) == (first.done, first.done, 0)
     retried = run_sweep(spec, output, retry_failed=True)
@@ -207,7 +213,7 @@ def test_what_goes_wrong_in_a_worker_is_recorded(tmp_path: Path, monkeypatch: py
     def broken(*arguments: Any, **options: Any) -> Any:
         raise AssertionError("the sums\ndiffer")
 
-    monkeypatch.setattr(worker, "compile_region", broken)
+    monkeypatch.setattr(compiler, "compile_region", broken)
     text = """
         networks = "tiny.onnx"
         arch.sram_bytes = [32768, 65536]

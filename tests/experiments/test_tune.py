@@ -244,11 +244,11 @@ def test_other_memories_are_such_as_machines_have(monkeypatch: pytest.MonkeyPatc
     subject = Subject(found.regions, found.graph.values, odd, clock_of(machine().timing))
     tried: list[Arch] = []
 
-    def compiled(region: Region, values: object, arch: Arch, **more: object) -> object:
+    def compiled(regions: tuple[Region, ...], values: object, arch: Arch, **more: object) -> object:
         tried.append(Arch.model_validate(arch.model_dump()))  # equal banks, or it is refused
         raise InputError("seen")
 
-    monkeypatch.setattr("byoc.tuning.subject.compile_region", compiled)
+    monkeypatch.setattr("byoc.tuning.subject.compile_regions", compiled)
     assert list(subject.others()) == []
     assert len(tried) == len(SHARES)
     assert {arch.sram_bytes % arch.alignment for arch in tried} == {0}

@@ -1,0 +1,83 @@
+"""One compiler for every command: what is shared between machines, or left out to save time, changes no program."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import byoc
+import experiments
+from byoc.compiler import compile_regions, partition_package
+from byoc.emission.region import Compiled
+from byoc.options import CompileOptions
+from byoc.scheduling import default
+from byoc.scheduling.default import SearchPool
+from experiments.running.network import load_network
+from isa.arch import Arch
+from tests.experiments.sweeping import swept
+
+PROJECT = Path(byoc.__file__).parents[1]
+
+
+def test_a_sweep_compiles_layers_of_one_row_as_a_run_does(tmp_path: Path) -> None:
+    """Sweeps left out the step that makes columns of them: three took 18 times the cycles."""
+    random, weights, nodes = np.random.default_rng(0), list[TensorProto](), list[onnx.NodeProto]()
+    for number in range(3):
+        values = (random.standard_normal((64, 64, 3)) * 0.1).astype("f4")
+        weights.append(numpy_helper.from_array(values, f"w{number}"))
+        nodes.append(helper.make_node("Conv", [f"x{number}", f"w{number}"], [f"x{number + 1}"], pads=[1, 1]))
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 64, 512]) for name in ("x0", "x3")]
+    graph = helper.make_graph(nodes, "line", ends[:1], ends[1:], weights)
+    path = tmp_path / "line.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    machine = {"pe.ic": 32, "pe.oc": 32, "sram_bytes": 32768}
+    done = experiments.run(str(path), settings=[f"{key}={value}" for key, value in machine.items()])
+    axes = "\n".join(f'"{key}" = {value}' for key, value in machine.items())
+    (row,) = swept(tmp_path, f'networks = "line.onnx"\n[arch]\n{axes}\n').values()
+    assert row["cycles"] == done.report.totals.cycles
+
+
+def test_a_pool_gives_no_program_of_other_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With choices that are the compiler's first plan, it gave the better one that it had found from there."""
+    arch = Arch.model_validate({"isa": "v2", "sram_bytes": 65536, "pe": {"ic": 8, "oc": 8}})
+    found = partition_package(load_network("digits-cnn").package, arch)
+
+    def made(options: CompileOptions, pool: SearchPool[Compiled] | None) -> Compiled:
+        (one,) = compile_regions(found.regions, found.graph.values, arch, options, data=False, searches=pool)
+        return one
+
+    with monkeypatch.context() as patch:
+        patch.setattr(default._Trials, "smaller", lambda trials: None)
+        patch.setattr(default._Trials, "nearby", lambda trials: None)
+        first = made(CompileOptions(), None)[1].choices
+    pool = SearchPool[Compiled]()
+    assert made(CompileOptions(), pool)[1].choices != first
+    program, report = made(CompileOptions(chosen=first), pool)
+    assert report.choices == first
+    assert np.array_equal(program.words, made(CompileOptions(chosen=first), None)[0].words)
+
+
+@pytest.mark.parametrize(
+    ("module", "names", "homes"),
+    [
+        ("byoc.emission.region", {"compile_region", "fitted"}, {"byoc/compiler.py"}),
+        ("byoc.partition", {"partition"}, set()),
+        ("byoc.partition", {"Partitioner"}, {"byoc/compiler.py", "byoc/splitting.py"}),
+        ("byoc.scheduling.default", {"schedule_default"}, {"byoc/emission/region.py"}),
+        ("byoc.fusing", {"fuse"}, {"byoc/emission/region.py"}),
+    ],
+)
+def test_nobody_compiles_past_the_compiler(module: str, names: set[str], homes: set[str]) -> None:
+    """A copy of its steps leaves out the step that is added next."""
+    users = set()
+    for folder in ("byoc", "experiments", "benchmarks"):
+        for path in (PROJECT / folder).rglob("*.py"):
+            imports = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom))
+            if any(node.module == module and names & {one.name for one in node.names} for node in imports):
+                users.add(path.relative_to(PROJECT).as_posix())
+    assert users == homes
