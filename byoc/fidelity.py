@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, numpy_helper
 
-from byoc.frontend.onnx.rewriting.edit import array_of, copy_model, is_float32
 from byoc.frontend.onnx.rewriting.law import Pass, applied
 from byoc.frontend.onnx.rewriting.prepare import ROUNDING, apply
 from byoc.package.package import Fidelity
+from byoc.protobuf import array_of, copy_model, is_float32
 from byoc.quantisation.calibrate import default_feeds
 from byoc.session import OnnxRuntimeSession, value_bytes
 from byoc.stretches import stretches

@@ -20,10 +20,10 @@ from onnx.helper import tensor_dtype_to_np_dtype
 from byoc.fidelity import PassError
 from byoc.frontend.onnx.file import REAL
 from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs
-from byoc.frontend.onnx.rewriting.edit import ConstantArrays, array_of, is_float32
 from byoc.frontend.onnx.rewriting.shapes import fix_shapes
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.package.package import FileCheck
+from byoc.protobuf import ConstantArrays, array_of, is_float32
 from byoc.quantisation.calibrate import default_feeds
 from byoc.session import NotRunError, OnnxRuntimeSession
 from isa.errors import InputError

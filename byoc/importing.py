@@ -20,7 +20,6 @@ from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.constants import fix_inputs
 from byoc.frontend.onnx.rewriting.definitions import define, integer_clamps
 from byoc.frontend.onnx.rewriting.dynamic import DYNAMIC_OPERATORS, with_static_ranges
-from byoc.frontend.onnx.rewriting.edit import bodies, count_of
 from byoc.frontend.onnx.rewriting.form import widen
 from byoc.frontend.onnx.rewriting.integers import integer_biases, quantise_tables
 from byoc.frontend.onnx.rewriting.law import Pass
@@ -30,6 +29,7 @@ from byoc.frontend.tflite.file import TfliteModel, is_tflite, load_tflite
 from byoc.frontend.tflite.importer import import_tflite
 from byoc.operators.registry import annotate
 from byoc.package.package import Calibration, Fidelity, FileCheck, Package, build_package
+from byoc.protobuf import bodies, count_of
 from byoc.quantisation.calibrate import DEFAULT_FEEDS, Feeds, default_feeds
 from byoc.quantisation.quantize import find_ranges, quantise_within
 from isa.errors import InputError

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import onnx
 from numpy.typing import NDArray
 
-from byoc.operators.onnx_view import QUANTIZE
+from byoc.operators.saturation import avoid_saturation
+from byoc.protobuf import copy_fields, use_counts
 from isa.errors import InputError
 from isa.reading import first_line
 
@@ -72,13 +73,15 @@ def lean_session(
     outputs: Sequence[onnx.ValueInfoProto],
     further: Sequence[onnx.NodeProto] = (),
     part: onnx.GraphProto | None = None,
+    every: bool = False,
     **settings: Any,
 ) -> tuple[Any, Any]:
     """A session of ``model`` with ``further`` nodes and these ``outputs`` in place of its own, on one copy of its large
     constants.
 
     Serialised, parsed, and made tensors of, they would be there four times. The second result must outlive the session.
-    With a ``part`` of the model's graph it is a session of that, whose initialisers only name those of the model.
+    With a ``part`` of the model's graph it is a session of that. Products that saturate on some processors are
+    rewritten (:func:`byoc.operators.saturation.avoid_saturation`, with ``every``).
     """
     import onnxruntime
 
@@ -86,15 +89,16 @@ def lean_session(
     copy_fields(model, lean, "graph")
     lean.ir_version = min(lean.ir_version, NEWEST_IR_VERSION)
     copy_fields(model.graph if part is None else part, lean.graph, "initializer", "output")
-    read = None if part is None else {tensor.name for tensor in part.initializer}
     lean.graph.output.extend(outputs)
     _place(lean.graph, further)
+    read = _read(lean.graph)
+    constants = {tensor.name: tensor for tensor in model.graph.initializer if tensor.name in read}
+    added = avoid_saturation(lean.graph, constants, every=every)
+    read = _read(lean.graph) if added else read
     shared: dict[str, Any] = {}
-    for tensor in model.graph.initializer:
-        if read is not None and tensor.name not in read:
-            continue
+    for tensor in (*(tensor for name, tensor in constants.items() if name in read), *added):
         kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-        if kind.name not in ("float32", "int8") or math.prod(tensor.dims) * kind.itemsize < LARGE_BYTES:
+        if kind.name not in ("float32", "int8", "uint8") or math.prod(tensor.dims) * kind.itemsize < LARGE_BYTES:
             lean.graph.initializer.append(tensor)
             continue
         elsewhere = lean.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
@@ -110,6 +114,11 @@ def lean_session(
         for name, value in shared.items():
             options.add_initializer(name, value)
     return onnxruntime.InferenceSession(lean.SerializeToString(), options, ["CPUExecutionProvider"], **settings), shared
+
+
+def _read(graph: onnx.GraphProto) -> set[str]:
+    """Return the names of the tensors that a graph reads, and of its inputs: a constant is the default of one."""
+    return {*use_counts(graph), *(value.name for value in graph.input)}
 
 
 def _place(graph: onnx.GraphProto, further: Sequence[onnx.NodeProto]) -> None:
@@ -135,26 +144,13 @@ def value_bytes(value: onnx.ValueInfoProto) -> int:
     return 4 * math.prod(int(dim.dim_value) for dim in value.type.tensor_type.shape.dim)
 
 
-def copy_fields(source: Any, target: Any, *leave_out: str) -> None:
-    """Copies every set field of a protobuf message but those."""
-    for field, value in source.ListFields():
-        if field.name in leave_out:
-            continue
-        if isinstance(value, str | bytes | int | float):
-            setattr(target, field.name, value)
-        elif hasattr(value, "CopyFrom"):
-            getattr(target, field.name).CopyFrom(value)
-        else:
-            getattr(target, field.name).extend(value)
-
-
 class OnnxRuntimeSession:
     """One model on ONNX Runtime: optimisations EXTENDED, int8 QDQ groups allowed, one thread, no log output.
 
     Not ``optimised``, every operator computes by itself, and quantised groups stay in float; so it is where ONNX
     Runtime does not run what its optimisers make. ``without``: an optimiser that is left out. Tensors named in
     ``further`` are outputs, too. Of a ``part`` of the model (:func:`lean_session`) those are all outputs. ``quick``:
-    activations are uint8 where the CPU has instructions for their products, as by default. Raises InputError where ONNX
+    int8 activations are computed as uint8, which is many times faster, and may move ties. Raises InputError where ONNX
     Runtime cannot run the model.
     """
 
@@ -230,11 +226,9 @@ def _session(
     options.graph_optimization_level = levels.ORT_DISABLE_ALL if disabled is None else levels.ORT_ENABLE_EXTENDED
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    options.add_session_config_entry("session.qdqisint8allowed", "0" if quick and _has_vnni() else "1")
+    options.add_session_config_entry("session.qdqisint8allowed", "0" if quick else "1")
     # Products of float32 and dequantised weights stay such: by default ONNX Runtime rounds the former to 8 bits.
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
-    if not _has_vnni() and _quantises_to_uint8_only(model):
-        options.add_session_config_entry("session.x64quantprecision", "1")
     keep_no_memory(options)
     if disabled is None:  # for a few inferences: no second copy of the weights in another order
         options.add_session_config_entry("session.disable_prepacking", "1")
@@ -244,7 +238,7 @@ def _session(
         _disabled(model.graph if part is None else part) if disabled is None else [name for name in disabled if name]
     )
     with readable_errors():
-        return lean_session(model, options, outputs, part=part, disabled_optimizers=left_out)
+        return lean_session(model, options, outputs, part=part, every=quick, disabled_optimizers=left_out)
 
 
 def _disabled(graph: onnx.GraphProto) -> list[str]:
@@ -255,21 +249,3 @@ def _disabled(graph: onnx.GraphProto) -> list[str]:
     """
     has_body = any(item.type == onnx.AttributeProto.GRAPH for node in graph.node for item in node.attribute)
     return [*DISABLED, *(["QDQPropagationTransformer"] if has_body else [])]
-
-
-def _quantises_to_uint8_only(model: onnx.ModelProto) -> bool:
-    """Whether activations are uint8 throughout; with int8 ones ONNX Runtime refuses the precision setting."""
-    types = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
-    quantizers = (node for node in model.graph.node if node.op_type == QUANTIZE and len(node.input) > 2)
-    zero_points = [types.get(node.input[2]) for node in quantizers]
-    return bool(zero_points) and all(element == onnx.TensorProto.UINT8 for element in zero_points)
-
-
-@cache
-def _has_vnni() -> bool:
-    """Whether the CPU sums uint8 × int8 products without saturation; True where that cannot be told."""
-    information = Path("/proc/cpuinfo")
-    if not information.exists():
-        return True
-    flags = next((line for line in information.read_text().splitlines() if line.startswith("flags")), "")
-    return not flags or "vnni" in flags

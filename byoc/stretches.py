@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, helper
 
-from byoc.frontend.onnx.rewriting.edit import use_counts_of
+from byoc.protobuf import use_counts_of
 from byoc.session import OnnxRuntimeSession
 
 Tensors = Mapping[str, NDArray[Any]]
@@ -28,7 +28,6 @@ def stretches(model: ModelProto, parts: Sequence[Sequence[str]], feed: Tensors) 
     makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     reads = [set(use_counts_of(node)) for node in nodes]
     outputs = list(dict.fromkeys(value.name for value in model.graph.output))
-    constants = {tensor.name: place for place, tensor in enumerate(model.graph.initializer)}
     waiting = Counter(name for read in reads for name in read)
     waiting.update(outputs)  # they are wanted behind all
     known = {value.name: feed[value.name] for value in model.graph.input if value.name in feed}
@@ -41,7 +40,7 @@ def stretches(model: ModelProto, parts: Sequence[Sequence[str]], feed: Tensors) 
         made_now = {name for index in now for name in nodes[index].output}
         left = {name for name in made_now - {*wanted} if waiting[name] > read_now[name]}
         further = [*wanted, *([] if last else sorted(left))]
-        piece = _piece(model, sorted(now), {*wanted, *read_now}, known, constants)
+        piece = _piece(model, sorted(now), {*wanted, *read_now}, known)
         session = OnnxRuntimeSession(model, optimised=False, further=further, part=piece)
         made = session.run(further, {value.name: known[value.name] for value in piece.input})
         del session
@@ -64,10 +63,8 @@ def _before(wanted: Sequence[str], makers: Mapping[str, int], reads: Sequence[se
     return found
 
 
-def _piece(
-    model: ModelProto, taken: Sequence[int], used: set[str], known: Tensors, constants: Mapping[str, int]
-) -> GraphProto:
-    """The nodes ``taken``; of what is ``used`` there, inputs that are ``known``, and the names of ``constants``."""
+def _piece(model: ModelProto, taken: Sequence[int], used: set[str], known: Tensors) -> GraphProto:
+    """Return the nodes ``taken`` as a graph, with the ``known`` tensors that are ``used`` as inputs."""
     result = GraphProto(name=model.graph.name)
     result.node.extend(model.graph.node[index] for index in taken)
     made = {name for node in result.node for name in node.output}
@@ -75,8 +72,5 @@ def _piece(
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in known.items()
         if name in used - made
-    )
-    result.initializer.extend(
-        TensorProto(name=name) for name in sorted(used & constants.keys(), key=constants.__getitem__)
     )
     return result

@@ -18,12 +18,12 @@ import onnx
 from numpy.typing import NDArray
 
 from byoc.frontend.onnx.cutting import Cutter
-from byoc.frontend.onnx.rewriting.edit import defined
 from byoc.frontend.tflite.file import TfliteModel
 from byoc.graph import Graph
 from byoc.litert import Resolver
 from byoc.package.package import Model, Package
 from byoc.partition import HostPart
+from byoc.protobuf import defined
 from byoc.session import OnnxRuntimeSession
 from isa.errors import InputError
 from isa.reading import first_line

@@ -13,10 +13,10 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 from onnx.helper import make_node, make_tensor_value_info, tensor_dtype_to_np_dtype
 
 from byoc.frontend.onnx.reading import read_node, rows_to_choose, softmax_operands
-from byoc.frontend.onnx.rewriting.edit import ConstantArrays, is_float32, names_of, step_family, unused, use_counts
 from byoc.operators.forms import Form, Limits
 from byoc.operators.reduction import EXTREMES_AND_SUM
 from byoc.operators.registry import installed
+from byoc.protobuf import ConstantArrays, is_float32, names_of, step_family, unused, use_counts
 from byoc.session import LARGE_BYTES, keep_no_memory, lean_session, readable_errors, value_bytes
 from isa import memory
 from isa.errors import InputError

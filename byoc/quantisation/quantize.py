@@ -17,7 +17,12 @@ from onnx.helper import make_node
 
 from byoc.frontend.onnx.closures import Closure, float_closures
 from byoc.frontend.onnx.reading import build_view, captured_names, read_node
-from byoc.frontend.onnx.rewriting.edit import (
+from byoc.frontend.onnx.rewriting.shapes import tensor_types
+from byoc.operators.forms import Form
+from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
+from byoc.operators.operator import Operator
+from byoc.operators.registry import installed
+from byoc.protobuf import (
     ConstantArrays,
     add_tensor,
     all_nodes,
@@ -29,11 +34,6 @@ from byoc.frontend.onnx.rewriting.edit import (
     use_counts,
     without_initializers,
 )
-from byoc.frontend.onnx.rewriting.shapes import tensor_types
-from byoc.operators.forms import Form
-from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
-from byoc.operators.operator import Operator
-from byoc.operators.registry import installed
 from byoc.quantisation.calibrate import (
     Feeds,
     Ranges,

@@ -214,8 +214,8 @@ def _float32(source: ModelProto, shapes: Shapes) -> ModelProto:
 def _fixed_scales(model: ModelProto) -> bool:
     """Whether a model came with scales, so that there is nothing to calibrate."""
     from byoc.frontend.onnx.rewriting.dynamic import DYNAMIC_OPERATORS
-    from byoc.frontend.onnx.rewriting.edit import count_of
     from byoc.frontend.onnx.units import is_quantised
+    from byoc.protobuf import count_of
 
     return is_quantised(model) and not count_of(model.graph, DYNAMIC_OPERATORS)
 

@@ -16,10 +16,10 @@ from onnxruntime.quantization.calibrate import TensorsData
 from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
 from byoc.frontend.onnx.reading import captured_names
-from byoc.frontend.onnx.rewriting.edit import copy_model
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.registry import installed
+from byoc.protobuf import copy_model
 from byoc.quantisation import quantize
 from byoc.quantisation.calibrate import Ranges, has_floats
 from experiments.models import MODELS

@@ -10,12 +10,12 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs, fold_constants
-from byoc.frontend.onnx.rewriting.edit import opset_of
 from byoc.frontend.onnx.rewriting.form import convert_opset, name_nodes, remove_identities
 from byoc.frontend.onnx.rewriting.gemm import canonicalise_gemm
 from byoc.frontend.onnx.rewriting.linear import fold_affine
 from byoc.frontend.onnx.rewriting.prepare import exact_laws, prepare
 from byoc.frontend.onnx.rewriting.shapes import fix_shapes, infer_shapes
+from byoc.protobuf import opset_of
 from byoc.session import OnnxRuntimeSession
 from isa.errors import InputError
 from tests.byoc.float_models import make_model, operators, random_arrays, run

@@ -10,10 +10,10 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from byoc.frontend.onnx.rewriting.edit import step_family
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.frontend.onnx.rewriting.recurrent import unroll
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
+from byoc.protobuf import step_family
 from byoc.quantisation.quantize import quantise
 
 STEPS, BATCH, INPUTS, HIDDEN = 4, 2, 3, 5

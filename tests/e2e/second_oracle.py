@@ -21,10 +21,10 @@ from onnx import ModelProto
 
 from byoc.compiler import partition_package
 from byoc.frontend.onnx.cutting import Cutter
-from byoc.frontend.onnx.rewriting.edit import defined
 from byoc.graph import Node
 from byoc.host.sessions import Oracle
 from byoc.package.package import Package
+from byoc.protobuf import defined
 from experiments.running.network import load_network, network_feeds
 from isa.arch import Arch
 

@@ -15,10 +15,10 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import experiments
 from byoc.fidelity import PassError
-from byoc.frontend.onnx.rewriting.edit import copy_model
 from byoc.host.sessions import Engine
 from byoc.importing import import_model
 from byoc.package.package import FileCheck
+from byoc.protobuf import copy_model
 from byoc.session import OnnxRuntimeSession
 from experiments.report.schema import RunReport
 from isa.errors import InputError

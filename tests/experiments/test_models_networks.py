@@ -13,8 +13,8 @@ import pytest
 from onnx import ModelProto
 
 from byoc.frontend.onnx.file import load_model
-from byoc.frontend.onnx.rewriting.edit import opset_of, shapes_of
 from byoc.frontend.onnx.rewriting.prepare import prepare
+from byoc.protobuf import opset_of, shapes_of
 from byoc.quantisation.quantize import quantise
 from experiments.models import MODELS
 from experiments.models.digits import MODEL_FILE

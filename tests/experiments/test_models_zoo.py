@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto
 
 from benchmarks.real_networks import Real, read_record, recorded, run_one, table
-from byoc.frontend.onnx.rewriting.edit import shapes_of
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.graph import Value
 from byoc.importing import import_model
+from byoc.protobuf import shapes_of
 from experiments.models import MODELS, classifiers, detection, imaging, sequences
 from isa.arch import Arch
 from tests.e2e.harness import compare

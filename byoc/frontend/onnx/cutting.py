@@ -9,8 +9,8 @@ import onnx
 from onnx import helper
 
 from byoc.frontend.onnx.reading import captured_names
-from byoc.frontend.onnx.rewriting.edit import defined
 from byoc.graph import Graph, Value
+from byoc.protobuf import defined
 from isa.errors import InputError
 
 

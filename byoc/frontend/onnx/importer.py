@@ -20,7 +20,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from byoc.frontend.onnx.closures import Closure, absorbed, integer_closures, tabulate
 from byoc.frontend.onnx.reading import build_view
-from byoc.frontend.onnx.rewriting.edit import names_of, unused
 from byoc.frontend.onnx.rewriting.shapes import tensor_types
 from byoc.frontend.onnx.units import Unit, Unrecognised, recognise
 from byoc.graph import Graph, Node, Quantization, Value, drop_unread
@@ -31,6 +30,7 @@ from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE, OnnxNode,
 from byoc.operators.registry import installed
 from byoc.operators.table import TABLE
 from byoc.operators.verify import verify_graph
+from byoc.protobuf import names_of, unused
 from byoc.session import OnnxRuntimeSession
 from isa.errors import InputError
 

@@ -15,8 +15,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from byoc.frontend.onnx.rewriting.edit import attributes, use_counts
 from byoc.operators.onnx_view import DEQUANTIZE, OnnxNode, OnnxView
+from byoc.protobuf import attributes, use_counts
 from isa.numerics import steps
 
 Array = NDArray[Any]

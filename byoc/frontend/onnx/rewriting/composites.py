@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from onnx import ModelProto, NodeProto, TensorProto
 
-from byoc.frontend.onnx.rewriting.edit import attributes, standard
 from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, written
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
+from byoc.protobuf import attributes, standard
 
 MASKED = -1e4
 """What is added where nothing may be attended to: below e^-9000 of anything else."""

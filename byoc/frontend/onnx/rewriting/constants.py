@@ -17,7 +17,10 @@ import onnx
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, helper, numpy_helper
 
-from byoc.frontend.onnx.rewriting.edit import (
+from byoc.frontend.onnx.rewriting.form import TARGET_OPSET
+from byoc.frontend.onnx.rewriting.law import looking_at
+from byoc.frontend.onnx.rewriting.shapes import infer_shapes
+from byoc.protobuf import (
     ConstantArrays,
     all_graphs,
     all_nodes,
@@ -33,9 +36,6 @@ from byoc.frontend.onnx.rewriting.edit import (
     standard,
     unused,
 )
-from byoc.frontend.onnx.rewriting.form import TARGET_OPSET
-from byoc.frontend.onnx.rewriting.law import looking_at
-from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from isa import memory
 from isa.errors import InputError
 

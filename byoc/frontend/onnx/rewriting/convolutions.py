@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper
 
-from byoc.frontend.onnx.rewriting.edit import attributes
 from byoc.frontend.onnx.rewriting.law import View, Writer, written
 from byoc.operators.onnx_view import DEQUANTIZE
 from byoc.operators.window import window_attributes
+from byoc.protobuf import attributes
 from byoc.session import OnnxRuntimeSession
 from isa.errors import InputError
 

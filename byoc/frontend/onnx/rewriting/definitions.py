@@ -18,12 +18,12 @@ from functools import partial
 import numpy as np
 from onnx import ModelProto, NodeProto, helper
 
-from byoc.frontend.onnx.rewriting.edit import OWN_KEY, copy_model, copy_node, defined, opset_of
 from byoc.frontend.onnx.rewriting.law import View, walked
 from byoc.graph import Graph, Node
 from byoc.operators import domain
 from byoc.operators.definition import Definition
 from byoc.operators.registry import check, installed
+from byoc.protobuf import OWN_KEY, copy_model, copy_node, defined, opset_of
 from isa.errors import InputError
 
 # Clamps. ------------------------------------------------------------------------------------------------------------

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from byoc.frontend.onnx.rewriting.constants import fold_constants
-from byoc.frontend.onnx.rewriting.edit import copy_model, copy_node, standard
 from byoc.frontend.onnx.rewriting.law import View, Writer, walked, written
 from byoc.frontend.onnx.rewriting.movement import CHAINED
 from byoc.frontend.onnx.rewriting.prepare import drop_dead_code
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.operators.table import POLYNOMIAL
+from byoc.protobuf import copy_model, copy_node, standard
 from byoc.session import OnnxRuntimeSession
 from isa.numerics import steps
 

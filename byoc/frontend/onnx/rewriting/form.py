@@ -12,7 +12,8 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper, version_converter
 
-from byoc.frontend.onnx.rewriting.edit import (
+from byoc.frontend.onnx.rewriting.law import View, looking_at, written
+from byoc.protobuf import (
     ConstantArrays,
     all_graphs,
     all_nodes,
@@ -28,7 +29,6 @@ from byoc.frontend.onnx.rewriting.edit import (
     use_counts,
     without_large_constants,
 )
-from byoc.frontend.onnx.rewriting.law import View, looking_at, written
 from byoc.session import NEWEST_IR_VERSION
 from isa.errors import InputError
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto
 
-from byoc.frontend.onnx.rewriting.edit import attributes, copy_node
 from byoc.frontend.onnx.rewriting.law import View, Writer, written
 from byoc.operators.onnx_view import DEQUANTIZE
+from byoc.protobuf import attributes, copy_node
 
 
 @written("Gemm", "MatMul", "Add")

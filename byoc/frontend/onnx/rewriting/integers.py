@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from byoc.frontend.onnx.rewriting.edit import ConstantArrays, attributes, copy_node, standard
 from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, written
 from byoc.operators.movement import FORMS
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
+from byoc.protobuf import ConstantArrays, attributes, copy_node, standard
 from isa.numerics import steps
 
 _MOVERS = frozenset(form.onnx for form in FORMS if form.carried == "integers")

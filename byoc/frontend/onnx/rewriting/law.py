@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from byoc.frontend.onnx.rewriting.edit import (
+from byoc.operators.onnx_view import BOUNDARIES, QUANTIZE
+from byoc.protobuf import (
     ConstantArrays,
     all_nodes,
     attributes,
@@ -43,7 +44,6 @@ from byoc.frontend.onnx.rewriting.edit import (
     use_counts_of,
     without_initializers,
 )
-from byoc.operators.onnx_view import BOUNDARIES, QUANTIZE
 
 Pass = Callable[[ModelProto], ModelProto]
 

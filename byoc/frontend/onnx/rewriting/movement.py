@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, helper
 
-from byoc.frontend.onnx.rewriting.edit import attributes, bodies, copy_node
 from byoc.frontend.onnx.rewriting.law import ANY, Law, View, rewriting
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.registry import installed
+from byoc.protobuf import attributes, bodies, copy_node
 
 Shape = tuple[int, ...]
 KEEPERS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})

@@ -18,13 +18,6 @@ from byoc.frontend.onnx.rewriting.constants import (
     write_out_sparse,
 )
 from byoc.frontend.onnx.rewriting.convolutions import convolve_pools, spread_transposed
-from byoc.frontend.onnx.rewriting.edit import (
-    copy_model,
-    remove_dead_code,
-    sort_nodes,
-    use_counts,
-    without_large_constants,
-)
 from byoc.frontend.onnx.rewriting.form import (
     PLAIN_OPSET,
     TARGET_OPSET,
@@ -48,6 +41,13 @@ from byoc.frontend.onnx.rewriting.shapes import complete_types, fix_shapes, infe
 from byoc.frontend.onnx.rewriting.splits import gather_scatters, slice_splits
 from byoc.frontend.onnx.rewriting.volumes import flatten_integer_volumes, flatten_volumes
 from byoc.frontend.onnx.units import is_quantised
+from byoc.protobuf import (
+    copy_model,
+    remove_dead_code,
+    sort_nodes,
+    use_counts,
+    without_large_constants,
+)
 
 
 def prepare(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None) -> ModelProto:

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from byoc.frontend.onnx.rewriting.edit import attributes
 from byoc.frontend.onnx.rewriting.law import View, Writer, written
+from byoc.protobuf import attributes
 from byoc.session import OnnxRuntimeSession
 
 _MODES = (b"linear", b"cubic")

@@ -12,7 +12,11 @@ import onnx
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper, shape_inference
 
-from byoc.frontend.onnx.rewriting.edit import (
+from byoc.frontend.onnx.rewriting.law import looking_at
+from byoc.operators.forms import QLinear
+from byoc.operators.onnx_view import BOUNDARIES
+from byoc.operators.registry import installed
+from byoc.protobuf import (
     all_graphs,
     all_nodes,
     attributes,
@@ -20,10 +24,6 @@ from byoc.frontend.onnx.rewriting.edit import (
     shapes_of,
     without_large_constants,
 )
-from byoc.frontend.onnx.rewriting.law import looking_at
-from byoc.operators.forms import QLinear
-from byoc.operators.onnx_view import BOUNDARIES
-from byoc.operators.registry import installed
 from byoc.session import OnnxRuntimeSession
 from isa import memory
 from isa.errors import InputError

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper
 
-from byoc.frontend.onnx.rewriting.edit import attributes
 from byoc.frontend.onnx.rewriting.law import View, Writer, written
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
+from byoc.protobuf import attributes
 
 _ELEMENTS = (TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8)
 

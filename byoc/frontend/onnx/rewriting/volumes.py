@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto
 
-from byoc.frontend.onnx.rewriting.edit import attributes, standard
 from byoc.frontend.onnx.rewriting.law import View, Writer, written
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.window import window_attributes
+from byoc.protobuf import attributes, standard
 
 Numbers = tuple[int, ...]
 Window = dict[str, Any]

@@ -17,8 +17,6 @@ import onnx
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
-from byoc.session import copy_fields
-
 LARGE_BYTES = 1 << 16
 HUGE_BYTES = 1 << 25
 
@@ -26,6 +24,19 @@ HUGE_BYTES = 1 << 25
 def opset_of(model: ModelProto) -> int:
     """Version of the default operator set; 0 when the model imports none."""
     return max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+
+
+def copy_fields(source: Any, target: Any, *leave_out: str) -> None:
+    """Copies every set field of a protobuf message but those."""
+    for field, value in source.ListFields():
+        if field.name in leave_out:
+            continue
+        if isinstance(value, str | bytes | int | float):
+            setattr(target, field.name, value)
+        elif hasattr(value, "CopyFrom"):
+            getattr(target, field.name).CopyFrom(value)
+        else:
+            getattr(target, field.name).extend(value)
 
 
 def copy_model(model: ModelProto) -> ModelProto:
