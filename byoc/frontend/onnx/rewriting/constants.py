@@ -45,7 +45,7 @@ _SMALL = 1024
 
 # Quantised constants stay behind their DequantizeLinear; what is random stays random.
 _NEVER = frozenset(
-    {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "RandomNormal", "RandomUniform"}
+    {"DequantizeLinear", "DynamicQuantizeLinear", "RandomNormal", "RandomUniform"}
     | {"RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"}
 )
 

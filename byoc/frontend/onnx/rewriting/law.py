@@ -224,6 +224,10 @@ class View:
         """Whether ``name`` is an output, or a body reads it: then there must be such a tensor."""
         return name in self._shown
 
+    def is_read(self, name: str) -> bool:
+        """Return whether ``name`` is shown or some node reads it."""
+        return self.shown(name) or bool(self.readers(name))
+
     def show(self, name: str) -> None:
         """Keep ``name``, though nobody reads it."""
         self._shown.add(name)

@@ -38,7 +38,7 @@ from byoc.frontend.onnx.rewriting.norms import recognise_norms
 from byoc.frontend.onnx.rewriting.recurrent import unroll
 from byoc.frontend.onnx.rewriting.resizes import expand_resizes
 from byoc.frontend.onnx.rewriting.shapes import complete_types, fix_shapes, infer_shapes, shorten_pools
-from byoc.frontend.onnx.rewriting.splits import gather_scatters, slice_splits
+from byoc.frontend.onnx.rewriting.splits import gather_scatters, slice_splits, turn_slopes
 from byoc.frontend.onnx.rewriting.volumes import flatten_integer_volumes, flatten_volumes
 from byoc.frontend.onnx.units import is_quantised
 from byoc.protobuf import (
@@ -142,6 +142,7 @@ ORDER: tuple[Stage, ...] = (
     Stage(write_out_functions, "all", "before integers are moved", light=True),
     Stage(complete_types, "all", "splits ask for element types"),
     Stage(slice_splits, "all", "movement has one result from here on", light=True),
+    Stage(turn_slopes, "quantised", "a table has one function a channel; float slopes are products", light=True),
     Stage(gather_scatters, "all", "wants constant indices"),
     Stage(move_casts, "all", "before bytes become float to anybody", light=True),
     Stage(expand_resizes, "float", "what it writes are products, which others fold", rounds=True, light=True),

@@ -18,31 +18,70 @@ _ELEMENTS = (TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8)
 
 @written("Split")
 def slice_splits(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """A Slice for each output of a Split of known shapes.
+    """Return a Slice for each output of a Split that is read; None where its sizes are not known.
 
     In a quantised model only where nothing else becomes an integer operator thereby: a DequantizeLinear in front moves
     down through slices, but not through a Split (:mod:`byoc.frontend.onnx.rewriting.integers`).
     """
-    outputs = [name for name in node.output if name]
-    known = len(outputs) == len(node.output) and all(name in graph.shapes for name in outputs)
-    if not known or not all(graph.types.get(name) in _ELEMENTS for name in outputs):
+    sizes = _split_sizes(graph, node)
+    read = {number: name for number, name in enumerate(node.output) if name and graph.is_read(name)}
+    if sizes is None or not read or not all(graph.types.get(name) in _ELEMENTS for name in read.values()):
         return None
-    if graph.quantises and graph.types[outputs[0]] == TensorProto.FLOAT:
-        alone = [[] if graph.shown(name) else list(graph.readers(name)) for name in outputs]
+    names = list(read.values())
+    if graph.quantises and graph.types[names[0]] == TensorProto.FLOAT:
+        alone = [[] if graph.shown(name) else list(graph.readers(name)) for name in names]
         if not all(len(readers) == 1 and readers[0].op_type == QUANTIZE for readers in alone):
             return None
-    axis, start, nodes = int(attributes(node).get("axis", 0)), 0, []
-    for number, name in enumerate(outputs):
-        end = start + graph.shapes[name][axis]
-        bounds = [graph.constant(f"{name}_{key}", np.array([n])) for key, n in _bounds(start, end, axis)]
+    axis = int(attributes(node).get("axis", 0))
+    nodes = []
+    for number, name in read.items():
+        start = sum(sizes[:number])
+        bounds = [
+            graph.constant(f"{name}_{key}", np.array([n])) for key, n in _bounds(start, start + sizes[number], axis)
+        ]
         label = f"{node.name}_{number}" if node.name else ""
         nodes.append(helper.make_node("Slice", [node.input[0], *bounds], [name], label))
-        start = end
     return nodes
+
+
+def _split_sizes(graph: View, node: NodeProto) -> list[int] | None:
+    """Return the length of every output of a Split along its axis; None where it is not known before the run."""
+    shape = graph.shapes.get(node.input[0])
+    if shape is None:
+        return None
+    if len(node.input) > 1 and node.input[1]:
+        given = graph.constants.get(node.input[1])
+        return None if given is None else [int(size) for size in given.reshape(-1)]
+    length = shape[int(attributes(node).get("axis", 0))]
+    most = -(-length // len(node.output))
+    return [max(min(most, length - number * most), 0) for number in range(len(node.output))]
 
 
 def _bounds(start: int, end: int, axis: int) -> tuple[tuple[str, int], ...]:
     return ("start", start), ("end", end), ("axis", axis)
+
+
+@written("PRelu")
+def turn_slopes(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+    """Return a PRelu whose slopes lie along one axis as one whose slopes are by channel, between two Transposes.
+
+    The values do not change, so that quantised models may be rewritten too. None for slopes along several axes.
+    """
+    shape = graph.shapes.get(node.input[0], ())
+    slope = graph.shapes.get(node.input[1], ())
+    aligned = (*[1] * (len(shape) - len(slope)), *slope)
+    along = [axis for axis, size in enumerate(aligned) if size != 1]
+    if len(shape) < 2 or len(along) != 1 or along == [1]:
+        return None
+    perm = list(range(len(shape)))
+    perm[1] = along[0]
+    perm[along[0]] = 1
+    w = Writer(graph, node)
+    turned = w.add("Transpose", node.input[0], perm=perm)
+    channels = w.constant([-1, *[1] * (len(shape) - 2)], np.int64)
+    function = w.add("PRelu", turned, w.add("Reshape", node.input[1], channels), label=node.name)
+    w.add("Transpose", function, perm=perm)
+    return w.finished()
 
 
 SCATTERINGS = ("ScatterND", "ScatterElements")

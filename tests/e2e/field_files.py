@@ -1,0 +1,113 @@
+"""Small models in the forms in which public reports show them, each drawn from a seed.
+
+``python -m tests.e2e.field_files --count N`` runs N of every kind and prints how many ran in one region, exactly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+import experiments
+from tests.byoc.small_models import ModelBuilder
+
+Draw = Callable[[np.random.Generator], onnx.ModelProto]
+
+
+def unread_split(random: np.random.Generator) -> onnx.ModelProto:
+    """Return a quantised Split of which one output is never read, as fake-quantised graphs have it."""
+    parts = int(random.integers(2, 5))
+    unread = int(random.integers(parts))
+    axis = int(random.integers(1, 4))
+    shape = [1, 4, 5, 6]
+    shape[axis] = sum(sizes := [int(size) for size in random.integers(1, 4, parts)])
+    b = ModelBuilder()
+    source = b.dequantize(b.quantize(b.input("x", shape), 0.05, 3), 0.05, 3)
+    x = b.quantize(b.node("Sigmoid", source), 0.05, 3)
+    given = b.constant(sizes, "int64")
+    names = [f"part{number}" for number in range(parts)]
+    b.nodes.append(onnx.helper.make_node("Split", [b.dequantize(x, 0.05, 3), given], names, name="split", axis=axis))
+    for number in set(range(parts)) - {unread}:
+        first = b.dequantize(b.quantize(names[number], 0.05, 3), 0.05, 3)
+        y = b.quantize(b.node("Relu", first), 0.03, -7, result=f"y{number}")
+        b.output(b.dequantize(y, 0.03, -7))
+    return b.model()
+
+
+def sloped(random: np.random.Generator) -> onnx.ModelProto:
+    """Return a quantised PRelu whose slopes lie along any one axis, given with or without leading ones."""
+    rank = int(random.integers(2, 5))
+    shape = [1, *(int(size) for size in random.integers(2, 8, rank - 1))]
+    axis = int(random.integers(1, rank))
+    slope = [shape[axis], *[1] * (rank - 1 - axis)]
+    slope = [*[1] * int(random.integers(0, axis + 1)), *slope]
+    b = ModelBuilder()
+    x = b.dequantize(b.quantize(b.input("x", shape), 0.05, 3), 0.05, 3)
+    given = b.weights(random.integers(-128, 128, slope).astype(np.int8), 0.01)
+    b.output(b.dequantize(b.quantize(b.node("PRelu", x, given, name="op"), 0.05, -5), 0.05, -5))
+    return b.model()
+
+
+def clipped_weights(random: np.random.Generator) -> onnx.ModelProto:
+    """Return a convolution in Brevitas' QCDQ form: float weights, QuantizeLinear, Clip, DequantizeLinear."""
+    bits = int(random.integers(2, 8))
+    low, high = -(1 << bits - 1) + int(random.integers(2)), (1 << bits - 1) - 1
+    outputs, inputs, kernel = (int(size) for size in random.integers(1, 6, 3))
+    scales = random.uniform(0.01, 0.1, outputs).astype(np.float32)
+    b = ModelBuilder()
+    bounds = [b.constant(bound, "int8") for bound in (low, high)]
+    weights = b.constant(random.normal(0, 0.3, (outputs, inputs, kernel, kernel)), "float32")
+    parameters = b.constant(scales, "float32"), b.constant(np.zeros(outputs), "int8")
+    narrow = b.node("Clip", b.node("QuantizeLinear", weights, *parameters, axis=0), *bounds)
+    source = b.node("Clip", b.quantize(b.input("x", [1, inputs, 8, 9]), 0.05), *bounds)
+    data = b.dequantize(source, 0.05)
+    result = b.node("Conv", data, b.node("DequantizeLinear", narrow, *parameters, axis=0), name="op")
+    b.output(b.dequantize(b.node("Clip", b.quantize(result, 0.1), *bounds), 0.1))
+    return b.model()
+
+
+KINDS: Mapping[str, Draw] = {
+    "unread split": unread_split,
+    "slopes along an axis": sloped,
+    "clipped weights": clipped_weights,
+}
+"""What is drawn, by name."""
+
+
+def failure(kind: str, seed: int) -> str:
+    """Run one drawn model; return what is wrong with it, or the empty string."""
+    model = KINDS[kind](np.random.default_rng(seed))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "model.onnx"
+        onnx.save(model, file)
+        report = experiments.run(file, cache=False).report
+    regions = {placed.region for placed in report.placement if placed.on == "dla"}
+    inside = [placed for placed in report.placement if "quantizelinear" not in placed.op_type.lower()]
+    on_cpu = [f"{placed.op_type}: {placed.reason}" for placed in inside if placed.on == "cpu"]
+    if len(regions) != 1 or on_cpu:
+        return f"{len(regions)} regions, on the CPU {on_cpu}"
+    assert report.check is not None
+    return "" if report.check.elements and not report.check.mismatches else f"{report.check}"
+
+
+def main() -> int:
+    """Run many of every kind; return 1 where one failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=20)
+    count = parser.parse_args().count
+    failed = 0
+    for kind in KINDS:
+        found = {seed: failure(kind, seed) for seed in range(count)}
+        wrong = {seed: text for seed, text in found.items() if text}
+        print(f"{kind}: {count - len(wrong)} of {count}", *(f"  seed {seed}: {text}" for seed, text in wrong.items()))
+        failed += len(wrong)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
