@@ -63,6 +63,12 @@ def _no_default_opset(model: onnx.ModelProto) -> None:
     model.opset_import[0].domain = "com.example"
 
 
+def _axis_of_33_bits(model: onnx.ModelProto) -> None:
+    node = helper.make_node("Softmax", ["result"], ["shares"], name="softmax", axis=(1 << 32) + 1)
+    model.graph.node.append(node)
+    model.graph.output[0].name = "shares"
+
+
 def _attribute_of_a_function(model: onnx.ModelProto) -> None:
     model.graph.node[0].attribute[0].ref_attr_name = "pads"
 
@@ -78,6 +84,7 @@ def _attribute_of_a_function(model: onnx.ModelProto) -> None:
         (_made_twice, "value 'sums' is made twice, the second time by node 'relu'"),
         (_read_before_made, "node 'conv' reads 'result', which nothing before it makes"),
         (_no_default_opset, "operator set 'ai.onnx' is used and not imported"),
+        (_axis_of_33_bits, "node 'softmax': axis has 4294967297, which no tensor has"),
         (_attribute_of_a_function, "attribute pads of node 'conv' is that of a function, not here"),
     ],
 )

@@ -45,7 +45,7 @@ from experiments.running import package_cache
 from isa.errors import InputError
 from tests.faults.fault import read_faults
 from tests.fuzz_inputs import calls, drawn, drawn_models, materials
-from tests.fuzz_inputs.execution import Ending, execute
+from tests.fuzz_inputs.execution import Case, Ending, execute_together
 from tests.fuzz_inputs.mutation import (
     NUMBERS,
     TEXTS,
@@ -406,17 +406,25 @@ def _draw(kind: Kind, folder: Path, seed: int) -> None:
 
 def run_case(kind: Kind, seed: int, originals: Path) -> tuple[tuple[str, ...], Ending]:
     """One case in a folder of its own; the command and how it ended."""
-    rng = random.Random(~seed)
-    with tempfile.TemporaryDirectory(prefix="dla-fuzz-") as name:
-        folder = Path(name)
-        shutil.copytree(originals, folder, dirs_exist_ok=True)
-        (folder / "cache").chmod(0o700)
-        _draw(kind, folder, seed)
-        command = rng.choice(kind.commands)
-        if command in _DRAWN_WORDS:
-            command = tuple(_DRAWN_WORDS[command](rng))
+    return run_together([(kind, seed)], originals)[0]
+
+
+def run_together(chosen: Sequence[tuple[Kind, int]], originals: Path) -> list[tuple[tuple[str, ...], Ending]]:
+    """Run cases one after the other in one child, each in a folder of its own; their commands and how they ended."""
+    commands: list[tuple[str, ...]] = []
+    given: list[Case] = []
+    with contextlib.ExitStack() as folders:
+        for kind, seed in chosen:
+            folder = Path(folders.enter_context(tempfile.TemporaryDirectory(prefix="dla-fuzz-")))
+            shutil.copytree(originals, folder, dirs_exist_ok=True, copy_function=shutil.copyfile)
+            (folder / "cache").chmod(0o700)
+            _draw(kind, folder, seed)
+            rng = random.Random(~seed)
+            command = rng.choice(kind.commands)
+            commands.append(tuple(_DRAWN_WORDS[command](rng)) if command in _DRAWN_WORDS else command)
+            given.append((_action(commands[-1], rng), folder))
         with _made_once():
-            return command, execute(_action(command, rng), folder)
+            return list(zip(commands, execute_together(given), strict=True))
 
 
 _get_command, _application = functools.cache(typer.main.get_command), functools.cache(main.application)
@@ -512,18 +520,31 @@ class Counts:
         return any(self.ends["all"][column] for column in WRONG)
 
 
-def _try_all(drawn: Iterator[tuple[Kind, int]], originals: Path, counts: Counts, until: float) -> None:
+ALONE = ("cache", "entry points")
+"""Kinds whose cases leave something in the process that reads them."""
+
+
+def _groups(drawn_cases: Iterator[tuple[Kind, int]], together: int) -> Iterator[list[tuple[Kind, int]]]:
+    """Yield the cases in groups of one kind, each with at most so many that one child runs."""
+    waiting: dict[str, list[tuple[Kind, int]]] = defaultdict(list)
+    for kind, seed in drawn_cases:
+        waiting[kind.name].append((kind, seed))
+        if len(waiting[kind.name]) >= together or kind.name in ALONE:
+            yield waiting.pop(kind.name)
+    yield from waiting.values()
+
+
+def _try_all(groups: Iterator[list[tuple[Kind, int]]], originals: Path, counts: Counts, until: float) -> None:
     """Run cases, count how they end, and print those that end as none may."""
-    for number, (kind, seed) in enumerate(drawn, start=1):
-        command, ending = run_case(kind, seed, originals)
-        counts.add(kind, ending)
-        if ending.wrong:
-            lines = ending.message.splitlines()
-            shown = " | ".join([*lines[:1], *lines[1:][-5:]])[-900:]
-            counts.findings.append(f"{ending.wrong}: {kind.name}, seed {seed}, dla {' '.join(command)}: {shown}")
-            print(counts.findings[-1], flush=True)
-        if ending.wrong or number % 100 == 0:
-            counts.write()
+    for group in groups:
+        for (kind, seed), (command, ending) in zip(group, run_together(group, originals), strict=True):
+            counts.add(kind, ending)
+            if ending.wrong:
+                lines = ending.message.splitlines()
+                shown = " | ".join([*lines[:1], *lines[1:][-5:]])[-900:]
+                counts.findings.append(f"{ending.wrong}: {kind.name}, seed {seed}, dla {' '.join(command)}: {shown}")
+                print(counts.findings[-1], flush=True)
+        counts.write()
         if time.monotonic() > until:
             break
 
@@ -535,6 +556,9 @@ def fuzz(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop behind the case of this second")
     parser.add_argument("--log", type=Path, help="also write the counts to this file, as they grow")
+    parser.add_argument(
+        "--together", type=int, default=1, help="so many cases of a kind in one process, which is quicker"
+    )
     parser.add_argument("--places", action="store_true", help="say where cases were refused")
     parser.add_argument("--kind", action="append", default=[], help="only this kind; repeatable")
     parser.add_argument("--case", type=int, metavar="SEED", help="only this case of --kind, with all that it prints")
@@ -550,8 +574,8 @@ def fuzz(arguments: Sequence[str] | None = None) -> int:
             print(f"dla {' '.join(command)}: exit status {ending.status}, {ending.place}\n{ending.message}")
             return int(bool(ending.wrong))
         with contextlib.suppress(KeyboardInterrupt):  # what was tried counts
-            drawn_cases = cases(given.seed, given.count, given.kind)
-            _try_all(drawn_cases, originals, counts, time.monotonic() + given.seconds)
+            groups = _groups(cases(given.seed, given.count, given.kind), given.together)
+            _try_all(groups, originals, counts, time.monotonic() + given.seconds)
     counts.write()
     return int(counts.show(given.places))
 

@@ -71,13 +71,44 @@ def work_here() -> None:
     LocalPool._started = lambda pool: _Here()  # type: ignore[method-assign]
 
 
+Case = tuple[Callable[[], int], Path]
+"""What a child does, and the folder that it works in."""
+
+
 def execute(action: Callable[[], int], folder: Path) -> Ending:
     """Run ``action`` in a forked child that works in ``folder``, with a watchdog and a limit on its address space."""
-    output = folder / "child.out", folder / "child.err", folder / "child.at"
-    child = os.fork()
-    if not child:
-        _child(action, folder, output)
-    status, peak = _wait(child)
+    return execute_together([(action, folder)])[0]
+
+
+def execute_together(cases: Sequence[Case]) -> list[Ending]:
+    """Run cases one after the other in a child, as :func:`execute` does; a new child goes on where one ends early.
+
+    A fork costs more than most cases; what one case leaves in the process, the next one finds.
+    """
+    endings: list[Ending] = []
+    while len(endings) < len(cases):
+        left = cases[len(endings) :]
+        child = os.fork()
+        if not child:
+            _child(left)
+        status, peak = _wait(child, [_output(folder)[3] for _, folder in left])
+        done = [folder for _, folder in left if _output(folder)[3].exists()]
+        if status >= 0 and len(done) < len(left):  # it ended by os._exit within a case
+            status = KILLED
+        for folder in done:
+            endings.append(_ending(folder, int(_output(folder)[3].read_text()), peak if len(cases) == 1 else 0))
+        if len(done) < len(left):
+            endings.append(_ending(left[len(done)][1], status, peak))
+    return endings
+
+
+def _output(folder: Path) -> tuple[Path, Path, Path, Path]:
+    """Where a child writes what it prints, what it complains about, where it was refused, and its status."""
+    return folder / "child.out", folder / "child.err", folder / "child.at", folder / "child.status"
+
+
+def _ending(folder: Path, status: int, peak: int) -> Ending:
+    output = _output(folder)
     message = output[1].read_text(encoding="utf-8", errors="replace") if output[1].exists() else ""
     wrong = _wrong(status, message, peak)
     details = [file.read_text(encoding="utf-8") for file in folder.glob("dla-bug-*")]
@@ -87,48 +118,62 @@ def execute(action: Callable[[], int], folder: Path) -> Ending:
     return Ending(status, "".join([*details[:1], message, *details[1:]]), wrong, place)
 
 
-def _child(action: Callable[[], int], folder: Path, output: Sequence[Path]) -> None:
-    status = 1
+def _child(cases: Sequence[Case]) -> None:
     try:
         os.setsid()
-        os.chdir(folder)
         os.environ[memory.VARIABLE] = str(LIMIT)
-        tempfile.tempdir = str(folder)
         atexit._clear()  # what the parent has to do when it ends
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        for number, place in enumerate(output[:2], start=1):
-            os.dup2(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-        sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), encoding="utf-8")
-        sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), encoding="utf-8", line_buffering=True)
         taken = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (taken + ALLOWANCE, taken + ALLOWANCE))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         warnings.resetwarnings()
         for quiet in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
             warnings.simplefilter("ignore", quiet)  # as Python has it
-        _note_refusals(output[2])
         work_here()
+        refused = _note_refusals()
+        for number, (action, folder) in enumerate(cases, start=1):
+            refused[0] = _output(folder)[2]
+            status = _case(action, folder, last=number == len(cases))
+            _output(folder)[3].write_text(str(status), encoding="ascii")
+    finally:
+        os._exit(0)
+
+
+def _case(action: Callable[[], int], folder: Path, last: bool) -> int:
+    """Do one case in this process, and what a process does at its end behind the ``last``; the exit status."""
+    os.chdir(folder)
+    tempfile.tempdir = str(folder)
+    status = 1
+    for number, place in enumerate(_output(folder)[:2], start=1):
+        file = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(file, number)
+        os.close(file)
+    sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), encoding="utf-8")
+    sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), encoding="utf-8", line_buffering=True)
+    try:
         status = action()
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
         traceback.print_exc()
-    finally:
-        with contextlib.suppress(BaseException):
+    with contextlib.suppress(BaseException):
+        if last:
             threading._shutdown()  # type: ignore[attr-defined]
             atexit._run_exitfuncs()
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(status)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return status
 
 
 _CHECKS = ("isa.reading", "isa.errors", "isa.reading")
 """What refuses for others: whoever asked it is the place."""
 
 
-def _note_refusals(file: Path) -> None:
-    """Write where an InputError is made to ``file``, the last one last."""
+def _note_refusals() -> list[Path]:
+    """Write where an InputError is made to the file that the list holds, the last one last."""
     begin = InputError.__init__
+    files = [Path(os.devnull)]
 
     def noted(self: InputError, *given: object, **named: object) -> None:
         begin(self, *given, **named)  # type: ignore[arg-type]
@@ -136,19 +181,23 @@ def _note_refusals(file: Path) -> None:
         while frame is not None and frame.f_globals.get("__name__") in _CHECKS:
             frame = frame.f_back
         if frame is not None:
-            file.write_text(f"{frame.f_globals.get('__name__')}.{frame.f_code.co_name}", encoding="utf-8")
+            files[0].write_text(f"{frame.f_globals.get('__name__')}.{frame.f_code.co_name}", encoding="utf-8")
 
     InputError.__init__ = noted  # type: ignore[method-assign]
+    return files
 
 
-def _wait(child: int) -> tuple[int, int]:
-    """The exit status, and the most memory in bytes."""
+def _wait(child: int, marks: Sequence[Path]) -> tuple[int, int]:
+    """The exit status, and the most memory in bytes; a case hangs where no further one of ``marks`` appears."""
     ending = os.pidfd_open(child)
     ends = select.poll()
     ends.register(ending, select.POLLIN)
-    hangs, waits = True, 0
-    while hangs and waits < PATIENCE and _seconds(child) < SECONDS:
-        hangs, waits = not ends.poll(SECONDS * 1000), waits + 1
+    hangs, waits, done, since = True, 0, 0, 0.0
+    while hangs and waits < PATIENCE and _seconds(child) - since < SECONDS:
+        hangs, waits, before = not ends.poll(SECONDS * 1000), waits + 1, done
+        done = sum(mark.exists() for mark in marks)
+        if done > before:
+            waits, since = 0, _seconds(child)
     os.close(ending)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)  # it, where it hangs, and what it started and left

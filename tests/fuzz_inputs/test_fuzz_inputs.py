@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.fuzz_inputs.__main__ import KINDS, cases, prepare, run_case
+from tests.fuzz_inputs.execution import execute_together
 
 CHUNKS, CASES = 6, 50
 SEED = 10
@@ -28,3 +32,27 @@ def test_mutated_inputs(originals: Path, chunk: int) -> None:
 
 def test_every_kind_is_mutated() -> None:
     assert {kind.name for kind, _ in cases(SEED, CHUNKS * CASES)} == {kind.name for kind in KINDS}
+
+
+def _raise() -> int:
+    raise ValueError("wrong")
+
+
+def _refuse() -> int:
+    print("error: wrong", file=sys.stderr)
+    return 2
+
+
+def test_cases_of_one_child_end_as_they_would_alone(tmp_path: Path) -> None:
+    actions = {
+        "raise": (_raise, (1, "traceback")),
+        "refuse": (_refuse, (2, "")),
+        "killed": (lambda: os.kill(os.getpid(), signal.SIGKILL) or 0, (-11, "killed")),
+        "leave": (lambda: os._exit(0), (-2, "killed")),
+        "run": (lambda: 0, (0, "")),
+    }
+    for name in actions:
+        (tmp_path / name).mkdir()
+    found = execute_together([(action, tmp_path / name) for name, (action, _) in actions.items()])
+    assert [(ending.status, ending.wrong) for ending in found] == [wanted for _, wanted in actions.values()]
+    assert found[1].message == "error: wrong\n"

@@ -146,6 +146,7 @@ def check_model(model: ModelProto, source: str) -> None:
         for function in model.functions:
             _check_function(function)
         _check_calls(model)
+        _check_axes(chain(_nodes(model.graph), *(_nodes_of(function.node) for function in model.functions)))
         _check_loops(model.graph.node, _constants(model.graph), 1)
     except InputError as error:
         raise InputError(f"{source}: inconsistent ONNX model ({error}); {REMEDY}") from error
@@ -346,6 +347,15 @@ def _check_calls(model: ModelProto) -> None:
     total = sum(counts.get((node.domain, node.op_type), 0) for node in _nodes(model.graph))
     if total > MAXIMUM_CALLED:
         raise InputError(f"functions that call one another make {total:,} nodes, and {MAXIMUM_CALLED:,} are allowed")
+
+
+def _check_axes(nodes: Iterable[NodeProto]) -> None:
+    """Raise InputError for an axis of more than 32 bits, of which onnx and ONNX Runtime read the lower 32 alone."""
+    for node in nodes:
+        for item in node.attribute:
+            wrong = [axis for axis in (item.i, *item.ints) if not -(1 << 31) <= axis < 1 << 31]
+            if wrong and item.name in ("axis", "axes"):
+                raise InputError(f"node '{_label(node)}': {item.name} has {wrong[0]}, which no tensor has")
 
 
 def _check_values(values: Iterable[ValueInfoProto]) -> None:
