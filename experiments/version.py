@@ -6,6 +6,7 @@ An installed copy knows nothing of what somebody edits in a checkout.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import isa
 
 HOME = Path(isa.__file__).resolve().parents[1]
 """The folder of the packages that run."""
+_SUFFIXES = (".py", ".npz", ".onnx")
+_PACKAGES = ("isa", "byoc", "dla_sim", "experiments")
 _MARKS = ("pyproject.toml", "isa/__init__.py", "byoc/__init__.py", "dla_sim/__init__.py", "experiments/dla/__init__.py")
 
 
@@ -36,16 +39,31 @@ def compiler_version() -> str:
 def sources_digest(*folders: str) -> str:
     """SHA-256 of every file of code and weights in these folders of ours."""
     whole = hashlib.sha256()
-    for folder in folders:
-        for path in sorted(found for found in (HOME / folder).rglob("*") if found.suffix in (".py", ".npz", ".onnx")):
-            content = path.read_bytes()
-            whole.update(f"{path.relative_to(HOME).as_posix()} {len(content)} ".encode() + content)
+    for path in _sources(HOME, folders):
+        content = path.read_bytes()
+        whole.update(f"{path.relative_to(HOME).as_posix()} {len(content)} ".encode() + content)
     return whole.hexdigest()
 
 
+def _sources(home: Path, folders: Iterable[str]) -> list[Path]:
+    """Return the files of code and weights in some folders of ``home``, sorted folder by folder."""
+    found = (sorted(path for path in (home / folder).rglob("*") if path.suffix in _SUFFIXES) for folder in folders)
+    return [path for paths in found for path in paths]
+
+
 def other_checkout(folder: Path) -> Path | None:
-    """The checkout of this project around ``folder``, if it is another copy than the one that runs."""
+    """Return the checkout of this project around ``folder`` whose code is not the code that runs; None elsewhere."""
     for place in (folder, *folder.parents):
         if all((place / mark).is_file() for mark in _MARKS):
-            return None if place == HOME else place
+            return None if place == HOME or _contents(place) == _contents(HOME) else place
     return None
+
+
+def _contents(home: Path) -> dict[str, bytes]:
+    """Return the code and weights of a copy by their names as they are installed: experiments/dla is called dla."""
+    files = _sources(home, (*_PACKAGES, "dla"))
+    return {_installed_name(path.relative_to(home).as_posix()): path.read_bytes() for path in files}
+
+
+def _installed_name(name: str) -> str:
+    return name.removeprefix("experiments/") if name.startswith("experiments/dla/") else name

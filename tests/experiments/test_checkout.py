@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from experiments import version
 from experiments.version import HOME, other_checkout
 from tests.experiments.command_line import dla
 from tests.experiments.golden_corpora import small_corpus
@@ -28,6 +30,21 @@ def test_only_another_copy_is_another(checkout: Path, tmp_path_factory: pytest.T
     assert other_checkout(ROOT / "tests") is None
     assert other_checkout(tmp_path_factory.mktemp("elsewhere")) is None
     assert other_checkout(checkout) == other_checkout(checkout / "tests" / "deep") == checkout
+
+
+def test_an_installed_copy_of_the_same_code_is_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``python -m pip install .`` in a checkout, and then ``dla``, as README.md begins."""
+    for name in ("isa", "byoc", "dla_sim", "experiments"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "experiments" / "dla").rename(tmp_path / "dla")
+    monkeypatch.setattr(version, "HOME", tmp_path)
+    assert other_checkout(ROOT) is None
+    with (tmp_path / "dla" / "__init__.py").open("a") as file:
+        file.write("# older\n")
+    assert other_checkout(ROOT / "tests") == ROOT
+    (tmp_path / "dla" / "__init__.py").write_bytes((ROOT / "experiments" / "dla" / "__init__.py").read_bytes())
+    (tmp_path / "isa" / "gone.py").touch()  # the checkout has it no more
+    assert other_checkout(ROOT) == ROOT
 
 
 def test_it_is_said(checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
