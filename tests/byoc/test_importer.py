@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from byoc.frontend.onnx.importer import import_graph
+from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.graph import Graph, Node
 from byoc.operators.window import window_attributes
 from isa.errors import InputError
@@ -102,7 +103,7 @@ def test_float_weights_that_the_model_quantises_are_folded() -> None:
     weights = builder.dequantize(quantised, scales, np.zeros(6), axis=0)
     builder.quantize(builder.node("Conv", x, weights, name="op"), 0.1, result="y")
     builder.output("y", "int8")
-    assert placed(check_against_onnxruntime(builder.model())) == {"op": "dla"}
+    assert placed(check_against_onnxruntime(prepare(builder.model()))) == {"op": "dla"}
 
 
 def test_constant_nodes_and_names_that_are_missing_or_repeated() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from byoc import litert
 from byoc.compiler import compile
 from byoc.frontend.tflite.file import read_tflite
 from byoc.importing import import_model, tflite_package
@@ -16,7 +17,7 @@ from experiments.running import inference
 from tests.e2e.harness import compare, simulate
 from tests.e2e.tflite_every import arch, every_tensor, feeds_of
 from tests.e2e.tflite_networks import NETWORKS
-from tests.e2e.tflite_random import compared
+from tests.e2e.tflite_random import compared, content_of
 from tests.e2e.tflite_twins import twin_of
 from tests.tflite.builder import Quantisation, TfliteBuilder
 
@@ -109,3 +110,39 @@ def test_a_row_whose_elements_lie_in_the_order_of_planes_has_tables_in_that_orde
     package = tflite_package(read_tflite(content, "row"), "row")
     assert [node.op_type for node in package.graph.nodes[:3]] == ["MaxPool", "Reshape", "Table"]
     assert every_tensor(package).mismatches == 0
+
+
+def _outputs_of_litert(content: bytes, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """LiteRT's outputs by the names that it gives them."""
+    runtime = litert.interpreter(content)
+    for one in runtime.get_input_details():
+        runtime.set_tensor(one["index"], given[one["name"]])
+    runtime.invoke()
+    return {one["name"]: runtime.get_tensor(one["index"]) for one in runtime.get_output_details()}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_outputs_have_the_names_of_the_file(seed: int, tmp_path: Path) -> None:
+    content, path = content_of(seed), tmp_path / "network.tflite"
+    path.write_bytes(content)
+    random = np.random.default_rng(seed)
+    shapes = {one["name"]: one["shape"] for one in litert.interpreter(content).get_input_details()}
+    given = {name: random.integers(-128, 128, shape, np.int8) for name, shape in shapes.items()}
+    found = inference.run(path, inputs=given, settings=["numerics=fixed"])
+    wanted = _outputs_of_litert(content, given)
+    assert {name: array.tolist() for name, array in found.outputs.items()} == {
+        name: array.tolist() for name, array in wanted.items()
+    }
+
+
+def test_outputs_that_share_a_tensor_a_name_or_an_input(tmp_path: Path) -> None:
+    builder, path = TfliteBuilder("names"), tmp_path / "names.tflite"
+    x = builder.input("x", (1, 4, 4, 4), Quantisation(0.02))
+    inner = builder.operator("ABS", [x], Quantisation(0.02), name="y")
+    same = builder.operator("NEG", [inner], Quantisation(0.02), name="y")
+    twins = [builder.operator(kind, [same], Quantisation(0.02), name="twin") for kind in ("ABS", "NEG")]
+    path.write_bytes(builder.model(same, x, same, *twins))
+    array = np.arange(64).reshape(1, 4, 4, 4).astype(np.int8)
+    outputs = inference.run(path, inputs={"x": array}, settings=["numerics=fixed"]).outputs
+    assert list(outputs) == ["y", "x", f"twin#{twins[0].index}", f"twin#{twins[1].index}"]
+    assert [int(found.reshape(-1)[5]) for found in outputs.values()] == [-5, 5, 5, 5]

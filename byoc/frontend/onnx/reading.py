@@ -17,7 +17,6 @@ from onnx import numpy_helper
 
 from byoc.operators.onnx_view import DEQUANTIZE, OnnxNode, OnnxView
 from byoc.protobuf import attributes, use_counts
-from isa.numerics import steps
 
 Array = NDArray[Any]
 
@@ -105,18 +104,13 @@ def captured_names(proto: onnx.NodeProto) -> list[str]:
 
 
 def _fold(node: OnnxNode, constants: dict[str, Array]) -> bool:
-    """Turn ``Constant``, and ``Identity`` or ``QuantizeLinear`` of a constant, into a constant; True when done."""
+    """Turn ``Constant``, and ``Identity`` of a constant, into a constant; True when done."""
     if node.op_type == "Constant" and node.standard:
         constants[node.outputs[0]] = _constant_value(node)
         return True
     if node.op_type == "Identity" and node.inputs[0] in constants:
         constants[node.outputs[0]] = constants[node.inputs[0]]
         return True
-    if node.op_type == "QuantizeLinear" and all(name in constants for name in node.inputs if name):
-        folded = _quantize(node, constants)
-        if folded is not None:
-            constants[node.outputs[0]] = folded
-            return True
     return False
 
 
@@ -131,19 +125,6 @@ def _constant_value(node: OnnxNode) -> Array:
         if key in attributes:
             return np.asarray(attributes[key], np.int64)
     return np.asarray(next(iter(attributes.values())))
-
-
-def _quantize(node: OnnxNode, constants: Mapping[str, Array]) -> Array | None:
-    """The quantised constant, or None for the forms no pattern reads (blocked, 16 bits, floating point)."""
-    data, scale = constants[node.inputs[0]], constants[node.inputs[1]]
-    zero_point = constants[node.input(2)] if node.input(2) else np.zeros(scale.shape, np.uint8)
-    if zero_point.dtype not in (np.int8, np.uint8) or node.attributes.get("block_size") or data.dtype != np.float32:
-        return None
-    if scale.ndim == 1 and scale.size > 1:
-        around = [1] * data.ndim
-        around[node.attributes.get("axis", 1)] = scale.size
-        scale, zero_point = scale.reshape(around), zero_point.reshape(around)
-    return steps(data, scale, zero_point, zero_point.dtype)
 
 
 def _live(nodes: list[OnnxNode], outputs: tuple[str, ...]) -> list[OnnxNode]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -203,10 +203,10 @@ class _Reader:
 
     def _subgraph(self, graph: Any, buffers: list[Any], codes: list[tuple[str, bool]]) -> TfliteModel:
         raw = list(self._items(graph, "Tensors"))
-        names = _unique([self._text(tensor.Name(), "a tensor") for tensor in raw])
+        ends = [self._integers(graph, name) for name in ("Inputs", "Outputs")]
+        names = _unique([self._text(tensor.Name(), "a tensor") for tensor in raw], {*ends[0], *ends[1]})
         tensors = tuple(self._tensor(tensor, name, buffers) for tensor, name in zip(raw, names, strict=True))
         operators = tuple(self._operator(each, n, codes) for n, each in enumerate(self._items(graph, "Operators")))
-        ends = [self._integers(graph, name) for name in ("Inputs", "Outputs")]
         model = TfliteModel(
             self._content, self._text(graph.Name(), "the subgraph") or "network", tensors, operators, *ends
         )
@@ -308,10 +308,17 @@ def _names(enumeration: Any) -> dict[int, str]:
     return {number: name for name, number in vars(enumeration).items() if isinstance(number, int)}
 
 
-def _unique(names: list[str]) -> list[str]:
-    """The names, with the number of the tensor behind those that are empty or there twice."""
+def _unique(names: list[str], ends: Collection[int]) -> list[str]:
+    """Return the names, with the number of the tensor appended to those that are empty or repeated.
+
+    Of tensors with one name, the only input or output keeps it.
+    """
     counts = Counter(names)
-    found = [name if name and counts[name] == 1 else f"{name}#{number}" for number, name in enumerate(names)]
+    kept = Counter(names[number] for number in ends if number < len(names))
+    found = [
+        name if name and (counts[name] == 1 or (number in ends and kept[name] == 1)) else f"{name}#{number}"
+        for number, name in enumerate(names)
+    ]
     if len(set(found)) < len(found):
         raise InputError("its tensors have names that cannot be told apart")
     return found

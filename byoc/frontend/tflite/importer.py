@@ -156,7 +156,8 @@ class _Builder:
         for number, operator in enumerate(model.operators):
             if number not in self._absorbed:
                 self._visit(operator, number in self._delegated)
-        outputs = tuple(dict.fromkeys(self._output(number) for number in model.outputs))
+        ends = {number: self._output(number) for number in dict.fromkeys(model.outputs)}
+        outputs = tuple(made.name_as_in_file(ends))
         nodes = drop_unread(made.nodes, outputs)
         named = {*inputs, *outputs, *(name for node in nodes for name in (*node.inputs, *node.outputs))}
         values = {name: value for name, value in made.values.items() if name in named}

@@ -109,6 +109,19 @@ class Collection:
         self.values[name] = Value(name, data.shape, data.dtype.name, quantization, data)
         return name
 
+    def name_as_in_file(self, ends: Mapping[int, str]) -> list[str]:
+        """Give the views that are outputs, by their tensors, the names of the tensors; return these names.
+
+        Another view that has the name of the tensor takes that of the output.
+        """
+        own = {name: self.model.tensors[number].name for number, name in ends.items()}
+        names = own | {wanted: name for name, wanted in own.items()}
+        self.values = {names.get(name, name): _renamed(value, names) for name, value in self.values.items()}
+        for place, node in enumerate(self.nodes):
+            inputs, outputs = (tuple(names.get(name, name) for name in side) for side in (node.inputs, node.outputs))
+            self.nodes[place] = replace(node, inputs=inputs, outputs=outputs)
+        return list(own.values())
+
     def _reshaped(self, number: int, view: View, reader: str) -> View:
         """``view``, which holds the same elements in the same order as one that is there; from here on it is, too."""
         views = self._views[number]
@@ -128,6 +141,14 @@ class Collection:
 
     def _add(self, op_type: str, source: str, result: str, attributes: Mapping[str, Any], reader: str) -> None:
         self.nodes.append(Node(f"layout:{result}", op_type, (source,), (result,), attributes, (reader,), integer=True))
+
+
+def _renamed(value: Value, names: Mapping[str, str]) -> Value:
+    """Return the value under its new name; a tensor that lies as in the model has no layout under its own name."""
+    name, layout = names.get(value.name, value.name), value.layout
+    if layout == natural(value.shape).layout(name, ""):
+        layout = None
+    return replace(value, name=name, layout=layout)
 
 
 def _unfolded(view: View) -> View:

@@ -38,6 +38,7 @@ from byoc.protobuf import (
 )
 from isa import memory
 from isa.errors import InputError
+from isa.numerics import steps
 
 MAXIMUM_BYTES = 1 << 30
 _SMALL = 1024
@@ -86,7 +87,7 @@ def _dense(sparse: SparseTensorProto) -> TensorProto:
 def fold_constants(model: ModelProto) -> ModelProto:
     """A copy in which nodes with constant operands only, and ``Shape`` and ``Size`` of static shapes, are initialisers.
 
-    Nodes that quantise or draw random numbers, contain bodies, come from other domains or would make a constant above
+    Nodes that dequantise or draw random numbers, contain bodies, come from other domains or would make a constant above
     1 GiB stay. Wants shapes inferred.
     """
     result = copy_model(model)
@@ -129,7 +130,24 @@ def _fold(node: NodeProto, known: ConstantArrays, shapes: dict[str, tuple[int, .
         return None
     if node.op_type == "ConstantOfShape":
         return _constant_of_shape(node, known)
+    if node.op_type == "QuantizeLinear" and (quantised := _quantised(node, known)) is not None:
+        return [quantised]
     return None if _is_too_large(node, known) else evaluate(node, known)
+
+
+def _quantised(node: NodeProto, known: ConstantArrays) -> NDArray[Any] | None:
+    """Return the bytes of a QuantizeLinear as ONNX Runtime rounds them; None for blocks and other types."""
+    data, scale = known[node.input[0]], known[node.input[1]]
+    options = attributes(node)
+    zero_point = known[name] if (name := "".join(node.input[2:])) else np.zeros(scale.shape, np.uint8)
+    unknown = options.get("block_size") or (not name and options.get("output_dtype"))
+    if zero_point.dtype not in (np.int8, np.uint8) or unknown or data.dtype != np.float32:
+        return None
+    if scale.ndim == 1 and scale.size > 1:
+        around = [1] * data.ndim
+        around[options.get("axis", 1)] = scale.size
+        scale, zero_point = scale.reshape(around), zero_point.reshape(around)
+    return steps(data, scale, zero_point, zero_point.dtype)
 
 
 def _is_too_large(node: NodeProto, known: ConstantArrays) -> bool:
