@@ -12,7 +12,7 @@ from typing import Any
 import onnx
 from numpy.typing import NDArray
 
-from byoc.operators.saturation import avoid_saturation
+from byoc.operators.runtime_faults import avoid_saturation, results_to_keep_in_float
 from byoc.protobuf import copy_fields, use_counts
 from isa.errors import InputError
 from isa.reading import first_line
@@ -81,7 +81,7 @@ def lean_session(
 
     Serialised, parsed, and made tensors of, they would be there four times. The second result must outlive the session.
     With a ``part`` of the model's graph it is a session of that. Products that saturate on some processors are
-    rewritten (:func:`byoc.operators.saturation.avoid_saturation`, with ``every``).
+    rewritten (:func:`byoc.operators.runtime_faults.avoid_saturation`, with ``every``).
     """
     import onnxruntime
 
@@ -237,6 +237,10 @@ def _session(
     left_out = (
         _disabled(model.graph if part is None else part) if disabled is None else [name for name in disabled if name]
     )
+    if disabled is not None:
+        known = {value.name for value in outputs}
+        unfused = (name for name in results_to_keep_in_float(model.graph) if name not in known)
+        outputs = [*outputs, *(onnx.ValueInfoProto(name=name) for name in unfused)]
     with readable_errors():
         return lean_session(model, options, outputs, part=part, every=quick, disabled_optimizers=left_out)
 

@@ -1,9 +1,10 @@
-"""Rewrite products of uint8 and int8 operands, which saturate on some processors, as products of uint8 operands.
+"""Rewrites of what ONNX Runtime computes wrongly, before it sees a model; none of them changes what the model means.
 
-Without VNNI instructions ONNX Runtime adds pairs of uint8 × int8 products in 16 bits, with saturation. Its products of
+Products: without VNNI instructions it adds pairs of uint8 × int8 products in 16 bits, with saturation. Its products of
 two uint8 or of two int8 operands are exact on every processor. So the int8 operand of each mixed product is replaced by
-the same operand plus 128, as uint8, with a zero point that is 128 higher. This changes no value, and every processor
-takes the same path. The rewriting runs before ONNX Runtime's optimisers, which fuse the quantised groups.
+the same operand plus 128, as uint8, with a zero point that is 128 higher, and every processor takes the same path.
+
+Averages: its QLinearAveragePool counts padding wrongly where windows end behind it. Such a pool stays in float.
 """
 
 from __future__ import annotations
@@ -86,6 +87,14 @@ def avoid_saturation(
     rewriter = _Rewriter(graph, every)
     rewriter.rewrite(graph, constants, {name: tensor.data_type for name, tensor in constants.items()}, {})
     return rewriter.added
+
+
+def results_to_keep_in_float(graph: GraphProto) -> Iterator[str]:
+    """Yield the results that must be outputs of a session, so that ONNX Runtime does not fuse their operators."""
+    for node in graph.node:
+        options = attributes(node) if node.op_type == "AveragePool" else {}
+        if options.get("ceil_mode") and options.get("count_include_pad"):
+            yield node.output[0]
 
 
 class _Rewriter:
