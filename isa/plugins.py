@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import Distribution, EntryPoint, distributions
+from traceback import walk_tb
 from typing import TypeVar
 
 from isa.errors import InputError
@@ -159,6 +160,8 @@ def _find(table: Table, name: str) -> Variant:
 
 
 GROUP = "dla.isa"
+OPERATORS = "dla.operators"
+"""The group of operator families, which :mod:`byoc.operators.registry` reads."""
 Kind = TypeVar("Kind")
 
 
@@ -247,3 +250,17 @@ def _load(entry: EntryPoint, owner: str, kind: type[Kind], name: str) -> Kind:
     if not isinstance(found, kind):
         raise InputError(f"{owner} gives an object of type {type(found).__name__}; it must be {name}")
     return found
+
+
+def package_at_fault(error: BaseException) -> str:
+    """Return the package whose code or classes ``error`` came through, innermost call first; empty where it is none."""
+    owners = {
+        entry.module.partition(".")[0]: _owner(entry) for group in (GROUP, OPERATORS) for entry in _entries(group)
+    }
+    for frame, _ in reversed([*walk_tb(error.__traceback__)]):
+        kinds = (value if isinstance(value, type) else type(value) for value in frame.f_locals.values())
+        for module in (frame.f_globals.get("__name__"), *(kind.__module__ for kind in kinds)):
+            owner = owners.get(str(module).partition(".")[0])
+            if owner is not None:
+                return owner
+    return ""

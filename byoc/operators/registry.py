@@ -18,8 +18,11 @@ import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache, cached_property, reduce
 from operator import or_
+
+import onnx
 
 from byoc import operators
 from byoc.graph import Graph, Node
@@ -37,9 +40,8 @@ from byoc.operators.operator import (
 from byoc.operators.packing import RULE, packed_operations
 from byoc.options import Target
 from isa.errors import InputError
-from isa.plugins import loaded
+from isa.plugins import OPERATORS, loaded
 
-GROUP = "dla.operators"
 PROJECT = "the project"
 
 
@@ -160,14 +162,34 @@ def installed() -> Registry:
     once a process; ``installed.cache_clear()`` makes it look again.
     """
     registry = built_in()
-    for owner, family in loaded(GROUP, type, "a subclass of byoc.operators.operator.Operator"):
+    for owner, family in loaded(OPERATORS, type, "a subclass of byoc.operators.operator.Operator"):
         if not issubclass(family, Operator) or not family.family:
             raise InputError(
                 f"{owner} gives the class {family.__name__}; it must be a subclass of byoc.operators.operator.Operator "
                 "that names its family"
             )
+        _check_spelling(owner, family)
         registry = registry.extended(owner, family)
     return registry
+
+
+_LIKENESS = 0.85
+"""Of a name and the hook that was probably meant."""
+
+
+def _check_spelling(owner: str, family: type[Operator]) -> None:
+    """Raise InputError for a hook or an ONNX operator that a package's family spells as nothing that is looked for."""
+    ours = [kind for kind in family.__mro__ if kind.__module__.startswith(f"{operators.__name__}.")]
+    hooks = {name for kind in ours for name in (*vars(kind), *vars(kind).get("__annotations__", ()))}
+    for kind in set(family.__mro__[:-1]) - set(ours):
+        for name in (name for name in vars(kind) if not name.startswith("_") and name not in hooks):
+            if close := get_close_matches(name, hooks, n=1, cutoff=_LIKENESS):
+                raise InputError(f"{owner}: {kind.__name__}.{name} is never called; name it {close[0]}, or otherwise")
+    names = {schema.name.casefold(): schema.name for schema in onnx.defs.get_all_schemas()}
+    for form in family.forms:
+        known = names.get(form.onnx.casefold(), form.onnx)
+        if known != form.onnx:
+            raise InputError(f"{owner}: no ONNX operator is called {form.onnx}; write {known}")
 
 
 @dataclass(frozen=True)

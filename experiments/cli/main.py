@@ -152,9 +152,11 @@ def _fail(message: str) -> int:
 
 
 def _report_bug(error: Exception) -> int:
-    """One line; the traceback is for whom the user reports it to."""
+    """One line; the traceback is for whom the user reports it to: an installed package, if it came through its code."""
     import tempfile
     import traceback
+
+    from isa.plugins import package_at_fault
 
     text = "".join(traceback.format_exception(error))
     try:
@@ -163,6 +165,12 @@ def _report_bug(error: Exception) -> int:
         place = f"its traceback is in {file.name}"
     except OSError as reason:
         place = f"its traceback cannot be written ({reason.strerror})"
+    package = ""
+    with contextlib.suppress(Exception):
+        package = package_at_fault(error)
+    if package:
+        what = f"{type(error).__name__}: {error}"
+        return _fail(f"{package} makes dla end with {what:.200}; {place}: correct the package, or uninstall it")
     _fail(f"this is a bug of dla itself ({type(error).__name__}); {place}: please report it with what you ran")
     return INTERNAL_ERROR
 

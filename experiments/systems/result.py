@@ -154,7 +154,7 @@ def _task_cells(task: TaskResult) -> Iterator[str]:
         return
     yield from (f"{found.mean:,.0f}", f"{found.deviation:,.0f}")
     yield from (f"{value:,}" for value in (found.p50, found.p95, found.p99, found.worst))
-    yield f"{task.slowdown:.2f} ×"
+    yield "-" if task.slowdown is None else f"{task.slowdown:.2f} ×"
 
 
 def _causes(report: SystemReport) -> ReportTable:

@@ -249,6 +249,15 @@ REFUSED = [
         f"{OWNER} gives the class Plus; it must be a subclass of byoc.operators.operator.Operator "
         "that names its family",
     ),
+    (
+        "class Plus(Add):\n    family = 'plus'\n    instructions = ('OP_E_ADD',)\n    def atributes(): return {}",
+        f"{OWNER}: Plus.atributes is never called; name it attributes, or otherwise",
+    ),
+    (
+        "from byoc.operators.forms import Form\n"
+        "class Plus(Add):\n    family = 'plus'\n    instructions = ('OP_E_ADD',)\n    forms = (Form('Prelu'),)",
+        f"{OWNER}: no ONNX operator is called Prelu; write PRelu",
+    ),
     ("Plus = 1 / 0", f"{OWNER} cannot be loaded: ZeroDivisionError: division by zero; fix or uninstall it"),
 ]
 
@@ -263,6 +272,26 @@ def test_an_operator_that_does_not_fit_in_is_refused(
     with installation.installed(tmp_path):
         assert main(["partition", "digits-cnn"]) == 2
         assert capsys.readouterr().err == f"error: {message}\n"
+
+
+def test_an_error_that_a_package_causes_is_said_to_be_its(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "from byoc.operators.activation import Activation\nfrom byoc.operators.forms import Form\n"
+    text += "class Plus(Activation):\n    family = 'plus'\n    forms = (Form('Tan'),)\n    inner_types = ()\n"
+    text += "    functions = {'Tan': 'tangent'}\n"
+    entry_points = {"dla.operators": {"other": "dla_other:Plus"}}
+    installation.write_distribution(tmp_path, "dla-other", {"dla_other": text}, entry_points)
+    shape = helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 4, 6, 6))
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 4, 6, 6))
+    graph = helper.make_graph([helper.make_node("Tan", ["x"], ["y"], "tan")], "tan", [shape], [result])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "t.onnx")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with installation.installed(tmp_path):
+        assert main(["run", str(tmp_path / "t.onnx"), "--json", str(tmp_path / "t.json")]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith(f"error: {OWNER} makes dla end with KeyError: 'tangent'; its traceback is in ")
+    assert line.endswith(": correct the package, or uninstall it")
 
 
 WRONG = [

@@ -428,3 +428,11 @@ def test_cores_alone_with_private_ports_use_no_memory(tmp_path: Path, capsys: py
     file.write_text(f'[memory]\nports = "private"\n{CORES}')
     assert main(["system", str(file)]) == 0
     assert "memory: 0 slots of 1 a cycle, 0.0% used" in capsys.readouterr().out
+
+
+def test_a_task_without_work_has_no_slowdown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "idle.toml"
+    file.write_text(CORES.replace('cpu = "5us"', "cpu = 0"))
+    assert main(["system", str(file)]) == 0
+    (task,) = (line for line in capsys.readouterr().out.splitlines() if "CPU work" in line)
+    assert task.split()[-2:] == ["0", "-"]
