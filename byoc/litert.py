@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -52,15 +53,28 @@ def schema() -> Any:
     return schema_py_generated
 
 
+_MISSING = re.compile(r"Didn't find op for builtin opcode '(\w+)' version '(\d+)'")
+_REMEDIES: dict[Resolver, str] = {
+    "reference": "LiteRT's reference kernels (numerics fixed) do not have it; use --set numerics=onnxruntime",
+    "builtin": "LiteRT does not have it; install a newer one or convert the model for an older one",
+}
+
+
 @contextmanager
-def readable_errors(thing: str) -> Iterator[None]:
-    """Turns what LiteRT raises within the block into an InputError of one line about ``thing``."""
+def readable_errors(thing: str, resolver: Resolver = "default") -> Iterator[None]:
+    """Turn what LiteRT raises within the block into an InputError of one line about ``thing``.
+
+    ``resolver`` is the one that is asked for kernels.
+    """
     try:
         yield
     except (RuntimeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         detail = first_line(error)
+        if missing := _MISSING.search(detail):
+            remedy = _REMEDIES.get(resolver, _REMEDIES["builtin"])
+            raise InputError(f"operator {missing[1]}, version {missing[2]}: {remedy}") from error
         raise InputError(f"LiteRT cannot run {thing} ({detail}); correct or convert it again") from error
 
 
@@ -73,7 +87,7 @@ def interpreter(model: bytes, resolver: Resolver = "reference", *, keep: bool = 
         from ai_edge_litert.interpreter import Interpreter, OpResolverType
     except (ImportError, OSError) as error:
         raise _missing(error) from error
-    with readable_errors(thing):
+    with readable_errors(thing, resolver):
         made = Interpreter(
             model_content=model,
             num_threads=1,

@@ -68,6 +68,17 @@ class Session:
         return dict(zip(wanted, arrays, strict=True))
 
 
+def known_session(model: bytes, thing: str = "the model") -> Session:
+    """Return a session on the reference kernels, or on the default ones where the former lack an operator.
+
+    Both compute shapes and move elements alike. Raises InputError where neither runs the model.
+    """
+    try:
+        return Session(model, "reference", thing=thing)
+    except InputError:
+        return Session(model, "default", thing=thing)
+
+
 class _Process:
     """The other process, and the lines to it."""
 

@@ -14,12 +14,13 @@ from byoc.frontend.tflite.file import read_tflite
 from byoc.importing import import_model, tflite_package
 from byoc.package.package import Package, load_package, save_package
 from experiments.running import inference
+from isa.errors import InputError
 from tests.e2e.harness import compare, simulate
 from tests.e2e.tflite_every import arch, every_tensor, feeds_of
 from tests.e2e.tflite_networks import NETWORKS
 from tests.e2e.tflite_random import compared, content_of
 from tests.e2e.tflite_twins import twin_of
-from tests.tflite.builder import Quantisation, TfliteBuilder
+from tests.tflite.builder import VERSIONS, Quantisation, TfliteBuilder
 
 
 @lru_cache(maxsize=2)
@@ -146,3 +147,44 @@ def test_outputs_that_share_a_tensor_a_name_or_an_input(tmp_path: Path) -> None:
     outputs = inference.run(path, inputs={"x": array}, settings=["numerics=fixed"]).outputs
     assert list(outputs) == ["y", "x", f"twin#{twins[0].index}", f"twin#{twins[1].index}"]
     assert [int(found.reshape(-1)[5]) for found in outputs.values()] == [-5, 5, 5, 5]
+
+
+BY_DEFAULT_ALONE = {"ELU": 1, "GELU": 3, "TILE": 3, "STRIDED_SLICE": 5}
+"""Operators, and versions, that LiteRT has among its default kernels and not among its reference kernels."""
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_operators_of_the_default_resolver_run(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = list(BY_DEFAULT_ALONE)[seed % len(BY_DEFAULT_ALONE)]
+    monkeypatch.setitem(VERSIONS, kind, BY_DEFAULT_ALONE[kind])
+    random = np.random.default_rng(seed)
+    builder, path = TfliteBuilder("default"), tmp_path / "default.tflite"
+    shape = tuple(map(int, random.integers(3, 8, 4)))
+    scale = Quantisation(float(random.uniform(0.01, 0.1)), int(random.integers(-20, 20)))
+    x = builder.operator("NEG", [builder.input("x", (1, *shape[1:]), scale)], scale)
+    integers = [x]
+    if kind == "TILE":
+        integers += [builder.constant("times", random.integers(1, 3, 4).astype(np.int32))]
+    elif kind == "STRIDED_SLICE":
+        ends = ([0, 1, 0, 0], x.shape, [1, 1, 2, 1])
+        integers += [builder.constant(f"end{place}", np.array(end, np.int32)) for place, end in enumerate(ends)]
+    y = builder.operator(kind, integers, scale if len(integers) > 1 else Quantisation(0.05, 3))
+    path.write_bytes(builder.model(y))
+    report = inference.run(path).report
+    assert report.check is not None
+    assert (report.check.mismatches, report.check.outputs.differences) == (0, 0)
+    assert kind in {place.node.split(":")[0] for place in report.placement if place.on == "dla"}
+    message = rf"operator {kind}, version \d: LiteRT's reference kernels .* use --set numerics=onnxruntime"
+    with pytest.raises(InputError, match=message):
+        inference.run(path, settings=["numerics=fixed"])
+
+
+def test_a_version_that_no_kernel_has_is_named(tmp_path: Path) -> None:
+    builder, path = TfliteBuilder("new"), tmp_path / "new.tflite"
+    x = builder.input("x", (1, 4, 4, 4), Quantisation(0.02))
+    content = builder.model(builder.operator("ABS", [x], Quantisation(0.02)))
+    model = litert.schema().ModelT.InitFromPackedBuf(content, 0)
+    model.operatorCodes[0].version = 99
+    path.write_bytes(litert.packed(model))
+    with pytest.raises(InputError, match="operator ABS, version 99: LiteRT does not have it; install a newer one"):
+        inference.run(path)

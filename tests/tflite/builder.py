@@ -36,6 +36,7 @@ VERSIONS = {
     "CONV_2D": 3,
     "DEPTH_TO_SPACE": 1,
     "DEPTHWISE_CONV_2D": 3,
+    "ELU": 1,
     "EXPAND_DIMS": 1,
     "FULLY_CONNECTED": 4,
     "HARD_SWISH": 1,
@@ -196,7 +197,7 @@ class TfliteBuilder:
         tensors = [*self._tensors, *(_Stored(tensor) for tensor in operator.outputs)]
         given = [one for one in operator.inputs if one is not None and _is_data(self._tensors[one.index])]
         content = _written(self._name, tensors, given, operator.outputs, [operator], only_used=True)
-        made = litert.interpreter(content, thing=f"{operator.kind} of '{operator.outputs[0].name}'")
+        made = litert.interpreter(content, "builtin", thing=f"{operator.kind} of '{operator.outputs[0].name}'")
         return [tuple(map(int, one["shape"])) for one in made.get_output_details()]
 
 

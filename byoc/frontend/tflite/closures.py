@@ -16,6 +16,7 @@ from byoc.frontend.tflite.file import Operator, TfliteModel
 from byoc.litert import Resolver
 from byoc.litert_process import Session
 from byoc.operators.domain import INT8
+from isa.errors import InputError
 
 _LONE = frozenset({"RELU", "RELU6", "RELU_N1_TO_1", "QUANTIZE", "MINIMUM", "MAXIMUM"})
 """What has an instruction of its own: alone it is no table."""
@@ -91,8 +92,24 @@ def _closure(model: TfliteModel, result: int, origins: dict[int, int]) -> Closur
     return Closure(source, result, chosen, model.tensors[source].shape[-1] if several else 1)
 
 
-def tabulate(model: TfliteModel, closure: Closure, resolver: Resolver) -> NDArray[np.generic]:
-    """Results of every value in the order of the bytes of the source's type: (256,), or (channels, 256)."""
+def tabulate(model: TfliteModel, closure: Closure) -> tuple[NDArray[np.generic], str]:
+    """Return the results of every value, and the numerics to which they are limited (empty: none).
+
+    The table has the order of the bytes of the source's type: (256,), or (channels, 256). Where LiteRT's reference and
+    default kernels differ it is that of the former. Raises InputError where neither runs the operators.
+    """
+    try:
+        table = _tabulate(model, closure, "reference")
+    except InputError:  # such as ELU, version 1
+        return _tabulate(model, closure, "default"), "onnxruntime"
+    try:
+        same = np.array_equal(table, _tabulate(model, closure, "default"))
+    except InputError:
+        same = False
+    return table, "" if same else "fixed"
+
+
+def _tabulate(model: TfliteModel, closure: Closure, resolver: Resolver) -> NDArray[np.generic]:
     source = model.tensors[closure.source]
     values = np.arange(256, dtype=np.uint8).view(source.dtype)
     flat = len(source.shape) == closure.channels == 1

@@ -21,7 +21,7 @@ from byoc.frontend.tflite.file import Operator, TfliteModel
 from byoc.frontend.tflite.unit import Collection, Reader, Unit
 from byoc.frontend.tflite.views import PLANES, View, natural, planes
 from byoc.graph import Graph, Node, drop_unread
-from byoc.litert_process import Session
+from byoc.litert_process import Session, known_session
 from byoc.operators import domain
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.table import TABLE
@@ -145,7 +145,7 @@ class _Builder:
         self._wanted = _wanted(model)
         self._open: set[int] = set()
         content = _without_custom(model)
-        _check_shapes(model, Session(content, "reference").shapes)
+        _check_shapes(model, known_session(content).shapes)
         self._delegated = _delegated(model, content)
         self._closures, self._absorbed = find_closures(model)
 
@@ -209,10 +209,9 @@ class _Builder:
         return None if operator.kind in READERS else "it is no function of one tensor and a constant a channel"
 
     def _table(self, closure: Closure, operator: Operator) -> None:
-        """A closure as a look-up; with other numerics than fixed only where XNNPACK's kernels make the same table."""
+        """A closure as a look-up, for all numerics where LiteRT's reference and default kernels make the same table."""
         made = self._made
-        table = tabulate(self._model, closure, "reference")
-        same = _as_by_default(self._model, closure, table)
+        table, numerics = tabulate(self._model, closure)
         result = self._model.tensors[closure.result]
         view = made.view(closure.source)
         if closure.channels > 1:
@@ -220,7 +219,7 @@ class _Builder:
         constant = made.held(f"{result.name}:table", table, result.quantization)
         operands = made.value(closure.source, view, operator.name), constant
         nodes = tuple(self._model.operators[number].name for number in closure.operators)
-        attributes = {} if same else {"numerics": "fixed"}
+        attributes = {"numerics": numerics} if numerics else {}
         made.nodes.append(
             Node(operator.name, TABLE, operands, (made.made(closure.result, view),), attributes, nodes, integer=True)
         )
@@ -257,14 +256,6 @@ def _by_channel(view: View, table: NDArray[np.generic]) -> tuple[View, NDArray[n
     if prod(shape) == channels and view.lies == shape:
         return view, table[view.arranged(np.arange(channels).reshape(shape)).reshape(-1).astype(np.int64)]
     return natural(shape), table
-
-
-def _as_by_default(model: TfliteModel, closure: Closure, table: NDArray[np.generic]) -> bool:
-    """Whether LiteRT's default kernels make this table, too; not where they refuse the operators."""
-    try:
-        return np.array_equal(table, tabulate(model, closure, "default"))
-    except InputError:
-        return False
 
 
 def _boundary(model: TfliteModel, operator: Operator) -> str:

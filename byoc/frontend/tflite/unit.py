@@ -17,7 +17,7 @@ from byoc.frontend.tflite.cutting import cut_model
 from byoc.frontend.tflite.file import Operator, Tensor, TfliteModel
 from byoc.frontend.tflite.views import View, natural, planes, refined
 from byoc.graph import Node, Quantization, Value
-from byoc.litert_process import Session
+from byoc.litert_process import known_session
 from isa.errors import InputError
 from isa.numerics import activation_steps, steps
 
@@ -219,7 +219,7 @@ class Unit:
     def alone(self, operand: int) -> Callable[[NDArray[Any]], list[NDArray[Any]]]:
         """The operator on LiteRT with another array for one operand: makes its results."""
         number, outputs = self.number(operand), self.operator.outputs
-        made = Session(cut_model(self._model, [number], outputs), "reference", thing=self.operator.name)
+        made = known_session(cut_model(self._model, [number], outputs), self.operator.name)
 
         def run(array: NDArray[Any]) -> list[NDArray[Any]]:
             return list(made.run({number: array}, outputs).values())
