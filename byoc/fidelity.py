@@ -11,7 +11,7 @@ too, to the bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ from byoc.protobuf import array_of, copy_model, is_float32
 from byoc.quantisation.calibrate import default_feeds
 from byoc.session import OnnxRuntimeSession, value_bytes
 from byoc.stretches import stretches
+from byoc.ties import only_ties
 from isa.errors import InputError
 
 TOLERANCE = 1e-5
@@ -101,9 +102,10 @@ def prepared_faithfully(
     """``prepared``, which ``steps`` made of ``given``, held to it on one inference on what ``feed`` makes for it.
 
     With ``integers``, of a model that came quantised, it is as good if the outputs are equal to the bit with integer
-    operators: sums in another order, in float, now and then end on the other side of a tie. A step that only moves
-    rounding (``ROUNDING``) and moves it too far in this model is left out, which is said. Raises PassError naming any
-    other step behind which a tensor differs, the tensor and the difference.
+    operators, or if ties explain every difference (:mod:`byoc.ties`): sums in another order, in float, now and then
+    end on the other side of a tie. A step that only moves rounding (``ROUNDING``) and moves it too far in this model
+    is left out, which is said. Raises PassError naming any other step behind which a tensor differs, the tensor and
+    the difference.
     """
     left_out: tuple[str, ...] = ()
     kept = list(steps)
@@ -112,6 +114,8 @@ def prepared_faithfully(
         found, elements = _compared(given, prepared, names, numbers)
         suspects = list(_beyond(found))
         if integers and suspects and not integer_difference(given, prepared, numbers):
+            suspects = []
+        if integers and suspects and _are_ties(given, prepared, suspects, numbers):
             suspects = []
         before = _values(given, suspects, numbers) if suspects else {}
         moves = _own_moves(given, kept, before, found, numbers) if suspects else {}
@@ -130,6 +134,27 @@ def prepared_faithfully(
         left_out = (*left_out, name)
         kept = [step for step in kept if step.__name__ != name]
         prepared = apply(kept, given)
+
+
+def differ_by_ties(given: ModelProto, prepared: ModelProto, feed: Tensors) -> bool:
+    """Return whether two models differ by rounding and ties at most, on one inference with nothing fused."""
+    found, _ = _compared(given, prepared, _survivors(given, prepared), feed)
+    return _are_ties(given, prepared, list(_beyond(found)), feed)
+
+
+def _are_ties(given: ModelProto, prepared: ModelProto, names: Sequence[str], feed: Tensors) -> bool:
+    """Return whether ties explain every difference of the tensors ``names`` on one inference."""
+    try:
+        made = _values(prepared, names, feed)
+    except InputError:
+        return False
+    ends = {old.name: new.name for old, new in zip(given.graph.output, prepared.graph.output, strict=True)}
+    after = {name: made[ends.get(name, name)] for name in names}
+
+    def differing(before: Tensors) -> set[str]:
+        return set(_beyond({name: compare(array, after[name]) for name, array in before.items()}))
+
+    return only_ties(given, after, feed, differing, _values, TOLERANCE)
 
 
 def _compared(
@@ -313,7 +338,7 @@ def _survivors(given: ModelProto, prepared: ModelProto) -> list[str]:
 
 
 def _values(
-    model: ModelProto, names: Sequence[str], feed: Tensors, *, optimised: bool = False
+    model: ModelProto, names: Collection[str], feed: Tensors, *, optimised: bool = False
 ) -> dict[str, NDArray[Any]]:
     """The outputs of a model, and of ``names`` those that its nodes make."""
     made = {name for node in model.graph.node for name in node.output}

@@ -384,19 +384,20 @@ def _fidelity_line(found: Fidelity | None) -> str:
     if found is None:
         return "not compared with the model as given"
     compared = f"{found.elements:,} elements of {found.tensors} tensor{'s' * (found.tensors != 1)}"
+    without = f", without {', '.join(found.left_out)}" if found.left_out else ""
     if found.integer == 0 and not found.tensors:
-        return "as given"
+        return f"as given{without}"
     if found.integer == 0:
-        return f"as given, to the bit ({compared})"
+        return f"as given, to the bit ({compared}){without}"
     if found.integer is not None:
-        return f"as given ({compared}); ONNX Runtime fuses it otherwise, by up to {found.integer:.0e} of the range"
+        other = f"ONNX Runtime fuses it otherwise, by up to {found.integer:.0e} of the range"
+        return f"as given ({compared}){without}; {other}"
     text = f"float as given ({compared}, largest difference {found.difference:.0e} of the range)"
     if found.widened:
         text += ", in float32 for half precision"
     if found.made_static:
         text += f", {found.made_static} dynamic quantisations made static on the calibration samples"
-    if found.left_out:
-        text += f", without {', '.join(found.left_out)}"
+    text += without
     several = len(found.noise) > 1
     noise = ", ".join(f"{level:.1f} dB" + f" ({name})" * several for name, level in list(found.noise.items())[:4])
     return f"{text}; int8 to float: {noise} signal to noise" if noise else text

@@ -71,10 +71,28 @@ def clipped_weights(random: np.random.Generator) -> onnx.ModelProto:
     return b.model()
 
 
+def transposed_tie(random: np.random.Generator) -> onnx.ModelProto:
+    """Return two quantised ConvTranspose layers whose sums often lie halfway between two quantised numbers."""
+    inputs, inner, outputs = (int(size) for size in random.integers(2, 9, 3))
+    scale = float(random.uniform(0.01, 0.1))
+    b = ModelBuilder()
+    x = b.dequantize(b.quantize(b.input("x", [1, inputs, 9, 7]), scale, 3), scale, 3)
+    for layer, shape in enumerate(((inputs, inner, 4, 4), (inner, outputs, 2, 2))):
+        weights = b.weights(random.integers(-128, 128, shape).astype(np.int8), 0.01)
+        options = {"strides": [2, 2], "pads": [1, 1, 1, 1] if layer == 0 else [0, 0, 0, 0]}
+        result = b.node("ConvTranspose", x, weights, name=f"up{layer}", **options)
+        after = scale * 0.01 * 2 ** int(random.integers(6, 9))
+        x = b.dequantize(b.quantize(result, after, -4), after, -4)
+        scale = after
+    b.output(x)
+    return b.model()
+
+
 KINDS: Mapping[str, Draw] = {
     "unread split": unread_split,
     "slopes along an axis": sloped,
     "clipped weights": clipped_weights,
+    "transposed convolutions on ties": transposed_tie,
 }
 """What is drawn, by name."""
 

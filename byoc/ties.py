@@ -1,0 +1,106 @@
+"""Ties: two models whose quantised tensors differ by one step where the number before rounding is halfway between two.
+
+Sums in another order end on the other side of such a tie, and everything behind it differs too. Replacing the tensor by
+the other model's, and comparing again, says whether anything else differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto, helper
+
+from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
+from byoc.protobuf import array_of, copy_model
+
+Tensors = Mapping[str, NDArray[Any]]
+Run = Callable[[ModelProto, Collection[str], Tensors], Tensors]
+"""Return a model's outputs and the named tensors for a feed, nothing optimised."""
+MOST_REPLACED = 64
+"""Tensors that are replaced at most, one after another."""
+
+
+def only_ties(
+    given: ModelProto,
+    after: Tensors,
+    feed: Tensors,
+    differing: Callable[[Tensors], Collection[str]],
+    run: Run,
+    tolerance: float,
+) -> bool:
+    """Return whether ties explain every difference of another model's tensors from those of ``given``.
+
+    Args:
+        given: the model as given, with quantised tensors.
+        after: the other model's tensors by the names of ``given``: int8 and uint8 outputs, float32 values.
+        feed: the input on which both ran.
+        differing: returns the names of a run of ``given`` that differ from ``after`` by more than rounding.
+        run: runs a model (:data:`Run`).
+        tolerance: share of its range by which a float32 tensor may differ.
+    """
+    replaced: dict[str, NDArray[Any]] = {}
+    for _ in range(MOST_REPLACED):
+        model = _with_inputs(given, replaced)
+        sources = {node.output[0]: node for node in model.graph.node}
+        names = [name for name in after if name in sources]
+        if not names:
+            return True
+        real = [node.input[0] for node in sources.values() if node.op_type == QUANTIZE]
+        before = run(model, [*names, *(name for name in real if name in sources)], {**feed, **replaced})
+        suspects = differing({name: before[name] for name in names})
+        first = next((node for node in model.graph.node if node.output[0] in suspects), None)
+        if first is None:
+            return True
+        name = first.output[0]
+        if not _is_tie(first, sources, model, before, after[name], tolerance):
+            return False
+        replaced[name] = after[name]
+    return False
+
+
+def _is_tie(
+    node: NodeProto,
+    sources: Mapping[str, NodeProto],
+    model: ModelProto,
+    before: Tensors,
+    after: NDArray[Any],
+    tolerance: float,
+) -> bool:
+    """Return whether a quantised tensor differs by one step at most, and only where rounding was a tie."""
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    quantize = sources.get(node.input[0]) if node.op_type == DEQUANTIZE else node
+    if quantize is None or quantize.op_type != QUANTIZE or quantize.input[0] not in before:
+        return False
+    scales = [array_of(constants[end.input[1]]) for end in (quantize, node) if end.input[1] in constants]
+    if len(scales) < 2 or any(scale.size != 1 or scale != scales[0] for scale in scales):
+        return False
+    step = float(scales[0].reshape(()))
+    real = before[quantize.input[0]].astype(np.float64)
+    one = before[node.output[0]].astype(np.float64)
+    differs = one != after
+    unit = step if node.op_type == DEQUANTIZE else 1.0
+    steps = np.abs(one - after)[differs] / unit
+    fraction = np.abs(np.abs(real[differs]) / step % 1.0 - 0.5)
+    slack = tolerance * float(np.ptp(real)) / step
+    return bool((steps < 1.5).all() and (fraction <= slack).all())
+
+
+def _with_inputs(model: ModelProto, replaced: Tensors) -> ModelProto:
+    """Return a copy in which the ``replaced`` tensors are inputs."""
+    if not replaced:
+        return model
+    result = copy_model(model)
+    kept = [node for node in result.graph.node if node.output[0] not in replaced]
+    del result.graph.node[:]
+    result.graph.node.extend(kept)
+    for name, array in replaced.items():
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        result.graph.input.append(helper.make_tensor_value_info(name, kind, array.shape))
+    left = {name for node in kept for name in node.output} | set(replaced)
+    outputs = [value for value in result.graph.output if value.name in left and value.name not in replaced]
+    del result.graph.output[:]
+    result.graph.output.extend(outputs)
+    return result
