@@ -12,7 +12,7 @@ from typing import Any
 import onnx
 from numpy.typing import NDArray
 
-from byoc.operators.runtime_faults import avoid_saturation, results_to_keep_in_float
+from byoc.operators.runtime_faults import avoid_saturation, consumers_against_fusion
 from byoc.protobuf import copy_fields, use_counts
 from isa.errors import InputError
 from isa.reading import first_line
@@ -237,12 +237,10 @@ def _session(
     left_out = (
         _disabled(model.graph if part is None else part) if disabled is None else [name for name in disabled if name]
     )
-    if disabled is not None:
-        known = {value.name for value in outputs}
-        unfused = (name for name in results_to_keep_in_float(model.graph) if name not in known)
-        outputs = [*outputs, *(onnx.ValueInfoProto(name=name) for name in unfused)]
+    further = [] if disabled is None else list(consumers_against_fusion(model.graph))
+    outputs = [*outputs, *(onnx.ValueInfoProto(name=node.output[0]) for node in further)]
     with readable_errors():
-        return lean_session(model, options, outputs, part=part, every=quick, disabled_optimizers=left_out)
+        return lean_session(model, options, outputs, further, part=part, every=quick, disabled_optimizers=left_out)
 
 
 def _disabled(graph: onnx.GraphProto) -> list[str]:

@@ -5,6 +5,8 @@ two uint8 or of two int8 operands are exact on every processor. So the int8 oper
 the same operand plus 128, as uint8, with a zero point that is 128 higher, and every processor takes the same path.
 
 Averages: its QLinearAveragePool counts padding wrongly where windows end behind it. Such a pool stays in float.
+
+Weights in float that multiply a quantised tensor: it rounds them to int8. They stay in float.
 """
 
 from __future__ import annotations
@@ -89,12 +91,27 @@ def avoid_saturation(
     return rewriter.added
 
 
-def results_to_keep_in_float(graph: GraphProto) -> Iterator[str]:
-    """Yield the results that must be outputs of a session, so that ONNX Runtime does not fuse their operators."""
+def consumers_against_fusion(graph: GraphProto) -> Iterator[NodeProto]:
+    """Yield nodes whose results must be outputs of a session: they keep ONNX Runtime from fusing what they read."""
+    types, taken = {tensor.name: tensor.data_type for tensor in graph.initializer}, names_of(graph)
+    producers: dict[str, NodeProto] = {}
     for node in graph.node:
-        options = attributes(node) if node.op_type == "AveragePool" else {}
-        if options.get("ceil_mode") and options.get("count_include_pad"):
-            yield node.output[0]
+        producers |= dict.fromkeys(node.output, node)
+        if _counts_padding(node) or _has_float_weights(node, types, producers):
+            yield helper.make_node("Identity", [node.output[0]], [unused(f"{node.output[0]}_in_float", taken)])
+
+
+def _counts_padding(node: NodeProto) -> bool:
+    """Whether a pool averages over windows that may end behind the padding that it counts."""
+    options = attributes(node) if node.op_type == "AveragePool" else {}
+    return bool(options.get("ceil_mode") and options.get("count_include_pad"))
+
+
+def _has_float_weights(node: NodeProto, types: Mapping[str, int], producers: Mapping[str, NodeProto]) -> bool:
+    """Whether weights in float multiply a dequantised tensor."""
+    if node.op_type not in ("Conv", "ConvTranspose", "Gemm") or types.get(node.input[1]) != TensorProto.FLOAT:
+        return False
+    return any(origin.op_type == DEQUANTIZE for origin in _path(node.input[0], producers))
 
 
 class _Rewriter:

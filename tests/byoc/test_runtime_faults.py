@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 from byoc.operators.runtime_faults import avoid_saturation
 from byoc.protobuf import all_nodes, constants
 from byoc.session import OnnxRuntimeSession
+from tests.byoc.oracle_check import random_feeds
 from tests.byoc.small_models import ModelBuilder, unary_unit
 
 A = np.full((3, 8), 250, np.uint8)
@@ -177,3 +178,18 @@ def test_averages_that_count_padding_behind_the_input_are_those_of_the_file() ->
         )
         found = OnnxRuntimeSession(model).run(["y"], {"x": x})["y"]
         assert np.abs(found - _averages(x, found.shape, size, stride, pads)).max() <= 0.51, window
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("op_type", ["Conv", "Gemm", "ConvTranspose"])
+def test_weights_in_float_stay_so(op_type: str, dtype: str) -> None:
+    """ONNX Runtime's WeightBiasQuantization rounds them to int8; uint8 operands then saturated, too (109 steps)."""
+    rng, b = np.random.default_rng(0), ModelBuilder()
+    shapes = ((4, 64), (64, 8)) if op_type == "Gemm" else ((1, 8, 6, 6), (8, 8, 3, 3))
+    weights = rng.choice([-1, 1], shapes[1], p=[0.2, 0.8]) * rng.uniform(0.9, 1, shapes[1])
+    x = b.dequantize(b.input("x", shapes[0], dtype), 0.1, 0, dtype)
+    b.quantize(b.node(op_type, x, b.constant(weights, "float32")), 0.5, 0, dtype, result="y")
+    b.output("y", dtype)
+    feeds = random_feeds(b.model(), 0)
+    found, plain = (OnnxRuntimeSession(b.model(), optimised=way).run(["y"], feeds)["y"] for way in (True, False))
+    np.testing.assert_array_equal(found, plain)

@@ -44,7 +44,7 @@ def file_check(report: RunReport) -> FileCheck:
 
 RIGHT = (
     "batchnorm_training_mode", "if_sparse_same_name", "maxpool_only_padding", "q_clip_nan", "q_maxpool_allpad",
-    "q_avg_dil", "q_w_axis1", "q_fp16cast", "q_bf16cast", "half_softmax_overflow", "half_float_overflow",
+    "q_avg_ceil", "q_avg_dil", "q_w_axis1", "q_fp16cast", "q_bf16cast", "half_softmax_overflow", "half_float_overflow",
     "onnx_bits_130", "onnx_proto_771", "add_conv1x1s2_output",
 )  # fmt: skip
 
@@ -64,7 +64,6 @@ def test_they_run_and_are_within_a_step_of_their_file(name: str) -> None:
     [
         ("q_bias_overflow2", "WeightBiasQuantization"),
         ("q_bias_nan", "WeightBiasQuantization"),
-        ("q_avg_ceil", "QDQSelectorActionTransformer"),
         ("half_cast_fp16", ""),
         ("half_cast_bf16", ""),
     ],
