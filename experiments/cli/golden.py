@@ -144,14 +144,17 @@ def check(
     installed: Installed = False,
     json: options.Json = None,
 ) -> int:
-    """Run every case and compare it with its record, to the bit and the cycle; exit status 1 at any difference."""
+    """Run every case and compare it with its record, to the bit and the cycle; exit status 1 at any difference.
+
+    Of cases that differ alike, in one instruction, the first is shown whole; --json has all.
+    """
     there = other_checkout(Path.cwd())
     if there is not None and not installed:
         raise InputError(
             f"{there} is a checkout, but {HOME} would be checked; pip install -e there, or insist with --installed"
         )
     from experiments.golden.check import verify
-    from experiments.golden.deviation import checked_lines
+    from experiments.golden.deviation import by_instruction, checked_lines
     from experiments.golden.store import choose, open_corpus
 
     corpus = open_corpus(folder)
@@ -160,9 +163,12 @@ def check(
         outcomes = verify(corpus, names, progress, fail_fast=fail_fast)
     results.write_json(json, _checked(corpus.digest, outcomes))
     failed = [outcome for outcome in outcomes if not outcome.passed]
-    for outcome in failed:
-        for line in checked_lines(outcome):
+    groups = by_instruction(failed)
+    for group in groups:
+        for line in checked_lines(group.cases[0]):  # --json has all of them
             say(line)
+    for group in groups:
+        say(group.line())
     say(f"{folder}: {len(outcomes) - len(failed)} of {len(outcomes)} cases as recorded, digest {corpus.digest}")
     say(f"checked: {HOME}")
     return _different(f"{failed[0].name} and {len(failed) - 1} more cases differ") if failed else 0

@@ -182,10 +182,10 @@ def change_chart(found: Comparison) -> Bars:
         Series("B is faster", tuple(min(change, 0) for change in changes), FASTER),
         Series("B is slower", tuple(max(change, 0) for change in changes), SLOWER),
     )
-    axis = "change (cycles of B less cycles of A)"
+    axis = "size of the change (cycles), labelled with B − A"
     note = (
-        "Bars are as long as the change is large. A layer and its requantisation count as one. The changes add up to "
-        "the change of the total."
+        "Bars are as long as the change is large, whatever its sign. A layer and its requantisation count as one. "
+        "The changes add up to the change of the total."
     )
     title = "Change of cycles per layer"
     return Bars("layer-changes", title, axis, "cycles", _names(found), series, note=note, signed=True)

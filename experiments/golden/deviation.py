@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -36,6 +36,8 @@ recorded words, what is refused, values by the reference semantics, by the kerne
 event engine, by the engine without events, and work and traffic."""
 
 SHOWN = 16
+SHOWN_CASES = 4
+"""Names of cases that the line of an instruction has."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,32 @@ def checked_lines(checked: CheckedCase) -> list[str]:
         where = "" if item.word is None else f" at word {item.word}"
         lines.append(f"  {item.aspect}{where}: {item.summary}")
     return lines
+
+
+@dataclass(frozen=True)
+class DifferingInstruction:
+    """Cases whose first difference is in one instruction and in the same aspects; ``text`` names both."""
+
+    text: str
+    cases: tuple[CheckedCase, ...]
+
+    def line(self) -> str:
+        """One line: how many cases, and the first of them."""
+        names = ", ".join(case.name for case in self.cases[:SHOWN_CASES])
+        rest = len(self.cases) - SHOWN_CASES
+        more = f" and {rest} more" if rest > 0 else ""
+        return f"{self.text}: {len(self.cases)} case{'s' * (len(self.cases) > 1)}, {names}{more}"
+
+
+def by_instruction(failed: Iterable[CheckedCase]) -> list[DifferingInstruction]:
+    """Group cases that differ by the instruction and the aspects of their first difference, largest groups first."""
+    groups: dict[str, list[CheckedCase]] = {}
+    for case in failed:
+        instruction = case.moment.text.split()[0] if case.moment is not None else "the whole case"
+        aspects = ", ".join(dict.fromkeys(item.aspect for item in case.deviations))
+        groups.setdefault(f"{instruction} differs in {aspects}", []).append(case)
+    found = (DifferingInstruction(text, tuple(cases)) for text, cases in groups.items())
+    return sorted(found, key=lambda group: (-len(group.cases), group.text))
 
 
 def _moment_lines(checked: CheckedCase, moment: Moment) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from dla_sim.engine.workload import Demands
 from experiments.golden.check import check_case
-from experiments.golden.deviation import CheckedCase, checked_lines
+from experiments.golden.deviation import CheckedCase, Deviation, by_instruction, checked_lines
 from experiments.golden.observe import refusal
 from experiments.golden.store import open_corpus
 from isa import numerics
@@ -46,6 +46,7 @@ def test_a_changed_value_names_command_layer_element_values_and_registers(
     assert outcome.err == "difference: L1/conv and 0 more cases differ\n"
     assert "3 of 4 cases as recorded" in outcome.out
     assert "first diverging command: word 25, OP_CONV requantise=1 pop.LD push.ST" in outcome.out
+    assert "OP_CONV differs in reference: 1 case, L1/conv\n" in outcome.out
     assert "source: layer 'conv', ONNX nodes conv_node" in outcome.out
     assert "EX_INPUT_ZERO_POINT=5" in outcome.out
     (case,) = (item for item in json.loads((tmp_path / "report.json").read_text())["cases"] if not item["passed"])
@@ -56,6 +57,18 @@ def test_a_changed_value_names_command_layer_element_values_and_registers(
     assert (difference["differ"], difference["of"]) == (1, 48)
     assert case["first"]["cycles_before"] == case["first"]["cycles_after"]
     assert [operand["bytes"] for operand in case["first"]["operands"]] == [32, 54, 24]
+
+
+def test_cases_that_differ_alike_are_one_line_and_one_report(tmp_path: Path) -> None:
+    small_corpus(tmp_path)
+    with changed("OP_CONV", semantics=_off_by_one):
+        outcome = _outcome(tmp_path, "L1/conv")
+    alike = [replace(outcome, name=f"L1/conv{number}") for number in range(6)]
+    whole = CheckedCase("L1/empty", (Deviation("totals", None, "2 cycles, recorded 1"),))
+    assert [(group.line(), group.cases) for group in by_instruction([whole, *alike])] == [
+        ("OP_CONV differs in reference: 6 cases, L1/conv0, L1/conv1, L1/conv2, L1/conv3 and 2 more", tuple(alike)),
+        ("the whole case differs in totals: 1 case, L1/empty", (whole,)),
+    ]
 
 
 def test_a_changed_kernel_shows_in_the_kernels_and_the_device_alone(

@@ -46,6 +46,7 @@ function ganttTraces(figure, width) {
   const traces = figure.groups.map(({ name, color, text }) => ({
     type: "bar",
     orientation: "h",
+    width: 0.8, // of a row; else it depends on how far apart the rows of the trace are
     name: escaped(name),
     showlegend: !figure.rows.some((row) => row.name === name), // that row's name says it
     base: [],

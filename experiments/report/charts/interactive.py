@@ -192,6 +192,7 @@ def _spans(chart: Spans) -> Figure:
         {
             "type": "bar",
             "orientation": "h",
+            "width": 0.8,
             "name": escaped(name),
             "base": [span.begin for span in chart.spans if span.row == row],
             "x": [span.cycles for span in chart.spans if span.row == row],
