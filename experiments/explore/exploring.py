@@ -103,7 +103,10 @@ def check(spec: Spec, wanted: ExploreRequest) -> CostTable:
     """The cost table; raises InputError for what cannot be explored, before any work is done."""
     if len(spec.networks) != 1:
         names = ", ".join(spec.networks)
-        raise InputError(f"networks: {names}; explore one at a time, for a front compares points of one network")
+        raise InputError(
+            f"networks: {names}; give one, for a front compares points of one network: 'dla sweep' runs several, and "
+            "'dla report' of its results shows a front for each"
+        )
     parse_objectives(wanted.objectives)
     if wanted.trials < 1:
         raise InputError(f"--trials is {wanted.trials}; it must be 1 or more")

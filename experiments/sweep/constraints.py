@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from byoc.options import PROGRAM_OPTIONS
+from experiments.cost.estimate import COLUMNS as ESTIMATES
 from experiments.sweep.axes import ARCH_KEYS, TIMING_KEYS
 from experiments.sweep.store import FIGURE_COLUMNS
 from isa.errors import InputError
@@ -135,6 +136,10 @@ class _Builder:
         if name in _CONSTANTS:
             constant = _CONSTANTS[name]
             return lambda values: constant
+        if name in ESTIMATES:
+            why = f"'{name}' is estimated by a cost table when points have run"
+            how = f"'dla report RESULTS --cost TABLE --x {name}' puts it on the front"
+            raise InputError(f"constraints: '{self._text}': {why}; {how}, and constraints choose by {', '.join(NAMES)}")
         if name in FIGURE_COLUMNS:
             why = f"'{name}' is a figure, and known only when a point has run; choose points by what is given"
             raise InputError(f"constraints: '{self._text}': {why}: {', '.join(NAMES)}")

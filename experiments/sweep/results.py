@@ -182,6 +182,8 @@ IGNORED = ("key", "package", "version", "status", "message")
 """Columns that are neither."""
 SIZE = "pe_sram"
 """Processing elements times KiB of SRAM: the simplest measure of what a machine costs."""
+AREA = next(figure.name for figure in all_figures(Estimate) if figure.goal == "area")
+"""What a machine costs by a cost table."""
 MISSED = "missed"
 """Jobs that missed their deadlines: what sweeps of systems are about."""
 
@@ -326,9 +328,12 @@ class Sweep:
         return (*self.figures, *usual, *numbers)
 
     def objectives(self, across: str | None, up: str | None) -> Objectives:
-        """The two columns of the front; raises InputError for one that is no column of numbers."""
+        """The two columns of the front; raises InputError for one that is no column of numbers.
+
+        Usually the estimated area where a cost table gives it, else processing elements × SRAM, against cycles.
+        """
         known = self.drawable()
-        usual = SIZE if SIZE in self.columns else next(reversed(known), self.measure)
+        usual = next((name for name in (AREA, SIZE) if name in known), next(reversed(known), self.measure))
         return check_column("--x", across or usual, known), check_column("--y", up or self.measure, known)
 
     @property

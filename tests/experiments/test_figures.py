@@ -34,6 +34,12 @@ def test_a_figure_of_points_is_a_column_with_words_and_no_constraint(figure: Fig
         parse_constraint(f"{figure.name} < 5")
 
 
+@pytest.mark.parametrize("name", ["estimated_area_um2", "estimated_energy_pj"])
+def test_a_constraint_on_an_estimate_says_where_it_is_shown(name: str) -> None:
+    with pytest.raises(InputError, match=rf"'{name}' is estimated by a cost table .* --x {name}' puts it on the front"):
+        parse_constraint(f"{name} < 3000000")
+
+
 def test_figures_of_a_run() -> None:
     known = {figure.name for figure in all_figures(RunReport)}
     assert {*Totals.model_fields, "host_nodes", "host_estimated_cycles", "end_to_end_cycles", *COSTS} <= known

@@ -78,6 +78,9 @@ def test_sweeps(capsys: Capture) -> None:
     found = dla(capsys, "report", "grid.sqlite", "-o", "sweep", "--x", "bus_bytes", "--cost", "horowitz-45nm")
     assert (found.status, found.err) == (0, "")
     assert "bus width (bytes/cycle)" in found.out
+    found = dla(capsys, "report", "grid.sqlite", "--tables", "--cost", "horowitz-45nm")
+    assert "estimated area (" in found.out
+    assert "PEs × SRAM" not in found.out
     assert "estimated_area_um2" in Path("sweep/grid.html").read_text()
     assert pictures(Path("sweep")) == {"pareto-tiny.onnx", "parallel-tiny.onnx", "heatmap-tiny.onnx"}
 
