@@ -33,6 +33,7 @@ from byoc.frontend.onnx.rewriting.form import widen
 from byoc.frontend.onnx.rewriting.integers import integer_biases, quantise_tables
 from byoc.frontend.onnx.rewriting.law import Pass
 from byoc.frontend.onnx.rewriting.prepare import ROUNDING, apply, passes
+from byoc.frontend.onnx.rewriting.reasons import KeptNodes
 from byoc.frontend.onnx.units import is_quantised
 from byoc.frontend.tflite.file import TfliteModel, is_tflite, load_tflite
 from byoc.frontend.tflite.importer import import_tflite
@@ -312,5 +313,7 @@ def _checked(file: ModelProto, model: ModelProto, seed: int) -> _Checked | None:
 def package_of(model: ModelProto, source: str, fidelity: Fidelity | None = None) -> Package:
     """Package of a quantised, prepared model; ``source`` is the name it goes by in reports. Deterministic."""
     graph = import_graph(model)
+    kept = KeptNodes(model, fidelity.left_out if fidelity else (), fidelity is None or fidelity.integer is not None)
+    graph = replace(graph, nodes=kept.explain(graph.nodes))
     embedded, rewritten = integer_clamps(model, graph)
     return build_package(graph, annotate(graph), define(embedded, graph), rewritten, source, fidelity)

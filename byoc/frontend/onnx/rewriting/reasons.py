@@ -1,0 +1,201 @@
+"""Why a node stays though passes write its operator in another form: found by running them on the node alone.
+
+A pass that rewrites the node without one of its attributes, optional inputs or outputs shows which of them prevents it.
+So no pass says a second time what it asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, defs, helper, numpy_helper
+
+from byoc.frontend.onnx.rewriting.law import OperatorPass
+from byoc.frontend.onnx.rewriting.prepare import ORDER, Stage
+from byoc.graph import Node
+from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE
+from byoc.protobuf import array_of, copy_model, shapes_of, standard, types_of
+
+LARGEST_BYTES = 1 << 26
+"""Bytes of a node's constants beyond which it is not tried alone."""
+
+
+def rewritten_operators() -> frozenset[str]:
+    """Return the operators that passes write in another form, as far as passes declare them."""
+    return frozenset(name for stage in ORDER for name in _operators(stage) if name not in BOUNDARIES)
+
+
+def _operators(stage: Stage) -> Collection[str]:
+    return stage.step.operators if isinstance(stage.step, OperatorPass) else ()
+
+
+@dataclass(frozen=True, eq=False)
+class KeptNodes:
+    """Nodes that a prepared model still has.
+
+    ``left_out``: names of passes that were left out of this model. ``quantised``: whether the file was quantised.
+    """
+
+    model: ModelProto
+    left_out: Collection[str]
+    quantised: bool
+
+    def explain(self, nodes: Sequence[Node]) -> tuple[Node, ...]:
+        """Return ``nodes`` with a remark on those in float that have none and that passes write in another form."""
+        protos = {proto.name: proto for proto in self.model.graph.node}
+        return tuple(
+            replace(node, remark=self.reason(protos[node.name]))
+            if not node.integer and not node.remark and node.op_type not in BOUNDARIES and node.name in protos
+            else node
+            for node in nodes
+        )
+
+    def reason(self, node: NodeProto) -> str:
+        """Return what prevents that ``node`` runs in another form; the empty string where no pass knows it."""
+        stages = [stage for stage in ORDER if node.op_type in _operators(stage)]
+        alone = _alone(self.model, node) if stages else None
+        if alone is None:
+            return ""
+        working = next((stage for stage in stages if _rewrites(stage, alone)), None)
+        if working is not None:
+            return self._applicable(working)
+        found = _causes(stages, alone)
+        if found:
+            return f"it runs in another form, but not with {' and '.join(found)}"
+        parts = [part.text for part in _parts(alone.graph.node[0]) if part.field == "attribute"]
+        parts += [f"'{value.name}' {_told(value)}" for value in alone.graph.input]
+        return f"it runs in another form, but not with {', '.join(parts)}"
+
+    def _applicable(self, stage: Stage) -> str:
+        """Return why a pass that rewrites the node alone did not do so in the model."""
+        name = stage.step.__name__
+        if name in self.left_out:
+            return f"pass {name} would write it in another form, and is left out: it moves rounding in this model"
+        if stage.models == "float" and self.quantised:
+            return "it runs in another form in float models alone, and this file is quantised"
+        return "it runs in another form, but not between the nodes around it here"
+
+
+def _causes(stages: Sequence[Stage], alone: ModelProto) -> list[str]:
+    """Return the parts without which a node is rewritten: one part where that is enough, else as few as possible."""
+    parts = list(_parts(alone.graph.node[0]))
+
+    def works(removed: Collection[_Part]) -> bool:
+        changed = _without(alone, removed)
+        return any(_rewrites(stage, changed) for stage in stages)
+
+    single = next((part for part in parts if works([part])), None)
+    if single is not None:
+        return [single.text]
+    if not works(parts):
+        return []
+    removed = parts
+    for part in parts:
+        fewer = [other for other in removed if other is not part]
+        if works(fewer):
+            removed = fewer
+    return [part.text for part in removed]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part that a node may go without: an attribute by its name, or an input or output by its place."""
+
+    text: str
+    field: Literal["attribute", "input", "output"]
+    key: str | int
+
+
+def _parts(node: NodeProto) -> Iterator[_Part]:
+    """Yield the attributes, and the optional inputs and outputs, of a node."""
+    for item in node.attribute:
+        value = helper.get_attribute_value(item)
+        plain = [part.decode() if isinstance(part, bytes) else part for part in (value if _is_list(value) else [value])]
+        shown = plain if _is_list(value) else plain[0]
+        yield _Part(f"attribute {item.name} = {shown}"[:90], "attribute", item.name)
+    known = standard(node) and defs.has(node.op_type)
+    inputs = defs.get_schema(node.op_type).inputs if known else ()
+    outputs = defs.get_schema(node.op_type).outputs if known else ()
+    for index, name in enumerate(node.output):
+        if index and name:
+            formal = outputs[index].name if index < len(outputs) else "output"
+            yield _Part(f"{formal} (output '{name}')", "output", index)
+    option = defs.OpSchema.FormalParameterOption.Optional
+    for index, name in enumerate(node.input):
+        if index and name and (index >= len(inputs) or inputs[index].option == option):
+            formal = inputs[index].name if index < len(inputs) else "input"
+            yield _Part(f"{formal} (input '{name}')", "input", index)
+
+
+def _is_list(value: object) -> bool:
+    return not isinstance(value, (str, bytes, int, float)) and isinstance(value, Iterable)
+
+
+def _without(alone: ModelProto, removed: Collection[_Part]) -> ModelProto:
+    result = copy_model(alone)
+    (node,) = result.graph.node
+    for part in removed:
+        if part.field == "attribute":
+            kept = [item for item in node.attribute if item.name != part.key]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+        else:
+            names = node.input if part.field == "input" else node.output
+            names[int(part.key)] = ""
+    for names in (node.input, node.output):
+        while names and not names[-1]:
+            del names[-1]
+    made = set(node.output)
+    kept_outputs = [value for value in result.graph.output if value.name in made]
+    del result.graph.output[:]
+    result.graph.output.extend(kept_outputs)
+    return result
+
+
+def _rewrites(stage: Stage, model: ModelProto) -> bool:
+    try:
+        return stage.step(model) is not model
+    except Exception:  # a node without a part that it needs is no model, and passes need not refuse it
+        return False
+
+
+def _alone(model: ModelProto, node: NodeProto) -> ModelProto | None:
+    """Return a float model of the node alone: constants with their values, everything else as an input.
+
+    None where a type is not known, or where its constants are too large to be copied for every attempt.
+    """
+    makers = {name: other for other in model.graph.node for name in other.output}
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    shapes, types = shapes_of(model.graph), types_of(model.graph)
+    inputs: dict[str, ValueInfoProto] = {}
+    held: dict[str, TensorProto] = {}
+    for name in filter(None, node.input):
+        maker = makers.get(name)
+        stored = constants.get(maker.input[0]) if maker is not None and maker.op_type == DEQUANTIZE else None
+        if name in constants:
+            held[name] = constants[name]
+        elif stored is not None:
+            held[name] = numpy_helper.from_array(array_of(stored).astype(np.float32), name)
+        elif name in types:
+            inputs[name] = helper.make_tensor_value_info(name, types[name], shapes.get(name))
+        else:
+            return None
+    outputs = [
+        helper.make_tensor_value_info(name, types[name], shapes.get(name)) for name in node.output if name in types
+    ]
+    if not outputs or sum(tensor.ByteSize() for tensor in held.values()) > LARGEST_BYTES:
+        return None
+    graph = helper.make_graph([node], "alone", list(inputs.values()), outputs, list(held.values()))
+    return helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+
+
+def _told(value: ValueInfoProto) -> str:
+    """Return the type and shape of a tensor in words."""
+    kind = value.type.tensor_type
+    element = helper.tensor_dtype_to_np_dtype(kind.elem_type).name
+    if not kind.HasField("shape"):
+        return f"{element} of unknown shape"
+    return f"{element} {[dim.dim_value or dim.dim_param or '?' for dim in kind.shape.dim]}"
