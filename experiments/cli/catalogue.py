@@ -187,10 +187,11 @@ def support(
     format: SupportFormatOption = SupportFormat.table, built_in: BuiltIn = False, output: options.Output = None
 ) -> None:
     """Show which ONNX operators run on the accelerator, with what installed packages add, and the rules for each."""
+    from byoc.frontend.onnx.rewriting.reasons import support_rows
     from byoc.operators import registry
-    from byoc.operators.registry import markdown, support_table
+    from byoc.operators.registry import markdown
 
-    rows = support_table(registry.built_in() if built_in else registry.installed())
+    rows = support_rows(registry.built_in() if built_in else registry.installed())
     if format is SupportFormat.table:
         if output is not None:
             raise InputError(f"--format table is for the terminal; choose markdown for {output}")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from byoc.operators.registry import markdown, support_table
+from byoc.frontend.onnx.rewriting.reasons import support_rows
+from byoc.operators.registry import markdown
 from experiments.cli.main import main
 from tests.docs import rewriting
 from tests.docs.blocks import blocks
@@ -43,7 +44,7 @@ def test_the_tables_of_laws_and_passes_are_current() -> None:
 def test_the_support_table_is_current(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Else run ``dla support --built-in --format markdown -o docs/support.md``."""
     committed = (ROOT / "docs/support.md").read_text(encoding="utf-8")
-    assert committed == markdown(support_table())
+    assert committed == markdown(support_rows())
     assert main(["support", "--built-in", "--format", "markdown", "-o", str(tmp_path / "support.md")]) == 0
     assert (tmp_path / "support.md").read_text(encoding="utf-8") == committed
     capsys.readouterr()

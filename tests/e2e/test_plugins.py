@@ -12,8 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import dla
 import isa.ops.convolution as shipped
+from byoc.frontend.onnx.rewriting.reasons import support_rows
 from byoc.importing import import_model
-from byoc.operators.registry import built_in, installed, markdown, support_table
+from byoc.operators.registry import built_in, installed, markdown
 from byoc.package.package import load_package, save_package
 from experiments.cli.main import main
 from experiments.systems.split import SplitReport
@@ -221,12 +222,12 @@ def test_a_grouped_convolution_of_another_package_runs_natively_and_exactly(sche
 
 @pytest.mark.usefixtures("averaging")
 def test_the_support_table_shows_the_family_and_its_owner(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "Added by package dla-e-mean 1.0 (entry point averaging)." in markdown(support_table(installed()))
-    assert "Needs `OP_E_MEAN`." in markdown(support_table(installed()))
+    assert "Added by package dla-e-mean 1.0 (entry point averaging)." in markdown(support_rows(installed()))
+    assert "Needs `OP_E_MEAN`." in markdown(support_rows(installed()))
     assert main(["support"]) == 0
     assert "package dla-e-mean 1.0 (entry point averaging)" in capsys.readouterr().out
     assert main(["support", "--format", "markdown", "--built-in"]) == 0
-    assert capsys.readouterr().out == markdown(support_table())
+    assert capsys.readouterr().out == markdown(support_rows())
 
 
 OWNER = "package dla-other 1.0 (entry point other)"

@@ -17,6 +17,7 @@ from byoc.frontend.onnx.rewriting.law import OperatorPass
 from byoc.frontend.onnx.rewriting.prepare import ORDER, Stage
 from byoc.graph import Node
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE
+from byoc.operators.registry import Registry, SupportRow, support_table
 from byoc.protobuf import array_of, copy_model, shapes_of, standard, types_of
 
 LARGEST_BYTES = 1 << 26
@@ -26,6 +27,14 @@ LARGEST_BYTES = 1 << 26
 def rewritten_operators() -> frozenset[str]:
     """Return the operators that passes write in another form, as far as passes declare them."""
     return frozenset(name for stage in ORDER for name in _operators(stage) if name not in BOUNDARIES)
+
+
+def support_rows(registry: Registry | None = None) -> tuple[SupportRow, ...]:
+    """Return the support table: a row a family, and one of the operators that run only as others."""
+    rows = support_table(registry)
+    known = {name for row in rows for name in (*row.operators, *row.closes)}
+    rule = "when a model is imported it is written as other operators, which run by their own rules"
+    return (*rows, SupportRow("other forms", tuple(sorted(rewritten_operators() - known)), (), (rule,)))
 
 
 def _operators(stage: Stage) -> Collection[str]:
