@@ -33,7 +33,7 @@ from experiments.running.network import load_network
 from experiments.sweep.preparation import Preparation
 from experiments.sweep.store import FIGURE_COLUMNS
 from experiments.sweep.worker import MachineJob, NetworkJob, outcome_of
-from experiments.version import tool_version
+from experiments.version import compiler_version
 from isa.arch import Arch, PeArray
 
 ARRAYS = ("4x16", "8x8", "16x16", "32x32", "1x64", "1x256")
@@ -99,7 +99,7 @@ def measure(network: str, arrays: Iterable[str], sizes: Sequence[int], buses: Se
             if prepared.misfit is not None:
                 print(f"{network} on {array}, {kib} KiB: {prepared.misfit.message}")
                 continue
-            (outcomes,) = outcome_of(NetworkJob(tool_version(), prepared.regions, DEFAULTS, (job,))).outcomes
+            (outcomes,) = outcome_of(NetworkJob(compiler_version(), prepared.regions, DEFAULTS, (job,))).outcomes
             for bus, outcome in zip(buses, outcomes, strict=True):
                 if outcome.figures is None:
                     print(f"{network} on {array}, {kib} KiB: {outcome.message}")

@@ -28,7 +28,7 @@ from experiments.sweep.results import flat_row, load, load_sweep, reasons
 from experiments.sweep.spec import Spec, load_spec, parse_spec
 from experiments.sweep.store import Store, canonical
 from experiments.sweep.tasks import NetworkPlanner
-from experiments.version import tool_version
+from experiments.version import compiler_version
 from isa.progress import Progress, silent
 from isa.reading import toml_text
 
@@ -61,7 +61,11 @@ class Manifest:
 
 def versions() -> dict[str, str]:
     """Versions of what the figures depend on."""
-    found = {"dla-byoc-simulator": tool_version(), "python": platform.python_version(), "machine": platform.machine()}
+    found = {
+        "dla-byoc-simulator": compiler_version(),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
     for name in _LIBRARIES:
         try:
             found[name] = version(name)
@@ -91,6 +95,7 @@ class Session:
         self.grid = Grid(spec)
         with ExitStack() as stack:
             self.store = stack.enter_context(Store(output, create=True))
+            self.store.require_version(compiler_version())
             self._pool = stack.enter_context(opened(scheduler, workers))
             self.networks: dict[str, Preparation] = prepare_networks(spec, stage)
             packages = {name: network.package.digest for name, network in self.networks.items()}
@@ -120,7 +125,7 @@ class Session:
         return [None if batch is None else self._row(batch) for batch in batches]
 
     def _row(self, batch: Batch) -> dict[str, Any] | None:
-        keys = Keys(batch, self.networks[batch.network].package.digest, tool_version())
+        keys = Keys(batch, self.networks[batch.network].package.digest, compiler_version())
         _, timing = next(iter(batch))
         row = self.store.row(keys.of(canonical(timing)))
         return None if row is None else flat_row(row)

@@ -186,6 +186,17 @@ class Store:
         with self._clearly(), self._writing():
             return self._connection.execute("DELETE FROM points WHERE status = ?", (status,)).rowcount
 
+    def require_version(self, version: str) -> None:
+        """Raise InputError where a row was made by another version of the compiler: its cycles may differ."""
+        chosen = "SELECT DISTINCT version FROM points WHERE version IS NOT ? ORDER BY version LIMIT 1"
+        with self._clearly():
+            other = self._connection.execute(chosen, (version,)).fetchone()
+        if other is not None:
+            raise InputError(
+                f"{self.path}: has results of version {other[0]}, this is version {version}, whose cycles may differ; "
+                "write to another file with --output"
+            )
+
     def rows(self) -> Iterator[Row]:
         """All rows by key; raises InputError for one with a value of another type than its column."""
         with self._clearly():

@@ -22,7 +22,7 @@ from experiments.sweep.grid import Batch, Keys
 from experiments.sweep.preparation import Misfit, Preparation, Prepared
 from experiments.sweep.store import FIGURE_COLUMNS, Row, Store, canonical
 from experiments.sweep.worker import CompiledProgram, MachineJob, NetworkJob, PointOutcome, Result, machine_problem
-from experiments.version import tool_version
+from experiments.version import compiler_version
 from isa.arch import Arch
 
 Status = Literal["ok", "infeasible", "failed"]
@@ -166,7 +166,7 @@ class NetworkPlanner:
     def __init__(self, networks: Mapping[str, Preparation], store: Store) -> None:
         self._networks = networks
         self._store = store
-        self._version = tool_version()
+        self._version = compiler_version()
         self._under_way: set[str] = set()
         self._skipped: list[str] = []
 

@@ -28,7 +28,7 @@ from dla_sim.timing import Timing
 from experiments.figure import Counts, Machine, measured, summed
 from experiments.report.schema import UNITS, PointFigures
 from experiments.sweep.store import canonical
-from experiments.version import tool_version
+from experiments.version import compiler_version
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Program
@@ -171,9 +171,9 @@ def outcome_of(job: NetworkJob) -> Result:
 
     Raises InputError when this worker has another version of the project than the one that sent the job.
     """
-    if job.version != tool_version():
+    if job.version != compiler_version():
         raise InputError(
-            f"a worker has version {tool_version()} and this sweep {job.version}; install the same on all machines"
+            f"a worker has version {compiler_version()} and this sweep {job.version}; install the same on all machines"
         )
     outcomes: list[tuple[PointOutcome, ...]] = []
     compilations = 0

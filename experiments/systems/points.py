@@ -180,6 +180,7 @@ def run_points(
     assert wanted.output is not None
     with Store(Path(wanted.output), create=True, kind=SYSTEMS) as store, _pool(wanted.workers) as pool:
         packages = {model: digest for point in points for model, digest in point.digests.items()}
+        store.require_version(compiler_version())
         replace(manifest, points=len(points), packages=packages).add_to(store)
         store.forget("failed")
         Driver(PointPlanner(sweep, store), store, pool, report).run(points)

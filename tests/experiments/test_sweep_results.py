@@ -12,7 +12,7 @@ import pytest
 
 import experiments
 from experiments.sweep.session import run_sweep
-from experiments.version import tool_version
+from experiments.version import compiler_version
 from tests.experiments.command_line import dla
 from tests.experiments.sweeping import rows_of, written
 
@@ -69,7 +69,7 @@ def test_export(results: Path, tmp_path: Path, ending: str, capsys: pytest.Captu
     assert list(table["cycles"].fillna(0)) == list(loaded["cycles"].fillna(0))
     manifests = json.loads(target.with_name(target.name + ".manifest.json").read_text())
     first = manifests[0]
-    assert (first["points"], first["versions"]["dla-byoc-simulator"]) == (POINTS, tool_version())
+    assert (first["points"], first["versions"]["dla-byoc-simulator"]) == (POINTS, compiler_version())
     assert first["packages"] == {"tiny.onnx": loaded["package"][0]}
     assert first["specification"] == (results.parent / "grid.toml").read_text()
 

@@ -14,9 +14,10 @@ from dla_sim.presets import load_hardware
 from experiments.report.figures import RegionRun, figures
 from experiments.running.inference import infer
 from experiments.running.network import load_network, network_feeds
-from experiments.sweep import pools, preparation, worker
+from experiments.sweep import pools, preparation, session, tasks, worker
 from experiments.sweep.results import flat_rows, load
 from experiments.sweep.session import Session, run_sweep
+from experiments.version import compiler_version
 from isa.errors import InputError
 from tests.experiments.sweeping import rows_of, spec_of, swept
 
@@ -226,10 +227,29 @@ def test_what_goes_wrong_in_a_worker_is_recorded(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.usefixtures("in_process")
 def test_workers_of_another_version_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "tool_version", lambda: "0.0.1")
+    monkeypatch.setattr(worker, "compiler_version", lambda: "0.0.1")
     with pytest.raises(InputError) as raised:
         swept(tmp_path, 'networks = "tiny.onnx"')
-    assert str(raised.value) == "a worker has version 0.0.1 and this sweep 0.1.0; install the same on all machines"
+    message = f"a worker has version 0.0.1 and this sweep {compiler_version()}; install the same on all machines"
+    assert str(raised.value) == message
+
+
+@pytest.mark.usefixtures("in_process")
+def test_results_of_another_version_are_not_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another compiler may give other cycles, even where the version's number is the same."""
+    text, path = 'networks = "tiny.onnx"', tmp_path / "results.sqlite"
+    for module in (worker, session, tasks):
+        monkeypatch.setattr(module, "compiler_version", lambda: "0.1.0+before")
+    before = swept(tmp_path, text)
+    monkeypatch.undo()
+    monkeypatch.setattr(pools, "open_pool", lambda scheduler, workers: pools.Here())
+    with pytest.raises(InputError) as raised:
+        swept(tmp_path, text)
+    assert str(raised.value) == (
+        f"{path}: has results of version 0.1.0+before, this is version {compiler_version()}, whose cycles may differ; "
+        "write to another file with --output"
+    )
+    assert rows_of(path) == before
 
 
 @pytest.mark.usefixtures("in_process")
