@@ -51,7 +51,7 @@ def snapshot_of(side: str, model: str | None, progress: Progress) -> Snapshot:
         return corpus_snapshot(path)
     if path.is_file():
         return load_snapshot(path) if zipfile.is_zipfile(path) else report_snapshot(load_report(path), str(path))
-    if "/" in side or path.suffix or path.exists() or path.is_symlink():
+    if "/" in side or ("=" not in side and path.suffix) or path.exists() or path.is_symlink():
         raise InputError(f"{side}: {file_fault(path)}; give a snapshot, a report, a corpus, or a machine ({_FORM})")
     if "=" not in side and side != "default":
         raise InputError(f"'{side}' is no file, no corpus and no machine; {_FORM}, or 'default'")
