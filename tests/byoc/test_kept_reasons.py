@@ -80,3 +80,25 @@ def test_the_reason_names_what_was_added(name: str) -> None:
     op_type, inputs, constants, _, options = RUNNING[operator]
     model = _model(op_type, inputs, {**constants, **further}, outputs, {**options, **attributes})
     assert f"{op_type} stays in float: it runs in another form, but not with {named}" in _reasons(model)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("op_type", ["LSTM", "GRU", "RNN", "ConvTranspose"])
+def test_the_reason_names_weights_that_are_computed(op_type: str, seed: int) -> None:
+    """One operand of a drawn node, which would be constant in a node that runs, is an input of the model."""
+    random = np.random.default_rng(seed)
+    width, units, steps = (int(size) for size in random.integers(1, 5, 3))
+    if op_type == "ConvTranspose":
+        operands = {"x": (1, width, 4, 5), "w": (width, units, 2, 2)}
+        chosen, options = "w", {}
+    else:
+        gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op_type] * units
+        operands = {"x": (steps, 1, width), "w": (1, gates, width), "r": (1, gates, units)}
+        chosen, options = str(random.choice(["w", "r"])), {"hidden_size": units}
+    names = {"x": "X", "w": "W", "r": "R"}
+    inputs = {name: shape for name, shape in operands.items() if name in ("x", chosen)}
+    constants = {name: _normal(*shape) for name, shape in operands.items() if name not in inputs}
+    model = _model(op_type, {name: inputs[name] for name in inputs}, constants, 1, options)
+    node = model.graph.node[0]
+    node.input[:] = list(operands)
+    assert f"{names[chosen]} (input '{chosen}') computed at run time" in "".join(_reasons(model))

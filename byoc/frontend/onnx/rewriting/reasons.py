@@ -91,6 +91,7 @@ class KeptNodes:
 def _causes(stages: Sequence[Stage], alone: ModelProto) -> list[str]:
     """Return the parts without which a node is rewritten: one part where that is enough, else as few as possible."""
     parts = list(_parts(alone.graph.node[0]))
+    parts += _computed_operands(alone)
 
     def works(removed: Collection[_Part]) -> bool:
         changed = _without(alone, removed)
@@ -111,10 +112,13 @@ def _causes(stages: Sequence[Stage], alone: ModelProto) -> list[str]:
 
 @dataclass(frozen=True)
 class _Part:
-    """A part that a node may go without: an attribute by its name, or an input or output by its place."""
+    """A part that a node may go without: an attribute by its name, or an input or output by its place.
+
+    ``computed``: an input that may be constant instead of computed at run time.
+    """
 
     text: str
-    field: Literal["attribute", "input", "output"]
+    field: Literal["attribute", "input", "output", "computed"]
     key: str | int
 
 
@@ -135,12 +139,26 @@ def _parts(node: NodeProto) -> Iterator[_Part]:
     option = defs.OpSchema.FormalParameterOption.Optional
     for index, name in enumerate(node.input):
         if index and name and (index >= len(inputs) or inputs[index].option == option):
-            formal = inputs[index].name if index < len(inputs) else "input"
-            yield _Part(f"{formal} (input '{name}')", "input", index)
+            yield _Part(f"{_formal(node, index)} (input '{name}')", "input", index)
 
 
 def _is_list(value: object) -> bool:
     return not isinstance(value, (str, bytes, int, float)) and isinstance(value, Iterable)
+
+
+def _computed_operands(alone: ModelProto) -> Iterator[_Part]:
+    """Yield the operands behind the first that are computed at run time."""
+    (node,) = alone.graph.node
+    computed = {value.name for value in alone.graph.input}
+    for index, name in enumerate(node.input):
+        if index and name in computed:
+            yield _Part(f"{_formal(node, index)} (input '{name}') computed at run time", "computed", name)
+
+
+def _formal(node: NodeProto, index: int) -> str:
+    """Return what the operator's schema calls an input."""
+    inputs = defs.get_schema(node.op_type).inputs if standard(node) and defs.has(node.op_type) else ()
+    return inputs[index].name if index < len(inputs) else "input"
 
 
 def _without(alone: ModelProto, removed: Collection[_Part]) -> ModelProto:
@@ -151,6 +169,8 @@ def _without(alone: ModelProto, removed: Collection[_Part]) -> ModelProto:
             kept = [item for item in node.attribute if item.name != part.key]
             del node.attribute[:]
             node.attribute.extend(kept)
+        elif part.field == "computed":
+            _make_constant(result, str(part.key))
         else:
             names = node.input if part.field == "input" else node.output
             names[int(part.key)] = ""
@@ -162,6 +182,18 @@ def _without(alone: ModelProto, removed: Collection[_Part]) -> ModelProto:
     del result.graph.output[:]
     result.graph.output.extend(kept_outputs)
     return result
+
+
+def _make_constant(model: ModelProto, name: str) -> None:
+    """Let an input of known shape be a constant of ones, in place."""
+    shape = shapes_of(model.graph).get(name)
+    if shape is None:
+        return
+    kept = [value for value in model.graph.input if value.name != name]
+    dtype = helper.tensor_dtype_to_np_dtype(types_of(model.graph)[name])
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    model.graph.initializer.append(numpy_helper.from_array(np.ones(shape, dtype), name))
 
 
 def _rewrites(stage: Stage, model: ModelProto) -> bool:
