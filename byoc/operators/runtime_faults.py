@@ -7,6 +7,9 @@ the same operand plus 128, as uint8, with a zero point that is 128 higher, and e
 Averages: its QLinearAveragePool counts padding wrongly where windows end behind it. Such a pool stays in float.
 
 Weights in float that multiply a quantised tensor: it rounds them to int8. They stay in float.
+
+Dequantised tensors without a zero point: it leaves products of them in float, which end on the other side of ties. They
+get a zero point of 0.
 """
 
 from __future__ import annotations
@@ -141,6 +144,7 @@ class _Rewriter:
         for node in graph.node:
             for body in bodies(node):
                 self.rewrite(body, {}, types, producers)
+            self._add_zero_point(node, types)
             for product in PRODUCTS.get(node.op_type, ()):
                 if self._is_mixed(node, product, types):
                     nodes += self._replace(node, product, producers)
@@ -158,6 +162,15 @@ class _Rewriter:
         if unsigned is None or types.get(_input(node, unsigned)) == UNSIGNED:
             return True
         return self._every and zero is None and types.get(_input(node, unsigned)) == SIGNED
+
+    def _add_zero_point(self, node: NodeProto, types: Mapping[str, int]) -> None:
+        """Give a DequantizeLinear of 8-bit integers the zero point 0 where it has none."""
+        if node.op_type != DEQUANTIZE or _input(node, 2) or types.get(node.input[0]) not in (SIGNED, UNSIGNED):
+            return
+        scale = self._constants.get(node.input[1])
+        if scale is not None:
+            dtype = np.int8 if types[node.input[0]] == SIGNED else np.uint8
+            node.input[:] = [*node.input[:2], self._add("zero_point", np.zeros(tuple(scale.dims), dtype))]
 
     def _note_types(self, node: NodeProto, types: dict[str, int]) -> None:
         """Enter the 8-bit types of a node's results, and its result where it is a constant."""
