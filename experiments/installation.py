@@ -32,6 +32,11 @@ PURPOSES = {
 """What each extra is for."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Environment variables that limit the threads of NumPy's products."""
+EXTENSIONS = {
+    "AVX512_ICL": "AVX-512 with VNNI", "X86_V4": "AVX-512", "AVX512_SKX": "AVX-512", "X86_V3": "AVX2", "AVX2": "AVX2",
+    "ASIMDDP": "NEON with dot products", "ASIMD": "NEON", "NEON": "NEON", "X86_V2": "SSE4.2", "SSE42": "SSE4.2",
+}  # fmt: skip
+"""Vector instructions by NumPy's names for them, widest first."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +119,7 @@ def _facts() -> Sequence[tuple[str, str]]:
         ("system", f"{platform.system()} {platform.release()}, {platform.machine()}, {os.cpu_count()} processors"),
         ("BLAS", blas()),
         ("threads", threads or "as the libraries choose"),
+        ("integers", integers()),
         ("products", products()),
     )
 
@@ -124,6 +130,29 @@ def blas() -> str:
 
     build = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return f"{build['name']} {build['version']}, core {_core() or 'unknown'}"
+
+
+def integers() -> str:
+    """Name the processor's vector instructions, and what ONNX Runtime's uint8 × int8 products give with them.
+
+    The products are measured: no list of instructions tells which kernels a version of ONNX Runtime has for them.
+    """
+    import numpy as np
+
+    from dla_sim.kernels.products import integer_products
+
+    simd = np.show_config(mode="dicts").get("SIMD Extensions", {})
+    present = {*simd.get("baseline", ()), *simd.get("found", ())}
+    vectors = next((text for name, text in EXTENSIONS.items() if name in present), platform.machine())
+    found = integer_products()
+    if found is None:
+        return f"{vectors}; ONNX Runtime has no exact integer products here. Results are the same, products slower"
+    if found.kind == "int8":
+        return f"{vectors}; uint8 x int8 products are exact here, and dla uses them"
+    return (
+        f"{vectors}; uint8 x int8 products saturate at 16 bits here (no VNNI), so dla multiplies uint8 x uint8. "
+        "Its results are the same; other programs on ONNX Runtime may compute other values"
+    )
 
 
 def products() -> str:

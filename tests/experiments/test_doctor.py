@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import platform
 import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from dla_sim.kernels import products
 from experiments import installation
 from experiments.installation import PURPOSES, look
 from tests.experiments.command_line import dla
@@ -44,6 +47,45 @@ def test_what_is_needed_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert (said.status, said.err) == (0, "")
     assert "core " in said.out
     assert json.loads(dla(capsys, "doctor", "--json", "-").out)["needed"][0].keys() == {"wanted", "found", "fits"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("int8", "are exact here"), ("uint8", "saturate at 16 bits here (no VNNI)"), (None, "no exact integer products")],
+)
+def test_integer_kernels_are_those_measured(
+    kind: str | None, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Exact:
+        def __init__(self, session: str, flipped: bool) -> None:
+            self.kind = session
+
+    monkeypatch.setattr(products, "session", lambda name: name)
+    monkeypatch.setattr(products, "IntegerProducts", Exact)
+    monkeypatch.setattr(products, "is_exact", lambda way: way.kind == kind)
+    products.integer_products.cache_clear()
+    try:
+        said = dla(capsys, "doctor").out
+    finally:
+        products.integer_products.cache_clear()
+    assert words in next(line for line in said.splitlines() if line.startswith("integers"))
+
+
+@pytest.mark.parametrize(
+    ("baseline", "found", "words"),
+    [
+        (["X86_V2"], ["X86_V3"], "AVX2;"),
+        (["X86_V2"], ["X86_V3", "X86_V4", "AVX512_ICL"], "AVX-512 with VNNI;"),
+        (["NEON", "ASIMD"], ["ASIMDDP"], "NEON with dot products;"),
+        ([], [], f"{platform.machine()};"),
+    ],
+)
+def test_vector_instructions_have_their_usual_names(
+    baseline: list[str], found: list[str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simd = {"baseline": baseline, "found": found}
+    monkeypatch.setattr(np, "show_config", lambda mode: {"SIMD Extensions": simd})
+    assert installation.integers().startswith(words)
 
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
