@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
@@ -31,6 +32,8 @@ def _open_front_door() -> None:
 
 
 _open_front_door()
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets background jobs ignore it, and tests send it
 
 os.environ["MAKEFLAGS"] = "VM_PARALLEL_BUILDS=0"  # executables of hardware from one file of C++: a quarter less work
 os.environ["DLA_NO_CACHE"] = "1"  # every test imports its models; those of the cache say where theirs is
