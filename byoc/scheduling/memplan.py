@@ -27,26 +27,32 @@ class Request:
     beside: frozenset[int] = frozenset()
 
 
-def plan(requests: Sequence[Request], capacity: int, alignment: int, bank: int = 0) -> tuple[int, ...] | None:
+def plan(
+    requests: Sequence[Request], capacity: int, alignment: int, bank: int = 0, *, one_operand: bool = False
+) -> tuple[int, ...] | None:
     """An address for every request, or None where none of the orders tried fits within ``capacity`` bytes.
 
     Each request gets the lowest aligned address that is free during its whole life, largest first; those that shall be
     apart the lowest in a bank (of ``bank`` bytes; 0: whatever) that few others use then, fewer where all fit so; those
     beside others in banks of their own, where there are any. A request that finds no place goes to the front and all
-    begin again. Deterministic.
+    begin again. ``one_operand``: a bank serves one operand at a time. Deterministic.
     """
     matters = bank > 0 and any(request.apart or request.beside for request in requests)
-    found = _plan(requests, capacity, alignment, _Banks(bank if matters else 0, alone=True))
+    found = _plan(requests, capacity, alignment, _Banks(bank if matters else 0, True, one_operand))
     if found is None and matters:
-        found = _plan(requests, capacity, alignment, _Banks(bank, alone=False))
+        found = _plan(requests, capacity, alignment, _Banks(bank, False, one_operand))
     return found
 
 
 class _Banks(NamedTuple):
-    """Bytes of a bank, 0 where they do not matter; ``alone``: others keep away from what shall be apart."""
+    """Bytes of a bank, 0 where they do not matter; ``alone``: others keep away from what shall be apart.
+
+    ``one_operand``: a bank serves one operand at a time.
+    """
 
     nbytes: int
     alone: bool
+    one_operand: bool
 
     @property
     def neighbours(self) -> tuple[int, ...]:
@@ -54,8 +60,14 @@ class _Banks(NamedTuple):
         return NEIGHBOURS if self.alone else NEIGHBOURS[-1:]
 
     def kept(self, request: Request, end: int, capacity: int) -> int:
-        """Where a buffer that ends at ``end`` lets others begin: what is larger than a bank may have its last alone."""
-        alone = self.alone and request.apart and request.nbytes > self.nbytes > 0
+        """Return where a later buffer may begin after one that ends at ``end``.
+
+        A buffer that shall be apart keeps the rest of its last bank: smaller buffers are placed after it, and a bank
+        would serve all of a command's operands. Where a bank serves one operand only a buffer that is larger
+        than a bank does: the others find banks of their own.
+        """
+        keeps = request.nbytes > self.nbytes or not self.one_operand
+        alone = self.alone and request.apart and keeps and self.nbytes > 0
         return min(-(-end // self.nbytes) * self.nbytes, capacity) if alone else end
 
 

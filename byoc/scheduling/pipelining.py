@@ -393,15 +393,17 @@ def _pipelined(
     for share in AHEAD_SHARES:
         profile = _Profile(lives, scratch, len(tiles), arch.sram_bytes * share // 100)
         requests = profile.requests(fetches, apart, beside)
-        addresses = plan(requests, arch.sram_bytes, arch.granule, arch.sram_bytes // arch.sram_banks)
+        bank = arch.sram_bytes // arch.sram_banks
+        addresses = plan(requests, arch.sram_bytes, arch.granule, bank, one_operand=bool(arch.words))
         if addresses is not None:
             break
     else:
         return None
-    bank = arch.sram_bytes // arch.sram_banks
     # What is larger than a bank keeps others away, by the size of banks; in banks of a larger scratchpad all fits.
     free &= profile.free and share == AHEAD_SHARES[0] and all(scratch[buffer][1] <= bank for buffer in apart)
-    free &= not beside and addresses == plan(requests, 2 * BOUNDLESS, arch.granule, BOUNDLESS)
+    free &= not beside and addresses == plan(
+        requests, 2 * BOUNDLESS, arch.granule, BOUNDLESS, one_operand=bool(arch.words)
+    )
     space = _Space(requests, addresses, arch, windows)
     estimate = _run(tiles, cycles, fetches, space)
     check_plan(space.requests, space.addresses, arch.sram_bytes, arch.granule)

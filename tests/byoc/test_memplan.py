@@ -106,3 +106,11 @@ def test_smaller_buffers_share_no_bank_with_what_shall_be_apart_and_is_larger_th
     assert plan([sums, other], 192, 8, bank=64) == (0, 128)
     assert plan([sums, other], 192, 8) == (0, 104)
     assert plan([sums, replace(other, first=2, last=2)], 192, 8, bank=64) == (0, 0)
+
+
+def test_smaller_buffers_share_no_bank_with_sums_that_are_smaller_than_one() -> None:
+    """Sums of 40 bytes are placed first, and their command's other operands were all placed into the same bank."""
+    sums = Request("sums", 40, 0, 1, apart=True)
+    others = [Request(name, 8, 0, 1) for name in "abc"]
+    assert plan([sums, *others], 128, 8, bank=64) == (0, 64, 72, 80)
+    assert plan([sums, *others], 64, 8, bank=64) == (24, 16, 8, 0), "there is one bank"
