@@ -17,6 +17,8 @@ from isa.errors import InputError
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 BOUNDARIES = frozenset({QUANTIZE, DEQUANTIZE})
 """Operators between integers and real numbers: where one stands alone, the integer part of the network ends."""
+CARRIERS = frozenset({"Gather", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Identity"})
+"""Operators that move elements of their first operand, all of one scale."""
 
 
 @dataclass(frozen=True, eq=False)

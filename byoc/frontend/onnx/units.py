@@ -16,7 +16,7 @@ from byoc.graph import Quantization
 from byoc.operators import domain
 from byoc.operators.activation import REQUANTISE, clip_bounds
 from byoc.operators.forms import Form, IntegerProduct, QLinear
-from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE, OnnxNode, OnnxView
+from byoc.operators.onnx_view import BOUNDARIES, CARRIERS, DEQUANTIZE, QUANTIZE, OnnxNode, OnnxView
 from byoc.operators.operator import Operator
 from byoc.operators.products import float_reason, unfused
 from byoc.operators.registry import installed
@@ -77,10 +77,29 @@ def recognise(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:
     return _between(view, node, family, form)
 
 
+_CARRIERS = frozenset({*CARRIERS, "QuantizeLinear", "Clip"})
+"""Operators between a constant and its DequantizeLinear: those that move elements, and those that are folded."""
+
+
 def is_quantised(model: ModelProto) -> bool:
-    """Whether a model already has integer operators: QDQ, QLinear*, *Integer, QGemm."""
+    """Return whether a model has integer operators on computed tensors: QDQ, QLinear*, *Integer, QGemm.
+
+    Constants that are dequantised, and rows of them that are chosen at run time, make float computations.
+    """
     integer = {*BOUNDARIES, "DynamicQuantizeLinear", *installed().integer_forms}
-    return any(node.op_type in integer or node.op_type.startswith("QLinear") for node in model.graph.node)
+    producers = {name: node for node in model.graph.node for name in node.output}
+    stored = {tensor.name for tensor in model.graph.initializer}
+
+    def is_constant(name: str) -> bool:
+        for _ in range(len(model.graph.node)):
+            maker = producers.get(name)
+            if maker is None or maker.op_type not in _CARRIERS:
+                return name in stored or not name or (maker is not None and maker.op_type == "Constant")
+            name = maker.input[0]
+        return False
+
+    found = (node for node in model.graph.node if node.op_type in integer or node.op_type.startswith("QLinear"))
+    return any(node.op_type not in BOUNDARIES or not all(map(is_constant, node.input)) for node in found)
 
 
 # Operators on integers. ---------------------------------------------------------------------------------------------

@@ -6,14 +6,17 @@ and the operator behind them becomes one on integers. Float biases of quantised 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, written
 from byoc.operators.movement import FORMS
-from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
+from byoc.operators.onnx_view import CARRIERS, DEQUANTIZE, QUANTIZE
 from byoc.protobuf import ConstantArrays, attributes, copy_node, standard
 from isa.numerics import steps
 
@@ -46,6 +49,45 @@ def write_out_functions(graph: View, node: NodeProto) -> list[NodeProto] | None:
     made = w.add(op_type, *inputs, label=node.name)
     w.add(QUANTIZE, made, *(name for name in node.input[end:] if name))
     return w.finished()
+
+
+@written(DEQUANTIZE)
+def dequantise_constants(graph: View, node: NodeProto) -> list[NodeProto] | None:
+    """Constants behind DequantizeLinear as the real numbers that they stand for, as ONNX Runtime computes them.
+
+    With one scale also rows of a table that are chosen at run time: they are chosen from the real numbers. Exact.
+    """
+    movers, source = list[NodeProto](), node.input[0]
+    while source not in graph.constants:
+        maker = graph.maker(source)
+        if maker is None or maker.op_type not in CARRIERS or not standard(maker):
+            return None
+        movers.append(maker)
+        source = maker.input[0]
+    if any(name not in graph.constants for name in node.input if name):
+        return None
+    stored, scale = graph.constants[source], graph.constants[node.input[1]]
+    zeros = graph.constants[name] if (name := "".join(node.input[2:])) else np.zeros(scale.shape, np.int32)
+    if scale.dtype != np.float32 or stored.dtype.name.startswith("float") or (movers and scale.size > 1):
+        return None
+    spread = partial(_spread, shape=stored.shape, options=attributes(node))
+    whole = stored.astype(np.int32) - spread(zeros.astype(np.int32))
+    real = graph.constant(f"{source}_real", whole.astype(np.float32) * spread(scale))
+    if movers:
+        return _moved(graph, movers[::-1], real, node.output[0])
+    return [helper.make_node("Identity", [real], node.output, node.name)]
+
+
+def _spread(values: NDArray[Any], shape: tuple[int, ...], options: Mapping[str, Any]) -> NDArray[Any]:
+    """Scales or zero points as they broadcast to a tensor: one for all, one a channel, or one a block."""
+    if values.size == 1:
+        return values.reshape(())
+    axis = int(options.get("axis", 1))
+    if values.ndim > 1:
+        return np.repeat(values, options.get("block_size", 1), axis).take(range(shape[axis]), axis)
+    around = [1] * len(shape)
+    around[axis] = values.size
+    return values.reshape(around)
 
 
 @looking_at(QUANTIZE, DEQUANTIZE)

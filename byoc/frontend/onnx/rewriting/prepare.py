@@ -29,7 +29,12 @@ from byoc.frontend.onnx.rewriting.form import (
     separate_outputs,
 )
 from byoc.frontend.onnx.rewriting.gemm import canonicalise_gemm, join_biases
-from byoc.frontend.onnx.rewriting.integers import move_casts, move_integers, write_out_functions
+from byoc.frontend.onnx.rewriting.integers import (
+    dequantise_constants,
+    move_casts,
+    move_integers,
+    write_out_functions,
+)
 from byoc.frontend.onnx.rewriting.law import Law, OperatorPass, Pass
 from byoc.frontend.onnx.rewriting.linear import FOLDS, OTHERS, fold_affine, linear_laws
 from byoc.frontend.onnx.rewriting.lookups import tabulate_rows
@@ -136,6 +141,7 @@ ORDER: tuple[Stage, ...] = (
     Stage(take_branches, "all", "wants constant conditions; bodies are nodes from here on"),
     Stage(shorten_pools, "all", "before shapes of what follows a pool are used", light=True),
     Stage(fold_constants, "all", "wants shapes; most others look for constants", rounds=True),
+    Stage(dequantise_constants, "float", "constants of float computations are float to all others"),
     Stage(remove_identities, "all", "before anybody asks who reads what"),
     Stage(drop_unread_outputs, "all", "operators of one result are easier to others", light=True),
     Stage(fold_pads, "all", "before quantised pads are movement"),
