@@ -30,6 +30,7 @@ from byoc.protobuf import (
     keep_nodes,
     names_of,
     set_nodes,
+    shapes_of,
     types_of,
     unused,
     use_counts,
@@ -97,17 +98,35 @@ def avoid_saturation(
 def consumers_against_fusion(graph: GraphProto) -> Iterator[NodeProto]:
     """Yield nodes whose results must be outputs of a session: they keep ONNX Runtime from fusing what they read."""
     types, taken = {tensor.name: tensor.data_type for tensor in graph.initializer}, names_of(graph)
+    shapes = shapes_of(graph)
     producers: dict[str, NodeProto] = {}
     for node in graph.node:
         producers |= dict.fromkeys(node.output, node)
-        if _counts_padding(node) or _has_float_weights(node, types, producers):
+        if _counts_padding(node, shapes, producers) or _has_float_weights(node, types, producers):
             yield helper.make_node("Identity", [node.output[0]], [unused(f"{node.output[0]}_in_float", taken)])
 
 
-def _counts_padding(node: NodeProto) -> bool:
+def _counts_padding(node: NodeProto, shapes: Mapping[str, tuple[int, ...]], producers: Mapping[str, NodeProto]) -> bool:
     """Whether a pool averages over windows that may end behind the padding that it counts."""
     options = attributes(node) if node.op_type == "AveragePool" else {}
-    return bool(options.get("ceil_mode") and options.get("count_include_pad"))
+    if not (options.get("ceil_mode") and options.get("count_include_pad")):
+        return False
+    name = node.input[0]
+    if name in producers and producers[name].op_type == DEQUANTIZE:
+        name = producers[name].input[0]
+    sizes, kernel = shapes.get(name, ())[2:], options["kernel_shape"]
+    if len(sizes) != len(kernel) or options.get("auto_pad", b"NOTSET") != b"NOTSET":
+        return True
+    ones = [1] * len(kernel)
+    windows = zip(
+        sizes,
+        kernel,
+        options.get("strides", ones),
+        options.get("dilations", ones),
+        np.sum(np.reshape(options.get("pads", [0, 0] * len(kernel)), (2, -1)), axis=0),
+        strict=True,
+    )
+    return any((size + pad - dilation * (taps - 1) - 1) % stride for size, taps, stride, dilation, pad in windows)
 
 
 def _has_float_weights(node: NodeProto, types: Mapping[str, int], producers: Mapping[str, NodeProto]) -> bool:
