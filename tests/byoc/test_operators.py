@@ -175,6 +175,7 @@ def test_layers_share_a_search_exactly_where_nothing_that_a_tiling_depends_on_di
 ORDER = (
     "graph",
     "options",
+    "protobuf",
     "operators",
     "fusing",
     "arrangement",
