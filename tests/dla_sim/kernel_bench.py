@@ -50,9 +50,10 @@ PRODUCT_WAYS = ("float32", "chosen", "uint8")
 @contextmanager
 def product_way(name: str) -> Iterator[pytest.MonkeyPatch]:
     """All products, however small, in one of ``PRODUCT_WAYS``."""
+    way = integer_ways().get(name)  # looked up before the choice is replaced, on which it depends
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dla_sim.kernels.products._SMALL", -1)
-        patch.setattr("dla_sim.kernels.products.integer_products", lambda: integer_ways().get(name))
+        patch.setattr("dla_sim.kernels.products.integer_products", lambda: way)
         yield patch
 
 
