@@ -13,7 +13,6 @@ from experiments.literal import say
 from experiments.running.given import ProgramRequest, Wishes
 from isa.errors import InputError
 from isa.files import write_atomically
-from isa.reading import check_file
 
 if TYPE_CHECKING:
     from experiments.debug.session import Findings
@@ -50,6 +49,7 @@ def simulate(
     from experiments.report.store import write_arrays
     from experiments.running.network import is_package
     from experiments.running.simulate import sanitize_package, sanitize_program, simulate_package, simulate_program
+    from isa.reading import check_file
 
     check_file(file, "'dla compile' makes packages and 'dla emit' programs")
     if (output or json or csv) and wishes.stop:

@@ -12,7 +12,6 @@ from experiments.literal import say
 from experiments.sweep.request import OfSweep
 from isa.errors import InputError
 from isa.files import write_atomically
-from isa.reading import check_file
 
 if TYPE_CHECKING:
     from experiments.report.schema import RunReport
@@ -53,6 +52,7 @@ def command(
     """Show a saved run, and write it as an HTML page with charts and as PNG pictures."""
     from experiments.report.terminal import report_console
     from experiments.sweep.results import is_sweep
+    from isa.reading import check_file
 
     _check(files, compare, tables and (output is not None or png is not None))
     for file in files:

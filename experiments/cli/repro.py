@@ -12,7 +12,6 @@ from experiments.cli import options, results
 from experiments.literal import say
 from experiments.repro import FIGURES
 from isa.errors import InputError
-from isa.reading import file_fault
 
 if TYPE_CHECKING:
     from experiments.repro.again import CommandLine, Repetition
@@ -78,6 +77,8 @@ def _figure(name: str, folder: Path, workers: int | None) -> int:
 
 
 def _file(path: Path, points: int | None, seed: int, workers: int | None, command_line: CommandLine) -> int:
+    from isa.reading import file_fault
+
     if fault := file_fault(path):
         fault = f"{fault} or figure" if fault == "no such file" else fault
         raise InputError(f"{path}: {fault}; 'dla sweep SPEC.toml' makes results, the figures are {', '.join(FIGURES)}")
