@@ -114,8 +114,8 @@ def compile_regions(
 ) -> tuple[Compiled, ...]:
     """Return a program and its report for each of ``regions``, as partitioned for ``arch`` and ``options``.
 
-    ``values`` holds at least the regions' inputs and outputs. Without ``data`` the constants are zeros that take no
-    memory; the cycles are the same.
+    ``values`` holds the model's tensors, at least all that the regions have. Without ``data`` the constants are zeros
+    that take no memory; the cycles are the same.
     """
     return tuple(
         compile_region(region, values, arch, options.schedule, data=data, pool=searches, choices=options.chosen)

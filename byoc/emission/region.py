@@ -89,7 +89,8 @@ def compile_region(
     pool: SearchPool[Compiled] | None = None,
     choices: Choices = NOTHING,
 ) -> Compiled:
-    """The program of a region and its report. ``values`` holds at least the region's inputs and outputs.
+    """The program of a region and its report. ``values``: the model's tensors, all that the region has
+    (:func:`values_of`): their shapes decide how tensors are laid out.
 
     ``choices`` are made beforehand, those of other regions' layers may be among them.
 
@@ -124,6 +125,14 @@ def compile_region(
     compiled = _emitted(region, values, scheduled, arch, asked, strict=schedule == "seed")
     shared.add_compiled(scheduled, compiled)
     return compiled
+
+
+def values_of(region: Region, values: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the tensors of the model that a region reads, computes or stores."""
+    operands = (one.value for operation in region.operations for one in (*operation.inputs, operation.output))
+    return {
+        name: values[name] for name in dict.fromkeys((*region.inputs, *operands, *region.outputs)) if name in values
+    }
 
 
 def _orders(region: Region, values: Mapping[str, Value]) -> tuple[Region, ...]:

@@ -145,10 +145,11 @@ class _Placed:
 
 
 def lowest_gap(taken: Sequence[Taken], nbytes: int, first: int, last: int, alignment: int, address: int = 0) -> int:
-    """The lowest address, from ``address`` on, from which so many bytes are free from ``first`` to ``last``.
+    """The lowest aligned address, from ``address`` on, from which so many bytes are free from ``first`` to ``last``.
 
-    ``taken`` is sorted by address.
+    ``taken`` is sorted by address. ``address`` may be the end of a bank, which need not be aligned.
     """
+    address = -(-address // alignment) * alignment
     for start, end, born, died, _ in taken:
         if born > last or died < first:
             continue

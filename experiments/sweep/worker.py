@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from byoc.compiler import compile_regions
-from byoc.emission.region import Compiled, Demand, Region
+from byoc.emission.region import Compiled, Demand, Region, values_of
 from byoc.graph import Value
 from byoc.options import CompileOptions
 from byoc.scheduling.default import SearchPool, sizeless
@@ -37,14 +37,14 @@ Blank = tuple[tuple[Region, ...], dict[str, Value]]
 
 
 def blank_regions(regions: Iterable[Region], values: Mapping[str, Value]) -> bytes:
-    """The regions and their boundary values, pickled; every array of numbers has its shape and holds zeros.
+    """The regions and their values, pickled; every array of numbers has its shape and holds zeros.
 
     Made here and read back by our own workers: such bytes are never taken from a file.
     """
     bare = tuple(replace(region, nodes=()) for region in regions)
-    boundary = {name: values[name] for region in bare for name in (*region.inputs, *region.outputs)}
+    known = {name: value for region in bare for name, value in values_of(region, values).items()}
     stream = io.BytesIO()
-    _Blanking(stream, protocol=pickle.HIGHEST_PROTOCOL).dump((bare, boundary))
+    _Blanking(stream, protocol=pickle.HIGHEST_PROTOCOL).dump((bare, known))
     return stream.getvalue()
 
 

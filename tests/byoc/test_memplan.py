@@ -100,6 +100,14 @@ def test_what_shall_be_apart_lies_in_a_bank_that_few_others_use() -> None:
     assert plan([*others, table, later], 128, 8) == (0, 16, 32, 48, 0)
 
 
+def test_banks_may_end_where_no_buffer_may_begin() -> None:
+    """Banks of 100 bytes and buffers at multiples of 32: one began at the end of a bank, which was an error."""
+    requests = [Request("a", 50, 0, 1), Request("b", 40, 0, 1, beside=frozenset({0}))]
+    addresses = plan(requests, 800, 32, 100, one_operand=True)
+    assert addresses == (0, 128)
+    check_plan(requests, addresses, 800, 32)
+
+
 def test_smaller_buffers_share_no_bank_with_what_shall_be_apart_and_is_larger_than_one() -> None:
     """100 bytes reach into the second bank of 64: what lives with them begins in the third, if there is one."""
     sums, other = Request("sums", 100, 0, 1, apart=True), Request("other", 16, 0, 1)

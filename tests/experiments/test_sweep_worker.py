@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from byoc.compiler import compile, partition_package
+from byoc.emission.region import values_of
 from byoc.options import CompileOptions, Schedule
 from dla_sim.device import Device
 from dla_sim.presets import load_preset
@@ -85,7 +86,9 @@ def test_regions_travel_without_their_weights() -> None:
     regions, values = read_blank(data)
     assert len(data) < 10_000
     assert [region.inputs for region in regions] == [region.inputs for region in found.regions]
-    assert set(values) == {name for region in regions for name in (*region.inputs, *region.outputs)}
+    kept = {name for region in found.regions for name in values_of(region, found.graph.values)}
+    assert set(values) == kept  # the shapes of inner tensors decide how they are laid out
+    assert kept > {name for region in regions for name in (*region.inputs, *region.outputs)}
     blanked = 0
     for region, bare in zip(found.regions, regions, strict=True):
         for operation, other in zip(region.operations, bare.operations, strict=True):
