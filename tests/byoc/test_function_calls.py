@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -28,13 +27,12 @@ def doubling(depth: int) -> ModelProto:
     return helper.make_model(graph, functions=functions, opset_imports=opsets, ir_version=10)
 
 
-def test_what_they_come_to_is_refused_at_once() -> None:
-    begin = time.monotonic()
+def test_what_they_come_to_is_refused_before_it_is_written_out() -> None:
+    """Refuse by the count: the 25 million nodes themselves would need more memory than there is."""
     with pytest.raises(
         InputError, match=r"functions that call one another make 25,165,822 nodes, and 131,072 are allo"
     ):
         load_model(CASES / "funcbomb.onnx")
-    assert time.monotonic() - begin < 20
 
 
 def test_few_are_taken_and_many_are_not() -> None:

@@ -23,7 +23,7 @@ _FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
     "--window-size=1280,1000",
 )  # fmt: skip
-_WAIT_SECONDS = 60
+_WAIT_SECONDS = 300
 
 
 class Browser:

@@ -33,7 +33,7 @@ def interrupt(words: list[str], seconds: float, folder: Path) -> tuple[int, str]
     )  # fmt: skip
     time.sleep(seconds)
     os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=600)
     return process.returncode, said
 
 

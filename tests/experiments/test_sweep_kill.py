@@ -33,6 +33,8 @@ TEXT = """
     dram_latency = { from = 1, to = 100, step = 1 }
 """
 POINTS = 2 * 3 * 2 * 100
+HANGS = 600
+"""Seconds after which a process hangs, on however busy a computer."""
 pytestmark = pytest.mark.slow
 
 START = """
@@ -75,7 +77,7 @@ def test_the_parent_is_ended_at_random_moments(tmp_path: Path, seed: int, number
             while count(results) <= moment and process.poll() is None:
                 time.sleep(0.005)
             process.send_signal(number)
-            output, errors = process.communicate(timeout=60)  # ends when the workers have ended, too
+            output, errors = process.communicate(timeout=HANGS)  # ends when the workers have ended, too
         assert process.returncode in (0, -number, 130) or "KeyboardInterrupt" in errors, errors
         assert process.returncode or "points" in output
         found = rows_of(results)
@@ -83,7 +85,7 @@ def test_the_parent_is_ended_at_random_moments(tmp_path: Path, seed: int, number
         assert {key: found[key] for key in kept} == kept
         kept = found
     with start(tmp_path, "--workers", "2") as process:
-        output, errors = process.communicate(timeout=120)
+        output, errors = process.communicate(timeout=HANGS)
     assert (process.returncode, errors) == (0, "")
     assert len(rows_of(results)) == POINTS
     assert (tmp_path / "repeated").read_text() == ""
@@ -149,7 +151,7 @@ def _deadly(self: driver.Driver, task: driver.Task) -> None:
 def test_two_sweeps_write_at_once(tmp_path: Path) -> None:
     written(tmp_path, TEXT)
     with start(tmp_path, "--workers", "1") as one, start(tmp_path, "--workers", "1") as other:
-        outputs = [process.communicate(timeout=120) for process in (one, other)]
+        outputs = [process.communicate(timeout=HANGS) for process in (one, other)]
     assert [process.returncode for process in (one, other)] == [0, 0], outputs
     rows = rows_of(tmp_path / "results.sqlite")
     assert len(rows) == POINTS
@@ -171,7 +173,7 @@ def test_control_c_at_the_start_is_heard_by_the_parent_alone(helpers: int, tmp_p
             time.sleep(0.001)
         time.sleep(0.1)
         os.killpg(process.pid, signal.SIGINT)
-        errors = process.communicate(timeout=60)[1]
+        errors = process.communicate(timeout=HANGS)[1]
     assert (process.returncode, errors) == (
         -signal.SIGINT, "stopped; what is finished stands in results.sqlite, and the same command goes on there\n",
     )  # fmt: skip
@@ -203,7 +205,7 @@ def test_a_helper_that_is_killed_is_said_in_one_line_at_most(helper: str, job: i
     """Python has processes of its own beside the workers; which of them was lost decides whether anybody notices."""
     written(tmp_path, TEXT)
     command = [sys.executable, "-c", _SEVERED, helper, str(job)]
-    swept = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    swept = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANGS)
     said = "a helper process of the workers was killed; it is started again\n"
     assert swept.stderr in ({said} if helper == "tracker" else {"", said})
     assert (swept.returncode, len(rows_of(tmp_path / "results.sqlite"))) == (0, POINTS)
