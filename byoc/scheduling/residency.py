@@ -287,10 +287,11 @@ def chosen_groups(choices: Choices, layers: Sequence[Layer], graph: FusionGraph)
     A group that names layers which do not follow one another here is another region's.
     """
     found = placed([layer.name for layer in layers], choices.groups or ())
-    return tuple(_group(choices, choice, layers, graph, at) for at, choice in found)
+    return tuple(group_at(at, choice, choices, layers, graph) for at, choice in found)
 
 
-def _group(choices: Choices, choice: GroupChoice, layers: Sequence[Layer], graph: FusionGraph, first: int) -> Group:
+def group_at(first: int, choice: GroupChoice, choices: Choices, layers: Sequence[Layer], graph: FusionGraph) -> Group:
+    """Return a group of ``choices`` that begins with layer number ``first``; raises InputError where it cannot be."""
     last, count = first + len(choice.layers) - 1, len(choice.layers)
     named = f"{choices.source}: group '{choice.layers[0]}' to '{choice.layers[-1]}'"
     if not lawful(graph, first, last):

@@ -23,7 +23,7 @@ from byoc.scheduling.banding import stream_group
 from byoc.scheduling.default import SearchPool
 from byoc.scheduling.groups import FusionGraph, fusion_graph, lawful, may_ride, ridden_buffers
 from byoc.scheduling.pipelining import pipelined
-from byoc.scheduling.residency import Rooms, chosen_groups, tiling_of
+from byoc.scheduling.residency import Rooms, group_at, tiling_of
 from byoc.scheduling.stream import Memory, TileSteps, lifetimes
 from byoc.tiling import TileSearch
 from isa.arch import Arch
@@ -196,7 +196,8 @@ class Subject:
     def _accounted(self, site: Site, group: GroupChoice, residents: Sequence[str]) -> GroupAccount:
         lowered, layers = self._lowered[site.region]
         graph, rooms = self._graphs[site.region], self._rooms[site.region]
-        chosen = next(one for one in chosen_groups(Choices(groups=(group,)), layers, graph) if one.first == site.index)
+        # Layers have the name of their operator, several may have one: the group is that of this site.
+        chosen = group_at(site.index, group, Choices(groups=(group,)), layers, graph)
         costs = [search.cost for search in self._pool.searches(layers, self.arch)]
         memory = bare_memory(self.arch, lowered, residents)
         timed = stream_group(chosen, layers, graph, costs, memory)

@@ -37,7 +37,7 @@ Blank = tuple[tuple[Region, ...], dict[str, Value]]
 
 
 def blank_regions(regions: Iterable[Region], values: Mapping[str, Value]) -> bytes:
-    """The regions and their values, pickled; every array of numbers has its shape and holds zeros.
+    """The regions and their values, pickled; every array has its shape and its first number throughout.
 
     Made here and read back by our own workers: such bytes are never taken from a file.
     """
@@ -57,7 +57,8 @@ def read_blank(data: bytes) -> Blank:
 class _Blanking(pickle.Pickler):
     def reducer_override(self, item: Any) -> Any:
         if type(item) is np.ndarray:
-            return np.broadcast_to, (item.dtype.type(0), item.shape)
+            first = item.flat[0] if item.size else item.dtype.type(0)  # a scale for all channels is in a register
+            return np.broadcast_to, (first, item.shape)
         return NotImplemented
 
 

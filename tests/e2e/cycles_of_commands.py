@@ -171,7 +171,9 @@ def draw_machines(seed: int) -> Iterator[dict[str, Any]]:
         if number in (0, 3):
             machine = _machine(random)
         timing = {**machine["timing"], "dram_latency": 10 * number}  # no two are equal: each has a row
-        yield {"timing": timing, "arch": {**machine["arch"], "sram_bytes": int(random.choice(sizes))}}
+        size = int(random.choice(sizes))
+        size = max(size, 1024) if machine["arch"]["isa"] == "v5" else size  # every bank holds a word
+        yield {"timing": timing, "arch": {**machine["arch"], "sram_bytes": size}}
 
 
 def _machine(random: Random) -> dict[str, Any]:
