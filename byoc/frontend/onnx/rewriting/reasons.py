@@ -6,8 +6,9 @@ So no pass says a second time what it asks for.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -65,7 +66,7 @@ class KeptNodes:
     def reason(self, node: NodeProto) -> str:
         """Return what prevents that ``node`` runs in another form; the empty string where no pass knows it."""
         stages = [stage for stage in ORDER if node.op_type in _operators(stage)]
-        alone = _alone(self.model, node) if stages else None
+        alone = self._alone(node) if stages else None
         if alone is None:
             return ""
         working = next((stage for stage in stages if _rewrites(stage, alone)), None)
@@ -86,6 +87,54 @@ class KeptNodes:
         if stage.models == "float" and self.quantised:
             return "it runs in another form in float models alone, and this file is quantised"
         return "it runs in another form, but not between the nodes around it here"
+
+    @cached_property
+    def _producers(self) -> Mapping[str, NodeProto]:
+        return {name: node for node in self.model.graph.node for name in node.output}
+
+    @cached_property
+    def _constants(self) -> Mapping[str, TensorProto]:
+        return {tensor.name: tensor for tensor in self.model.graph.initializer}
+
+    @cached_property
+    def _shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return shapes_of(self.model.graph)
+
+    @cached_property
+    def _types(self) -> Mapping[str, int]:
+        return types_of(self.model.graph)
+
+    def _alone(self, node: NodeProto) -> ModelProto | None:
+        """Return a float model of the node alone: constants keep their values, everything else is an input.
+
+        None where a type is not known, or where the constants are too large to be copied for every attempt.
+        """
+        inputs: list[ValueInfoProto] = []
+        constants: list[TensorProto] = []
+        for name in dict.fromkeys(filter(None, node.input)):
+            constant = self._constant(name)
+            if constant is not None:
+                constants.append(constant)
+            elif name in self._types:
+                inputs.append(self._declared(name))
+            else:
+                return None
+        outputs = [self._declared(name) for name in node.output if name in self._types]
+        if not outputs or sum(tensor.ByteSize() for tensor in constants) > LARGEST_BYTES:
+            return None
+        graph = helper.make_graph([node], "alone", inputs, outputs, constants)
+        return helper.make_model(graph, opset_imports=self.model.opset_import, ir_version=self.model.ir_version)
+
+    def _declared(self, name: str) -> ValueInfoProto:
+        return helper.make_tensor_value_info(name, self._types[name], self._shapes.get(name))
+
+    def _constant(self, name: str) -> TensorProto | None:
+        """Return a constant operand; of a dequantised one the integers as float, whose values decide nothing."""
+        maker = self._producers.get(name)
+        stored = self._constants.get(maker.input[0]) if maker is not None and maker.op_type == DEQUANTIZE else None
+        if stored is not None:
+            return numpy_helper.from_array(array_of(stored).astype(np.float32), name)
+        return self._constants.get(name)
 
 
 def _causes(stages: Sequence[Stage], alone: ModelProto) -> list[str]:
@@ -201,36 +250,6 @@ def _rewrites(stage: Stage, model: ModelProto) -> bool:
         return stage.step(model) is not model
     except Exception:  # a node without a part that it needs is no model, and passes need not refuse it
         return False
-
-
-def _alone(model: ModelProto, node: NodeProto) -> ModelProto | None:
-    """Return a float model of the node alone: constants with their values, everything else as an input.
-
-    None where a type is not known, or where its constants are too large to be copied for every attempt.
-    """
-    makers = {name: other for other in model.graph.node for name in other.output}
-    constants = {tensor.name: tensor for tensor in model.graph.initializer}
-    shapes, types = shapes_of(model.graph), types_of(model.graph)
-    inputs: dict[str, ValueInfoProto] = {}
-    held: dict[str, TensorProto] = {}
-    for name in filter(None, node.input):
-        maker = makers.get(name)
-        stored = constants.get(maker.input[0]) if maker is not None and maker.op_type == DEQUANTIZE else None
-        if name in constants:
-            held[name] = constants[name]
-        elif stored is not None:
-            held[name] = numpy_helper.from_array(array_of(stored).astype(np.float32), name)
-        elif name in types:
-            inputs[name] = helper.make_tensor_value_info(name, types[name], shapes.get(name))
-        else:
-            return None
-    outputs = [
-        helper.make_tensor_value_info(name, types[name], shapes.get(name)) for name in node.output if name in types
-    ]
-    if not outputs or sum(tensor.ByteSize() for tensor in held.values()) > LARGEST_BYTES:
-        return None
-    graph = helper.make_graph([node], "alone", list(inputs.values()), outputs, list(held.values()))
-    return helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
 
 
 def _told(value: ValueInfoProto) -> str:
