@@ -110,7 +110,7 @@ def add_tensor(graph: GraphProto, name: str, array: NDArray[Any]) -> str:
 
 
 def separate_names(graph: GraphProto, *, name_all: bool = False) -> None:
-    """Give every node, in place, a name of its own: one that repeats is replaced by that of the node's first output.
+    """Make node names unique, in place: replace a repeated name with the name of the node's first output.
 
     ONNX lets nodes go without a name; such a node is named only if ``name_all`` is set.
     """

@@ -31,7 +31,7 @@ def only_ties(
     run: Run,
     tolerance: float,
 ) -> bool:
-    """Return whether ties explain every difference of another model's tensors from those of ``given``.
+    """Return whether ties explain every difference between another model's tensors and the tensors of ``given``.
 
     Args:
         given: the model as given, with quantised tensors.

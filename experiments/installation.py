@@ -133,7 +133,7 @@ def blas() -> str:
 
 
 def integers() -> str:
-    """Name the processor's vector instructions, and what ONNX Runtime's uint8 × int8 products give with them.
+    """Return the processor's vector instructions, and whether ONNX Runtime's uint8 × int8 products are exact with them.
 
     The products are measured: no list of instructions tells which kernels a version of ONNX Runtime has for them.
     """

@@ -60,7 +60,7 @@ def other_checkout(folder: Path) -> Path | None:
 
 
 def _contents(home: Path) -> dict[str, bytes]:
-    """Return the code and weights of a copy by their names as they are installed: experiments/dla is called dla."""
+    """Return the files of code and weights by installed name (experiments/dla is installed as dla)."""
     files = _sources(home, (*_PACKAGES, "dla"))
     return {_installed_name(path.relative_to(home).as_posix()): path.read_bytes() for path in files}
 

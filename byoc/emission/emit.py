@@ -165,9 +165,9 @@ def _hulls(accesses: Sequence[Access]) -> list[_Hull]:
 
 
 def _pages(touched: _Touched) -> set[int]:
-    """Where a command's bytes lie, in units so large that it has few: commands that share none have no common byte.
+    """Return the pages that a command reads or writes; commands that share no page share no byte.
 
-    Without them every load would be held against all commands of EX since the last one that it is known to follow.
+    The search for a conflict visits only commands of the same pages, instead of every earlier command of a unit.
     """
     pages: set[int] = set()
     for start, end, _ in (*touched.reads, *touched.writes):

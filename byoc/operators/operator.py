@@ -485,12 +485,13 @@ class Geometry:
 
     @property
     def splits_depth(self) -> bool:
-        """Whether a tile can be of some input channels, its sums to be completed by further tiles.
+        """Return whether tiles may split the input channels and accumulate partial sums.
 
-        Tiles of groups have all input channels of the group, also where groups share atoms (``whole``).
+        A tile of a grouped convolution keeps all input channels of its groups (``grouped``, or ``whole`` where groups
+        share atoms).
         """
-        able = self.weight_bytes and not self.single and not self.nest.grouped and self.second == "alike"
-        able = able and not self.nest.whole
+        nest = self.nest
+        able = self.weight_bytes and not self.single and not (nest.grouped or nest.whole) and self.second == "alike"
         return bool(able) and self.instruction is not None and ACCUMULATE in self.instruction.fields
 
     @property

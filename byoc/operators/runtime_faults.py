@@ -1,4 +1,4 @@
-"""Rewrites of what ONNX Runtime computes wrongly, before it sees a model; none of them changes what the model means.
+"""Rewrites that keep ONNX Runtime from its known errors. They are applied before a session is made and change no value.
 
 Products: without VNNI instructions it adds pairs of uint8 × int8 products in 16 bits, with saturation. Its products of
 two uint8 or of two int8 operands are exact on every processor. So the int8 operand of each mixed product is replaced by
@@ -107,7 +107,7 @@ def consumers_against_fusion(graph: GraphProto) -> Iterator[NodeProto]:
 
 
 def _counts_padding(node: NodeProto, shapes: Mapping[str, tuple[int, ...]], producers: Mapping[str, NodeProto]) -> bool:
-    """Whether a pool averages over windows that may end behind the padding that it counts."""
+    """Return whether rounding the size up gives a pool windows that end after the padding it counts."""
     options = attributes(node) if node.op_type == "AveragePool" else {}
     if not (options.get("ceil_mode") and options.get("count_include_pad")):
         return False
@@ -130,7 +130,7 @@ def _counts_padding(node: NodeProto, shapes: Mapping[str, tuple[int, ...]], prod
 
 
 def _has_float_weights(node: NodeProto, types: Mapping[str, int], producers: Mapping[str, NodeProto]) -> bool:
-    """Whether weights in float multiply a dequantised tensor."""
+    """Return whether float weights multiply a dequantised tensor."""
     if node.op_type not in ("Conv", "ConvTranspose", "Gemm") or types.get(node.input[1]) != TensorProto.FLOAT:
         return False
     return any(origin.op_type == DEQUANTIZE for origin in _path(node.input[0], producers))

@@ -15,8 +15,8 @@ from isa.errors import InputError
 class Request:
     """A buffer of ``nbytes`` bytes that is live from step ``first`` to step ``last``, both included.
 
-    ``apart``: commands read it beside four other operands, and a bank serves four (docs/machine.md, section 2).
-    ``beside``: numbers of the requests that commands touch with it, where a bank serves one (section 12).
+    ``apart``: commands read it together with four other operands, and a bank serves four (docs/machine.md, section 2).
+    ``beside``: numbers of the requests that the same commands access, where a bank serves one operand (section 12).
     """
 
     name: str
@@ -30,12 +30,18 @@ class Request:
 def plan(
     requests: Sequence[Request], capacity: int, alignment: int, bank: int = 0, *, one_operand: bool = False
 ) -> tuple[int, ...] | None:
-    """An address for every request, or None where none of the orders tried fits within ``capacity`` bytes.
+    """Return an address for every request, or None if no order that is tried fits ``capacity`` bytes.
 
-    Each request gets the lowest aligned address that is free during its whole life, largest first; those that shall be
-    apart the lowest in a bank (of ``bank`` bytes; 0: whatever) that few others use then, fewer where all fit so; those
-    beside others in banks of their own, where there are any. A request that finds no place goes to the front and all
-    begin again. ``one_operand``: a bank serves one operand at a time. Deterministic.
+    Requests are placed largest first, each at the lowest aligned address that is free during its whole life. A request
+    ``apart`` prefers a bank that few live buffers use. A request with ``beside`` prefers banks that none of those
+    buffers uses. If a request finds no place, it moves to the front of the order and placement starts over.
+
+    Args:
+        requests: the buffers.
+        capacity: bytes of the scratchpad.
+        alignment: bytes; addresses are multiples of it.
+        bank: bytes of a bank; 0 ignores banks.
+        one_operand: whether a bank serves one operand at a time.
     """
     matters = bank > 0 and any(request.apart or request.beside for request in requests)
     found = _plan(requests, capacity, alignment, _Banks(bank if matters else 0, True, one_operand))
@@ -45,9 +51,10 @@ def plan(
 
 
 class _Banks(NamedTuple):
-    """Bytes of a bank, 0 where they do not matter; ``alone``: others keep away from what shall be apart.
+    """Banks of ``nbytes`` bytes each; 0 ignores banks.
 
-    ``one_operand``: a bank serves one operand at a time.
+    ``alone``: other buffers avoid the banks of a buffer that is ``apart``. ``one_operand``: a bank serves one operand
+    at a time.
     """
 
     nbytes: int
@@ -56,15 +63,15 @@ class _Banks(NamedTuple):
 
     @property
     def neighbours(self) -> tuple[int, ...]:
-        """How many buffers may share a bank with what shall be apart, best first."""
+        """Numbers of buffers that may share a bank with a buffer that is ``apart``, best first."""
         return NEIGHBOURS if self.alone else NEIGHBOURS[-1:]
 
     def kept(self, request: Request, end: int, capacity: int) -> int:
         """Return where a later buffer may begin after one that ends at ``end``.
 
-        A buffer that shall be apart keeps the rest of its last bank: smaller buffers are placed after it, and a bank
-        would serve all of a command's operands. Where a bank serves one operand only a buffer that is larger
-        than a bank does: the others find banks of their own.
+        A buffer that is ``apart`` reserves the rest of its last bank, because the smaller operands of the same commands
+        are placed after it and would share that bank. Where a bank serves one operand, only a buffer larger than a bank
+        reserves it; :func:`own_gap` separates the others.
         """
         keeps = request.nbytes > self.nbytes or not self.one_operand
         alone = self.alone and request.apart and keeps and self.nbytes > 0
@@ -122,20 +129,20 @@ class Taken(NamedTuple):
 
 
 class _Placed:
-    """What has a place, sorted by address, all of it and by span of steps: most buffers live but for a few."""
+    """Placed buffers sorted by address, indexed by span of steps because most buffers live for few steps."""
 
     def __init__(self) -> None:
         self._all: list[Taken] = []
         self._spans: dict[int, list[Taken]] = {}
 
     def add(self, taken: Taken) -> None:
-        """Remember a buffer's place."""
+        """Add a placed buffer."""
         insort(self._all, taken)
         for span in range(taken.first // SPAN, taken.last // SPAN + 1):
             insort(self._spans.setdefault(span, []), taken)
 
     def around(self, first: int, last: int) -> Sequence[Taken]:
-        """At least all that is live at a step from ``first`` to ``last``."""
+        """Return placed buffers that include all that are live from step ``first`` to ``last``."""
         start, end = first // SPAN, last // SPAN
         if start == end:
             return self._spans.get(start, ())
@@ -145,7 +152,7 @@ class _Placed:
 
 
 def lowest_gap(taken: Sequence[Taken], nbytes: int, first: int, last: int, alignment: int, address: int = 0) -> int:
-    """The lowest aligned address, from ``address`` on, from which so many bytes are free from ``first`` to ``last``.
+    """Return the lowest aligned address at or above ``address`` with ``nbytes`` bytes free from ``first`` to ``last``.
 
     ``taken`` is sorted by address. ``address`` may be the end of a bank, which need not be aligned.
     """
@@ -183,7 +190,7 @@ def _quiet_gap(
 
 
 def own_gap(taken: Sequence[Taken], request: Request, capacity: int, alignment: int, bank: int, lowest: int) -> int:
-    """The lowest free address in banks that nothing beside the request uses during its life, else ``lowest``."""
+    """Return the lowest free address in banks that no buffer of ``request.beside`` uses, or ``lowest``."""
     lives = [one for one in taken if one.first <= request.last and one.last >= request.first]
     used = [(one.address // bank, -(-one.end // bank)) for one in lives if one.buffer in request.beside]
     address = lowest

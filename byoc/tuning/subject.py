@@ -196,7 +196,7 @@ class Subject:
     def _accounted(self, site: Site, group: GroupChoice, residents: Sequence[str]) -> GroupAccount:
         lowered, layers = self._lowered[site.region]
         graph, rooms = self._graphs[site.region], self._rooms[site.region]
-        # Layers have the name of their operator, several may have one: the group is that of this site.
+        # Several layers may have the same name, so the group is found by the number of its first layer.
         chosen = group_at(site.index, group, Choices(groups=(group,)), layers, graph)
         costs = [search.cost for search in self._pool.searches(layers, self.arch)]
         memory = bare_memory(self.arch, lowered, residents)

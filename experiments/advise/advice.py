@@ -1,4 +1,4 @@
-"""Advice: what limits a network on a machine, and measured changes ranked by what they bring, each with its command."""
+"""Advice: the limiter of a network on a machine, and measured changes of the machine ranked by the cycles they save."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from dla_sim.presets import Preset, setting_texts
 from experiments.advise.bench import Bench, Point
 from experiments.advise.changes import Change, changed, changes, combined
-from experiments.advise.limits import Limit, dearest, whole
+from experiments.advise.limits import Limit, most_expensive, whole
 from experiments.advise.request import AdviseKeywords, AdviseRequest
 from experiments.cost.table import DEFAULT_TABLE, load_table
 from experiments.report.shown import Presentation, Shown
@@ -24,14 +24,14 @@ from isa.errors import InputError
 from isa.progress import followed
 
 WORTH = 0.005
-"""Of the cycles: what a change brings at least, and a larger one of its kind beyond a smaller."""
+"""Least share of the cycles that a change saves, compared with the machine and with smaller changes of its kind."""
 SAME = 0.001
-"""Of the cycles: what a cheaper machine may lose and be as fast."""
+"""Share of the cycles by which a machine that counts as equally fast may be slower."""
 
 
 @dataclass(frozen=True)
 class Advised:
-    """A change, the network on the machine with it, and the command that runs that."""
+    """A change of the machine, its measurement, and the command that repeats it."""
 
     change: Change
     point: Point
@@ -40,10 +40,10 @@ class Advised:
 
 @dataclass(frozen=True)
 class Advice(Shown):
-    """What came of it: ``faster`` changes, the most cycles saved first; ``cheaper`` machines that are as fast.
+    """Result of ``dla advise``: ``faster`` changes, largest saving first, and ``cheaper`` machines of equal speed.
 
-    ``target``: the machine of least area that takes no longer than ``target_ms``, None where there is none or nothing
-    was asked; ``tried`` machines were measured.
+    ``target``: the machine of least area that meets ``target_ms``; None if no machine meets it, or without a target.
+    ``tried``: number of machines measured.
     """
 
     model: str
@@ -58,16 +58,16 @@ class Advice(Shown):
 
     @property
     def presented(self) -> tuple[Any, Presentation]:
-        """In words, as tables, and as the records of a file."""
+        """The advice as text, tables, CSV records and JSON."""
         return self, Presentation(_lines, tables=_tables, records=_records, json=_json)
 
 
 def advise_requested(wanted: AdviseRequest) -> Advice:
-    """What limits ``model`` on a machine, and what would help.
+    """Measure what limits a network on a machine, and which changes of the machine make it faster.
 
-    Changes of one key or of the array are each compiled for and timed, to the cycle; area and energy are estimates by
-    the cost table. ``target_ms`` asks for the machine of least area, of all scratchpads, arrays and buses that are
-    tried together, that takes no longer. Raises InputError for bad input.
+    The network is compiled and timed for each change of one key or of the array. Area and energy are estimates from
+    the cost table. With ``target_ms``, scratchpads, arrays and buses are also combined, and the machine of least area
+    that meets the target is returned. Raises InputError for bad input.
     """
     if wanted.target_ms is not None and not 0 < wanted.target_ms < float("inf"):
         raise InputError(f"--target-ms {wanted.target_ms:g}: give a time above 0, in milliseconds")
@@ -84,7 +84,7 @@ def advise_requested(wanted: AdviseRequest) -> Advice:
         model=network.name,
         now=now,
         everything=whole(found),
-        layers=dearest(found),
+        layers=most_expensive(found),
         faster=tuple(_faster(points, now)),
         cheaper=tuple(_cheaper(points, now)),
         tried=1 + len(points) + more,
@@ -103,20 +103,20 @@ def _measured(bench: Bench, hardware: Preset, tried: Iterable[Change], wanted: A
             continue
         try:
             point = bench.point(machine)
-        except InputError:  # what cannot be compiled for is no advice
+        except InputError:  # the network cannot be compiled for this machine
             continue
         yield Advised(change, point, _command(wanted, change))
 
 
 def _command(wanted: AdviseRequest, change: Change) -> str:
-    """The ``dla run`` of the network on the changed machine."""
+    """Return the ``dla run`` command for the changed machine."""
     given: dict[str, Any] = {one.name: getattr(wanted, one.name) for one in fields(Compiling)}
     run = RunRequest(**given | {"settings": (*setting_texts(wanted.settings), *change.settings)})
     return command_of("run", run)
 
 
 def _faster(points: Sequence[Advised], now: Point) -> list[Advised]:
-    """What brings enough; of steps of one kind those that bring more than all that cost less."""
+    """Return the changes that save enough cycles, also compared with every cheaper change of the same kind."""
     best: dict[str, int] = {}
     kept = []
     for one in sorted(points, key=_price):
@@ -128,7 +128,7 @@ def _faster(points: Sequence[Advised], now: Point) -> list[Advised]:
 
 
 def _cheaper(points: Sequence[Advised], now: Point) -> list[Advised]:
-    """Machines of less area that are as fast, the least of each kind, the least first."""
+    """Return the equally fast machine of least area for each kind of change, smallest area first."""
     found = [
         one
         for one in points
@@ -142,7 +142,7 @@ def _price(one: Advised) -> tuple[float, float, tuple[str, ...]]:
     return one.point.square_millimetres, one.point.both, one.change.settings
 
 
-# How it is shown. ----------------------------------------------------------------------------------------------------
+# Presentation. -------------------------------------------------------------------------------------------------------
 
 
 def _lines(found: Advice) -> Iterator[str]:
@@ -185,7 +185,7 @@ def _tables(found: Advice) -> Iterator[Printed]:
 
 
 def commands(found: Advice) -> Iterator[str]:
-    """What can be pasted: the command of the machine that meets the target, or of the first change."""
+    """Yield the command of the machine that meets the target, or else of the first change."""
     best = (*((found.target,) if found.target is not None else ()), *found.faster, *found.cheaper)
     if best:
         yield best[0].command
@@ -212,7 +212,7 @@ def _records(found: Advice) -> list[Mapping[str, Any]]:
 
 
 def content(found: Advice) -> dict[str, Any]:
-    """What JSON holds of it."""
+    """Return the content of the JSON file."""
     limits = [asdict(one) | {"sentence": one.sentence} for one in (found.everything, *found.layers)]
     told = {"model": found.model, "now": asdict(found.now), "limits": limits, "tried": found.tried}
     return told | {"changes": _records(found)}

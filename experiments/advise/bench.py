@@ -23,7 +23,7 @@ _COMMAND_BYTES = 8
 
 @dataclass(frozen=True)
 class Point:
-    """A network on one machine: cycles of the accelerator, an estimate of those of the CPU, what the machine costs.
+    """Measurement of a network on one machine: accelerator cycles, estimated CPU cycles, area and energy.
 
     ``square_millimetres`` and ``microjoules`` are estimates by the cost table.
     """
@@ -48,7 +48,7 @@ class _Made:
 
 
 class Bench:
-    """One network. Machines that differ in their Timing alone are compiled once."""
+    """Measurements of one network. Machines that differ only in their Timing share one compilation."""
 
     def __init__(self, package: Package, options: CompileOptions, table: CostTable) -> None:
         self._package, self._options, self._table = package, options, table
@@ -56,7 +56,7 @@ class Bench:
         self._pool = CompilerPool()
 
     def point(self, hardware: Preset) -> Point:
-        """The network on that machine; raises InputError where it cannot be compiled for it."""
+        """Measure the network on a machine; raise InputError if it cannot be compiled for it."""
         made, timing = self._compiled(hardware.arch), hardware.timing
         counts = [
             Counts(
@@ -82,7 +82,7 @@ class Bench:
         )
 
     def figures(self, hardware: Preset) -> Figures:
-        """What the machine does, layer by layer."""
+        """Return the figures of every layer."""
         device, runs = Device(hardware.arch, hardware.timing), []
         network = self._compiled(hardware.arch).network
         for index, program in network.programs.items():

@@ -1,4 +1,4 @@
-"""Changes of a machine that are tried: one key or the array at a time, and for a target their combinations."""
+"""Changes of a machine to try: one key or the array at a time, and combinations for a target time."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from dla_sim.presets import Preset, apply_settings
 from isa.errors import InputError
 
 SIZES = tuple(map(Fraction, ("1/4", "1/2", "3/4", "5/4", "3/2", "2", "3", "4", "8")))
-"""Of the scratchpad, beside the one that is there."""
+"""Factors for the size of the scratchpad."""
 WIDTHS = tuple(map(Fraction, ("1/2", "2", "4")))
-"""Of bus and lanes."""
+"""Factors for the width of the bus and the number of lanes."""
 ARRAYS = (
     ("1/2", "1"), ("1", "1/2"), ("1/2", "2"), ("2", "1/2"), ("2", "1"), ("1", "2"), ("2", "2"), ("4", "2"), ("2", "4"),
     ("4", "4"),
 )  # fmt: skip
-"""Of the inputs and of the outputs that the array has a step."""
+"""Factors for the array's input and output channels."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """Settings on top of a machine's. ``what`` is changed: steps of one kind are compared with one another."""
+    """Settings that change a machine. ``what`` names their kind; changes of one kind are compared with one another."""
 
     what: str
     settings: tuple[str, ...]
 
     @property
     def words(self) -> str:
-        """The options of a command line."""
+        """The settings as command-line options."""
         return " ".join(f"--set {setting}" for setting in self.settings)
 
 
 def changes(hardware: Preset) -> Iterator[Change]:
-    """What is tried of a machine, smallest first in each kind. Whether there is such a machine is seen later."""
+    """Yield the changes to try, smallest first in each kind; :func:`changed` rejects machines that cannot exist."""
     arch, timing = hardware.arch, hardware.timing
     yield from _scaled("scratchpad", "sram_bytes", arch.sram_bytes, SIZES)
     yield from _arrays(hardware)
@@ -67,7 +67,7 @@ def _arrays(hardware: Preset) -> Iterator[Change]:
 
 
 def combined(hardware: Preset) -> Iterator[Change]:
-    """Every scratchpad with every array and every bus, those of the machine among them."""
+    """Yield every combination of scratchpad, array and bus, including the present ones."""
     kinds: dict[str, list[tuple[str, ...]]] = {"scratchpad": [()], "array": [()], "bus": [()]}
     for change in changes(hardware):
         if change.what in kinds:
@@ -77,7 +77,7 @@ def combined(hardware: Preset) -> Iterator[Change]:
 
 
 def changed(hardware: Preset, change: Change) -> Preset | None:
-    """The machine with a change; None where there is no such machine."""
+    """Return the changed machine, or None if its settings are not valid together."""
     try:
         return apply_settings(hardware, change.settings)
     except InputError:

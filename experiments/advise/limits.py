@@ -1,4 +1,4 @@
-"""What limits a network: of all of it and of its dearest layers, in a sentence each, by what its cycles went into."""
+"""Limiters of a network and of its most expensive layers, one sentence each, from the breakdown of their cycles."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from experiments.report.schema import Figures, Layer
 
-DEAREST = 10
-"""Layers that are spoken of."""
+MOST_LAYERS = 10
+"""Number of layers described."""
 LARGE = 0.15
-"""Share of the cycles from which on a second part is spoken of."""
+"""Least share of the cycles for a second part to be named."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """A layer, or everything: ``parts`` of its ``cycles`` (docs/machine.md, section 7), the largest first, and why."""
+    """Limiter of a layer or of the run: ``parts`` of its ``cycles`` (docs/machine.md, section 7), largest first."""
 
     name: str
     cycles: int
@@ -26,7 +26,7 @@ class Limit:
 
     @property
     def sentence(self) -> str:
-        """The reason in plain words, with the figures that it rests on; the second one, too, where that is large."""
+        """The limiter with its figures, and the second part where its share is large."""
         told = [self._told(*part) for number, part in enumerate(self.parts[:2]) if not number or self._large(part[1])]
         return ", and ".join(told) or "takes no cycles"
 
@@ -54,7 +54,7 @@ _ON_LANES = "computes in {share:.0%} of its cycles, on the lanes: it has nothing
 
 
 def whole(found: Figures) -> Limit:
-    """What limits all of the run."""
+    """Return the limiter of the whole run."""
     parts: Counter[str] = Counter()
     for layer in found.layers:
         parts.update(layer.breakdown)
@@ -63,10 +63,10 @@ def whole(found: Figures) -> Limit:
     return _limit("all layers", totals.cycles, parts, totals.utilization, moved)
 
 
-def dearest(found: Figures) -> tuple[Limit, ...]:
-    """The layers that take most cycles, the dearest first; of equal ones the first."""
+def most_expensive(found: Figures) -> tuple[Limit, ...]:
+    """Return the limiters of the most expensive layers, most cycles first; ties keep the order of the layers."""
     ranked = sorted(found.layers, key=lambda layer: -layer.cycles)
-    return tuple(_of_layer(layer) for layer in ranked[:DEAREST] if layer.cycles)
+    return tuple(_of_layer(layer) for layer in ranked[:MOST_LAYERS] if layer.cycles)
 
 
 def _of_layer(layer: Layer) -> Limit:
@@ -75,6 +75,6 @@ def _of_layer(layer: Layer) -> Limit:
 
 
 def _limit(name: str, cycles: int, parts: Mapping[str, int], utilisation: float, moved: int) -> Limit:
-    """Of equal parts the first in the order of the machine's document comes first."""
+    """Return a limiter whose parts are sorted by cycles; ties keep the order of docs/machine.md."""
     found = sorted(((part, taken) for part, taken in parts.items() if taken), key=lambda one: -one[1])
     return Limit(name, cycles, tuple(found), utilisation, moved)

@@ -1,4 +1,4 @@
-"""What advice is asked for. Light, as ``dla --help`` reads it."""
+"""Options of ``dla advise``. This module imports little because ``dla --help`` reads it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isa.progress import Progress, silent
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AdviseRequest(Compiling):
-    """What ``dla advise`` and ``dla.advise`` are asked for."""
+    """Request of ``dla advise`` and ``dla.advise``."""
 
     target_ms: float | None = field(
         default=None,
@@ -32,4 +32,4 @@ class AdviseRequest(Compiling):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AdviseKeywords(AdviseRequest, CompileOptions, Subject):
-    """The keywords of ``dla.advise``: a request's, and the choices of its options one by one."""
+    """Keywords of ``dla.advise``: the request's fields and each compile option."""

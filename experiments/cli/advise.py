@@ -1,4 +1,4 @@
-"""``dla advise``: what limits a network on a machine, and what would help."""
+"""``dla advise``: the limiter of a network on a machine, and changes that make it faster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from experiments.literal import say
 
 @options.expanded
 def command(wanted: AdviseRequest, json: options.Json = None, csv: options.Csv = None) -> None:
-    """Say what limits a network on a machine, and which changes help, each of them measured and with its command."""
+    """Show the limiter of a network on a machine, and measured changes that make it faster, with their commands."""
     from experiments.advise.advice import advise_requested, commands, content
     from experiments.report.terminal import report_console
 

@@ -152,7 +152,7 @@ def _fail(message: str) -> int:
 
 
 def _report_bug(error: Exception) -> int:
-    """One line; the traceback is for whom the user reports it to: an installed package, if it came through its code."""
+    """Print one line that names the traceback's file and where to report it: an installed package at fault, or dla."""
     import tempfile
     import traceback
 

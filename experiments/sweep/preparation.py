@@ -1,4 +1,4 @@
-"""What the points of a sweep share: the package of a network, its nodes as operations, its partition by machine."""
+"""Preparation that the points of a sweep share: a network's package, its operations, and its partition by machine."""
 
 from __future__ import annotations
 

@@ -409,5 +409,5 @@ _BEGINNING = b"SQLite format 3\0"
 
 
 def is_sweep(path: Path) -> bool:
-    """Whether ``path`` is an SQLite file that can be read."""
+    """Return whether ``path`` is an SQLite file that can be read."""
     return first_bytes(path, len(_BEGINNING)) == _BEGINNING

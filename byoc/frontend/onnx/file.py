@@ -87,7 +87,7 @@ def load_model(path: str | Path) -> ModelProto:
 
 
 def open_dimensions(model: ModelProto) -> ModelProto:
-    """Return the model with unknown dimensions in place of those of -1: a copy, or the model itself if it has none."""
+    """Replace dimensions of -1 with unknown ones; return a copy, or the model itself if it has no such dimension."""
     if not any(dim.dim_value == ANY_SIZE for dim in _dimensions(model)):
         return model
     result = ModelProto()
@@ -350,7 +350,7 @@ def _check_calls(model: ModelProto) -> None:
 
 
 def _check_axes(nodes: Iterable[NodeProto]) -> None:
-    """Raise InputError for an axis of more than 32 bits, of which onnx and ONNX Runtime read the lower 32 alone."""
+    """Raise InputError for an axis of more than 32 bits; onnx and ONNX Runtime read only its lower 32 bits."""
     for node in nodes:
         for item in node.attribute:
             wrong = [axis for axis in (item.i, *item.ints) if not -(1 << 31) <= axis < 1 << 31]

@@ -144,7 +144,7 @@ class Collection:
 
 
 def _renamed(value: Value, names: Mapping[str, str]) -> Value:
-    """Return the value under its new name; a tensor that lies as in the model has no layout under its own name."""
+    """Return the value under its new name, without a layout where its bytes are in the model's own order."""
     name, layout = names.get(value.name, value.name), value.layout
     if layout == natural(value.shape).layout(name, ""):
         layout = None
