@@ -54,8 +54,15 @@ def test_changes_bring_what_is_said(isa: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", ["resnet-8", "keyword-spotting", "mobilenet-v1", "visual-wake-words"])
-@pytest.mark.parametrize("preset", ["balanced-64", "balanced-256", "nvdla-small-like", "seed-i64"])
+@pytest.mark.parametrize(
+    ("network", "preset"),
+    [
+        ("resnet-8", "nvdla-small-like"),
+        ("keyword-spotting", "seed-i64"),
+        ("mobilenet-v1", "balanced-256"),
+        ("visual-wake-words", "balanced-64"),
+    ],
+)
 def test_changes_of_networks_and_machines_bring_what_is_said(network: str, preset: str) -> None:
     check(dla.advise(network, preset=preset))
 
