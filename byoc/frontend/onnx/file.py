@@ -55,6 +55,9 @@ _PACKED = {"COMPLEX64": 2, "COMPLEX128": 2, "UINT4": 0.5, "INT4": 0.5, "FLOAT4E2
 """Entries of a list that one element takes, where that is not one."""
 REAL = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 _DEFAULT_DOMAIN = ("", "ai.onnx")
+_RUNTIME_DOMAIN = "com.microsoft"
+_RUNTIME_OPERATORS = {"LayerNormalization": 17, "SimplifiedLayerNormalization": 1 << 30}
+"""Operators that ONNX Runtime has in ONNX's own domain, and the opset from which on ONNX has them, too."""
 
 
 def load_model(path: str | Path) -> ModelProto:
@@ -151,7 +154,7 @@ def check_model(model: ModelProto, source: str) -> None:
     except InputError as error:
         raise InputError(f"{source}: inconsistent ONNX model ({error}); {REMEDY}") from error
     try:
-        onnx.checker.check_model(_with_shapes(model))
+        onnx.checker.check_model(_checkable(model))
     except onnx.checker.ValidationError as error:
         raise InputError(f"{source}: inconsistent ONNX model ({first_line(error)}); {REMEDY}") from error
 
@@ -428,17 +431,32 @@ def _ends_itself(node: NodeProto, body: GraphProto, constants: dict[str, TensorP
     return condition in makers and makers[condition].op_type != "Constant"
 
 
-def _with_shapes(model: ModelProto) -> ModelProto:
-    """The model, or a copy with shapes of no dimension on inputs and outputs without one, which the checker rejects.
+def _checkable(model: ModelProto) -> ModelProto:
+    """Return the model, or a copy without what onnx's checker rejects although ONNX Runtime runs it.
 
-    Such files are common enough, and shapes are inferred later.
+    Inputs and outputs without a shape are common enough, and shapes are inferred later. Some operators of ONNX Runtime
+    are in ONNX's own domain, where the checker does not know them.
     """
     values = (*model.graph.input, *model.graph.output)
-    if all(value.type.tensor_type.HasField("shape") for value in values if value.type.HasField("tensor_type")):
+    shaped = all(value.type.tensor_type.HasField("shape") for value in values if value.type.HasField("tensor_type"))
+    foreign = [index for index, node in enumerate(model.graph.node) if _only_in_onnxruntime(node, model)]
+    if shaped and not foreign:
         return model
     result = ModelProto()
     result.CopyFrom(model)
     for value in (*result.graph.input, *result.graph.output):
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.shape.SetInParent()
+    for index in foreign:
+        result.graph.node[index].domain = _RUNTIME_DOMAIN
+    if foreign and all(entry.domain != _RUNTIME_DOMAIN for entry in result.opset_import):
+        result.opset_import.add(domain=_RUNTIME_DOMAIN, version=1)
     return result
+
+
+def _only_in_onnxruntime(node: NodeProto, model: ModelProto) -> bool:
+    """Whether a node is of ONNX's domain and an operator that ONNX Runtime alone has there, at the model's opset."""
+    if node.domain not in _DEFAULT_DOMAIN or node.op_type not in _RUNTIME_OPERATORS:
+        return False
+    opset = max((entry.version for entry in model.opset_import if entry.domain in _DEFAULT_DOMAIN), default=0)
+    return opset < _RUNTIME_OPERATORS[node.op_type]

@@ -28,6 +28,7 @@ from byoc.frontend.onnx.rewriting.form import (
     remove_identities,
     separate_outputs,
 )
+from byoc.frontend.onnx.rewriting.fused import restore_operators
 from byoc.frontend.onnx.rewriting.gemm import canonicalise_gemm, join_biases
 from byoc.frontend.onnx.rewriting.integers import (
     dequantise_constants,
@@ -136,6 +137,7 @@ ORDER: tuple[Stage, ...] = (
     Stage(drop_initializer_inputs, "all", "only what is fed is an input"),
     Stage(fix_shapes, "all", "shapes begin at the inputs"),
     Stage(separate_outputs, "all", "before names are inputs and outputs to anybody"),
+    Stage(restore_operators, "all", "converters and checkers know the operators of ONNX alone", rounds=True),
     Stage(convert_opset, "all", "all others know one form of every operator", light=True),
     Stage(infer_shapes, "all", _SHAPES),
     Stage(take_branches, "all", "wants constant conditions; bodies are nodes from here on"),

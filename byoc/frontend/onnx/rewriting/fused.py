@@ -1,0 +1,165 @@
+"""Operators that ONNX Runtime writes into a model that it optimised and saved, in the ONNX operators that they replace.
+
+Convolutions and products with their activation, operators with channels last, root mean square normalisations. Tensors
+in the blocked layout of one processor are restored only where no weights have that layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto
+
+from byoc.frontend.onnx.rewriting.edit import standard
+from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, written
+from byoc.frontend.onnx.rewriting.shapes import complete_types, infer_shapes
+from isa.errors import InputError
+
+MICROSOFT = "com.microsoft"
+BLOCKED = "com.microsoft.nchwc"
+_PARAMETERS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
+"""Attributes of an activation by their place among the parameters of a FusedConv."""
+_CHANNELS_LAST = ("QLinearConv", "QLinearAveragePool", "QLinearGlobalAveragePool", "NhwcMaxPool")
+_BLOCKED_POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
+_ROOT_MEAN_SQUARES = ("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization")
+
+
+def _alike(w: Writer, op_type: str, operands: Sequence[str], *dropped: str, result: str = "", domain: str = "") -> str:
+    """Add a node with the attributes of the one that is rewritten, but for those ``dropped``; return its result."""
+    kept = {name: value for name, value in w.options.items() if name not in dropped}
+    return w.add(op_type, *operands, result=result, label=w.node.name, domain=domain, **kept)
+
+
+def _activate(w: Writer, name: str, activation: str, options: Mapping[str, Any]) -> None:
+    """Apply an activation with its attributes to ``name``; those of Clip are operands."""
+    limits = [w.constant(options[key], np.float32, key) for key in ("min", "max") if key in options]
+    others = {key: value for key, value in options.items() if key not in ("min", "max")}
+    w.add(activation, name, *limits, **others)
+
+
+def _convolution(w: Writer) -> bool:
+    """Write a FusedConv as a convolution, a sum if it has a fourth operand, and an activation."""
+    activation = w.options.get("activation", b"").decode()
+    parameters = w.options.get("activation_params", ())
+    keys = ("min", "max") if activation == "Clip" else _PARAMETERS.get(activation, ())
+    if len(parameters) < len(keys):
+        return False
+    operands = [name for name in w.node.input[:3] if name]
+    made = _alike(w, "Conv", operands, "activation", "activation_params")
+    if w.input(3):
+        made = w.add("Add", made, w.input(3))
+    if activation:
+        _activate(w, made, activation, dict(zip(keys, parameters, strict=False)))
+    return True
+
+
+def _product(w: Writer) -> bool:
+    """Write a FusedGemm as a product and an activation."""
+    prefix = "activation_"
+    own = {key: value for key, value in w.options.items() if key.startswith(prefix)}
+    made = _alike(w, "Gemm", [name for name in w.node.input if name], "activation", *own)
+    if w.options.get("activation"):
+        options = {key.removeprefix(prefix): value for key, value in own.items()}
+        _activate(w, made, w.options["activation"].decode(), options)
+    return True
+
+
+def _rank(w: Writer) -> int:
+    """Return the number of dimensions of the first operand; 0 if it is not known."""
+    kernel = w.options.get("kernel_shape")
+    weights = w.graph.shapes.get(w.input(3)) if w.node.op_type == "QLinearConv" else None
+    return len(kernel) + 2 if kernel else len(weights or w.graph.shapes.get(w.input(0), ()))
+
+
+def _channels_last(w: Writer) -> bool:
+    """Write an operator on tensors whose channels are last as one on tensors whose channels are first."""
+    op_type = w.node.op_type.removeprefix("Nhwc")
+    last = op_type != w.node.op_type or bool(w.options.get("channels_last"))
+    standardised = op_type in ("QLinearConv", "MaxPool")
+    rank = _rank(w)
+    if (last and not rank) or not (last or standardised):
+        return False
+    first, back = [0, rank - 1, *range(1, rank - 1)], [0, *range(2, rank), 1]
+    domain = "" if standardised else MICROSOFT
+    source = w.add("Transpose", w.input(0), perm=first) if last else w.input(0)
+    made = _alike(w, op_type, [source, *w.node.input[1:]], "channels_last", domain=domain)
+    if last:
+        w.add("Transpose", made, perm=back)
+    return True
+
+
+def _root_mean_square(w: Writer) -> bool:
+    """Write a normalisation by the root mean square in elementary operators, which others recognise."""
+    skipping = w.node.op_type.startswith("Skip")
+    source, gain = w.input(0), w.input(2 if skipping else 1)
+    if any(w.output(index) for index in ((1, 2) if skipping else (1,))) or w.options.get("axis", -1) != -1:
+        return False
+    for name in (w.input(1), w.input(3)) if skipping else ():
+        source = w.add("Add", source, name) if name else source
+    if w.output(3):
+        w.add("Identity", source, result=w.output(3))
+    axes = {"axes": [-1]} if w.graph.opset < 18 else {}
+    operands = () if axes else (w.constant([-1], np.int64, "axes"),)
+    mean = w.add("ReduceMean", w.add("Mul", source, source), *operands, keepdims=1, **axes)
+    epsilon = w.constant(w.options.get("epsilon", 1e-5 if not skipping else 1e-12), np.float32, "epsilon")
+    quotient = w.add("Div", source, w.add("Sqrt", w.add("Add", mean, epsilon)))
+    w.add("Mul", quotient, gain, label=w.node.name)
+    return True
+
+
+def _blocked(w: Writer) -> bool:
+    """Write a pool, or a change of layout beside it, without the blocks, which have the channels in their order."""
+    kind, last = w.node.op_type, bool(w.options.get("channels_last"))
+    if kind in _BLOCKED_POOLS:  # the tensor of the old name was in blocks
+        w.add("Identity", _alike(w, kind, w.node.input))
+    elif kind == "ReorderInput" and last:
+        w.add("Identity", w.add("Transpose", w.input(0), perm=[0, 3, 1, 2]))
+    elif kind == "ReorderOutput" and last:
+        w.add("Transpose", w.input(0), perm=[0, 2, 3, 1])
+    elif kind in ("ReorderInput", "ReorderOutput"):
+        w.add("Identity", w.input(0))
+    else:
+        raise InputError(
+            f"node '{w.node.name or w.node.output[0]}' is {kind} in a layout of one processor: ONNX Runtime optimised "
+            "and saved this model; give the original, or save it with ORT_ENABLE_EXTENDED instead of ORT_ENABLE_ALL"
+        )
+    return True
+
+
+_KNOWN: Mapping[str, tuple[Callable[[Writer], bool], tuple[str, ...]]] = {
+    "FusedConv": (_convolution, (MICROSOFT,)),
+    "FusedGemm": (_product, (MICROSOFT,)),
+    **dict.fromkeys(_CHANNELS_LAST, (_channels_last, (MICROSOFT,))),
+    **dict.fromkeys(_ROOT_MEAN_SQUARES, (_root_mean_square, (MICROSOFT, ""))),
+    **dict.fromkeys((*_BLOCKED_POOLS, "Conv", "Upsample", "ReorderInput", "ReorderOutput"), (_blocked, (BLOCKED,))),
+}
+"""How each operator is written, and the domains in which it is one of ONNX Runtime's."""
+
+
+def _is_known(node: NodeProto) -> bool:
+    """Whether a node is one of ONNX Runtime's operators that are written otherwise."""
+    domains = _KNOWN[node.op_type][1] if node.op_type in _KNOWN else ()
+    return ("" if standard(node) else node.domain) in domains
+
+
+@written(*_KNOWN, foreign=True)
+def _restored(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+    """One walk: shapes behind operators of other domains are not known yet."""
+    writer = Writer(graph, node)
+    return writer.finished() if _is_known(node) and _KNOWN[node.op_type][0](writer) else None
+
+
+@looking_at(*_KNOWN)
+def restore_operators(model: ModelProto) -> ModelProto:
+    """Return a copy in which operators that only ONNX Runtime has are those of ONNX that it replaced by them.
+
+    Raises:
+        InputError: an operator whose weights have the layout of one processor.
+    """
+    if not any(map(_is_known, model.graph.node)):
+        return model
+    typed = complete_types(infer_shapes(model))
+    made = _restored(typed)
+    return model if made is typed else restore_operators(made)
