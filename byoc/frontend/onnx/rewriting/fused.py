@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto
 
-from byoc.frontend.onnx.rewriting.edit import standard
 from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, written
 from byoc.frontend.onnx.rewriting.shapes import complete_types, infer_shapes
+from byoc.protobuf import standard
 from isa.errors import InputError
 
 MICROSOFT = "com.microsoft"
@@ -100,7 +100,7 @@ def _root_mean_square(w: Writer) -> bool:
         source = w.add("Add", source, name) if name else source
     if w.output(3):
         w.add("Identity", source, result=w.output(3))
-    axes = {"axes": [-1]} if w.graph.opset < 18 else {}
+    axes: dict[str, Any] = {"axes": [-1]} if w.graph.opset < 18 else {}
     operands = () if axes else (w.constant([-1], np.int64, "axes"),)
     mean = w.add("ReduceMean", w.add("Mul", source, source), *operands, keepdims=1, **axes)
     epsilon = w.constant(w.options.get("epsilon", 1e-5 if not skipping else 1e-12), np.float32, "epsilon")
