@@ -20,7 +20,7 @@ PASSES = tuple(dict.fromkeys(step.__name__ for model in (onnx.ModelProto(), QUAN
 ELSEWHERE = {
     *("drop_initializer_inputs", "fix_shapes", "drop_unread_outputs"),
     *("move_casts", "decompose_attention", "tabulate_rows", "drop_unit_dilations", "join_biases"),
-    *("write_out_sparse", "unroll", "turn_slopes", "dequantise_constants"),
+    *("write_out_sparse", "unroll", "turn_slopes", "dequantise_constants", "restore_operators"),
 }
 """Passes for which nothing is grown here: tests of their own are."""
 
