@@ -3,10 +3,11 @@
     python -m benchmarks.brute_force [--layers A,B] [--machines 4x16/8,8x8/8] [--most N] [--markdown docs/compiler.md]
 
 The space is complete: every legal tile of output channels, rows and input channels, both loop orders, every useful
-number of buffers (:mod:`byoc.tiling`), every mapping of the instruction. Each tiling is compiled as a program of
-one layer and timed by the engine, unless a bound that no schedule of it beats (computing, loading, storing, with what
-must come before and after) is no less than the best that was measured. With ``--most`` the rest stays unmeasured: then
-the table's bound says how much better than the best measured one a tiling could be. ISA v4, a bus of 8 bytes a cycle.
+number of buffers (:mod:`byoc.scheduling.tiling`), every mapping of the instruction. Each tiling is compiled as a
+program of one layer and timed by the engine, unless a bound that no schedule of it beats (computing, loading, storing,
+with what must come before and after) is no less than the best that was measured. With ``--most`` the rest stays
+unmeasured: then the table's bound says how much better than the best measured one a tiling could be. ISA v4, a bus of
+8 bytes a cycle.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from byoc.operators.pooling import MaxPool
 from byoc.operators.products import Requantise
 from byoc.options import NOTHING, Choices, CompileOptions
 from byoc.scheduling.residency import choice_of
-from byoc.tiling import buffered, shapes
+from byoc.scheduling.tiling import buffered, shapes
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
 from isa.arch import Arch

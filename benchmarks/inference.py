@@ -64,7 +64,7 @@ def measure_oracle(model: ModelProto, feed: Mapping[str, Any], runs: int) -> flo
     """Seconds of the fastest session on ONNX Runtime; prints each."""
     import onnxruntime
 
-    from byoc.session import OnnxRuntimeSession
+    from byoc.runtimes.session import OnnxRuntimeSession
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1

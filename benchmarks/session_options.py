@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import onnxruntime
 from onnx import ModelProto
 
-from byoc.file_check import Tensors, compared, drawn_feeds, outputs_of
-from byoc.session import NEWEST_IR_VERSION
+from byoc.checking.file_check import Tensors, compared, drawn_feeds, outputs_of
+from byoc.runtimes.session import NEWEST_IR_VERSION
 from experiments.running.given import Given
 from experiments.running.network import load
 

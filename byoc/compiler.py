@@ -9,13 +9,13 @@ from typing import Any
 
 from byoc.emission.region import Compiled, CompileReport, Region, compile_region, fitted
 from byoc.graph import Graph, Value
-from byoc.interface import Interface, connect
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.options import DEFAULTS, CompileOptions, target_of
+from byoc.package.interface import Interface, connect
 from byoc.package.package import Package, summary_html
-from byoc.partition import Partition, Partitioner
+from byoc.partitioning.partition import Partition, Partitioner
 from byoc.scheduling.default import SearchPool, sizeless
-from byoc.tiling import TileSearch
+from byoc.scheduling.tiling import TileSearch
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Program

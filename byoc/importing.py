@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx import ModelProto
 
-from byoc.fidelity import (
+from byoc.checking.fidelity import (
     PassError,
     differ_by_ties,
     difference,
@@ -22,8 +22,8 @@ from byoc.fidelity import (
     rounded,
     trial_feed,
 )
-from byoc.file_check import SAMPLES, blamed, check_operators, compared, drawn_feeds, own_optimiser
-from byoc.file_check import outputs_of as file_outputs
+from byoc.checking.file_check import SAMPLES, blamed, check_operators, compared, drawn_feeds, own_optimiser
+from byoc.checking.file_check import outputs_of as file_outputs
 from byoc.frontend.onnx.file import check_scales, load_model, open_dimensions
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.constants import fix_inputs
@@ -39,9 +39,9 @@ from byoc.frontend.tflite.file import TfliteModel, is_tflite, load_tflite
 from byoc.frontend.tflite.importer import import_tflite
 from byoc.operators.registry import annotate
 from byoc.package.package import Calibration, Fidelity, FileCheck, Package, build_package
-from byoc.protobuf import bodies, count_of
 from byoc.quantisation.calibrate import DEFAULT_FEEDS, Feeds, default_feeds
 from byoc.quantisation.quantize import find_ranges, quantise_within
+from byoc.runtimes.protobuf import bodies, count_of
 from isa.errors import InputError
 from isa.progress import Progress, followed, silent
 

@@ -29,7 +29,7 @@ from byoc.operators.operator import Operator, Refusal
 from byoc.operators.registry import find_family
 from byoc.operators.sharding import AXES, Along, Sharding, Span, is_image
 from byoc.options import CompileOptions
-from byoc.partition import Partitioner, boundary, readers
+from byoc.partitioning.partition import Partitioner, boundary, readers
 from isa.arch import Arch
 from isa.program import Program
 

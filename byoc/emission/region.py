@@ -15,19 +15,19 @@ import numpy as np
 from byoc.emission.emit import emit
 from byoc.estimate.account import priced
 from byoc.estimate.commands import Compute
-from byoc.fusing import by_image, fuse
 from byoc.graph import Node, Value
-from byoc.lowering import Buffer, Lowered, lower, split, value_bytes
 from byoc.operators.layer import Layer, Resident, Shortage, find_shortage, make_layer, streamed, working_set
 from byoc.operators.operator import Geometry, Operator
 from byoc.operators.products import apart
 from byoc.operators.window import column
 from byoc.options import NOTHING, Choices, Schedule
 from byoc.scheduling.default import ONE_SIZE, SearchPool, schedule_default
+from byoc.scheduling.fusing import by_image, fuse
+from byoc.scheduling.lowering import Buffer, Lowered, lower, split, value_bytes
 from byoc.scheduling.memplan import peak_bytes
 from byoc.scheduling.seed import schedule_seed, smallest_seed_tiling
 from byoc.scheduling.stream import ConstantPool, Memory, Scheduled, Step
-from byoc.tiling import Budget, TileSearch, smallest_tiling
+from byoc.scheduling.tiling import Budget, TileSearch, smallest_tiling
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Program, Segment, Tensor, TensorType

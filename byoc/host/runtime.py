@@ -15,7 +15,7 @@ from byoc.graph import Graph, Value
 from byoc.host.sessions import Engine, opener
 from byoc.operators import domain
 from byoc.operators.packing import edge_lying, from_atoms, in_atoms
-from byoc.partition import HostPart
+from byoc.partitioning.partition import HostPart
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Executor, Program, Tensor
@@ -28,7 +28,7 @@ Tensors = Mapping[str, NDArray[Any]]
 class NetworkRun(Generic[TraceT]):
     """Results of one inference: ``outputs`` by port, every tensor at a part's boundary by its name, a trace a region.
 
-    What passes a port that is integer (:class:`byoc.interface.Port`) is integers; ``values`` lie as in the graph.
+    Integer ports (:class:`byoc.package.interface.Port`) carry integers; ``values`` have the layout of the graph.
     """
 
     outputs: Tensors
@@ -48,7 +48,10 @@ class Runtime(Generic[TraceT]):
         self._host = {n: opened(part.inputs, part.outputs) for n, part in parts.items()} if opened else {}
 
     def run(self, inputs: Tensors) -> NetworkRun[TraceT]:
-        """One inference on what :meth:`byoc.interface.Interface.taken` takes, which raises InputError for the rest."""
+        """Run one inference.
+
+        Raises InputError for inputs that :meth:`byoc.package.interface.Interface.taken` refuses.
+        """
         graph, interface = self._network.graph, self._network.interface
         values = interface.arranged(interface.taken(inputs))
         traces: dict[int, TraceT] = {}

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from byoc.frontend.onnx.cutting import Cutter
 from byoc.frontend.tflite.file import TfliteModel
 from byoc.graph import Graph
-from byoc.litert import Resolver
 from byoc.package.package import Model, Package
-from byoc.partition import HostPart
-from byoc.protobuf import defined
-from byoc.session import OnnxRuntimeSession
+from byoc.partitioning.partition import HostPart
+from byoc.runtimes.litert import Resolver
+from byoc.runtimes.protobuf import defined
+from byoc.runtimes.session import OnnxRuntimeSession
 from isa.errors import InputError
 from isa.reading import first_line
 

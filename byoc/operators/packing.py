@@ -118,7 +118,7 @@ def flat(operation: Operator) -> bool:
 def packed_operations(operations: tuple[Operator, ...], graph: Graph, target: Target) -> tuple[Operator, ...] | Finding:
     """The operations of a node as a machine of words has them, operands lying as they want them; or what they miss.
 
-    What takes any layout has none yet (:func:`byoc.arrangement.arranged`).
+    What takes any layout has none yet (:func:`byoc.layout.arrangement.arranged`).
     """
     found = []
     for operation in operations:

@@ -1,7 +1,6 @@
 """How a node is divided: which part of its operands makes which part of its result, to the bit.
 
-Families say so by ``Operator.divide``, for whoever computes a node in parts (:mod:`byoc.splitting`). Spans are
-half-open.
+Families declare it in ``Operator.divide``; :mod:`byoc.splitting` computes a node in parts. Spans are half-open.
 """
 
 from __future__ import annotations

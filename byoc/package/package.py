@@ -69,7 +69,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class FileCheck:
-    """How far outputs are from those of the user's file, nothing optimised, on drawn inputs (:mod:`byoc.file_check`).
+    """Distance of the outputs from the user's file, unoptimised, on drawn inputs (:mod:`byoc.checking.file_check`).
 
     Of ``elements`` on so many ``samples``, ``beyond`` are more than a step of their output's scale away; the one
     furthest away is at ``coordinates`` of output ``tensor``, by ``steps``: ``file`` and ``ours`` are both values.
@@ -106,7 +106,7 @@ class FileCheck:
 
 @dataclass(frozen=True)
 class Fidelity:
-    """How the model that was imported was held to the model as given, on one inference (:mod:`byoc.fidelity`).
+    """How the model that was imported was held to the model as given, on one inference (:mod:`byoc.checking.fidelity`).
 
     ``tensors`` and ``elements`` were compared; ``difference`` is the largest found, as a share of its tensor's range.
     ``integer``: the same of the outputs with integer operators, for models that came quantised; 0: to the bit.

@@ -16,8 +16,8 @@ from byoc.frontend.onnx.reading import read_node, rows_to_choose, softmax_operan
 from byoc.operators.forms import Form, Limits
 from byoc.operators.reduction import EXTREMES_AND_SUM
 from byoc.operators.registry import installed
-from byoc.protobuf import ConstantArrays, is_float32, names_of, step_family, unused, use_counts
-from byoc.session import LARGE_BYTES, keep_no_memory, lean_session, readable_errors, value_bytes
+from byoc.runtimes.protobuf import ConstantArrays, is_float32, names_of, step_family, unused, use_counts
+from byoc.runtimes.session import LARGE_BYTES, keep_no_memory, lean_session, readable_errors, value_bytes
 from isa import memory
 from isa.errors import InputError
 

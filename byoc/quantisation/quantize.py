@@ -22,7 +22,16 @@ from byoc.operators.forms import Form
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.operator import Operator
 from byoc.operators.registry import installed
-from byoc.protobuf import (
+from byoc.quantisation.calibrate import (
+    Feeds,
+    Ranges,
+    default_feeds,
+    has_floats,
+    observe_ranges,
+    share_ranges,
+    useful_limits,
+)
+from byoc.runtimes.protobuf import (
     ConstantArrays,
     add_tensor,
     all_nodes,
@@ -33,15 +42,6 @@ from byoc.protobuf import (
     unused,
     use_counts,
     without_initializers,
-)
-from byoc.quantisation.calibrate import (
-    Feeds,
-    Ranges,
-    default_feeds,
-    has_floats,
-    observe_ranges,
-    share_ranges,
-    useful_limits,
 )
 from isa.numerics import steps
 from isa.numerics.requantising import INT8_LOW, INT32_HIGH

@@ -28,16 +28,16 @@ from byoc.estimate.constants import (
     RESIDENT_SHARES,
     SIZES,
 )
-from byoc.lowering import Lowered
 from byoc.operators.layer import Layer
 from byoc.operators.nest import Tile
 from byoc.operators.operator import Geometry
 from byoc.options import NOTHING, Choices
 from byoc.scheduling.banding import stream_group
+from byoc.scheduling.lowering import Lowered
 from byoc.scheduling.pipelining import Rehearsed, pipelined
 from byoc.scheduling.residency import LayerPlan, RegionContext, choice_of, group_choice_of, pins_of, plan_layers
 from byoc.scheduling.stream import Memory, Scheduled, TileSteps, stream_layer
-from byoc.tiling import Answers, Budget, TileSearch
+from byoc.scheduling.tiling import Answers, Budget, TileSearch
 from isa.arch import Arch
 from isa.errors import InputError
 

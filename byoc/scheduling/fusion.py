@@ -28,7 +28,7 @@ from byoc.scheduling.groups import (
     stays,
     window_bytes,
 )
-from byoc.tiling import Answers, Budget, Room, TileSearch
+from byoc.scheduling.tiling import Answers, Budget, Room, TileSearch
 from isa.arch import Arch
 from isa.instruction import ceil_div
 

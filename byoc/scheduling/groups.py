@@ -11,10 +11,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from byoc.lowering import Buffer, Lowered, Place
 from byoc.operators.layer import Layer
 from byoc.operators.nest import Dim, plane_dims
 from byoc.operators.operator import COMBINED, MappingType
+from byoc.scheduling.lowering import Buffer, Lowered, Place
 
 UNREAD = sys.maxsize
 """The number of a layer that is not there."""

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from byoc.estimate.commands import bytes_in, cycles_of
-from byoc.lowering import Buffer, Lowered
 from byoc.operators.layer import Layer, Resident, Slots, Tiling, aligned, counts, find_shortage, order_of
 from byoc.operators.nest import allowed_channels
 from byoc.options import NOTHING, Choices, GroupChoice, LayerChoice, placed
 from byoc.scheduling.fusion import Fusion, Question
 from byoc.scheduling.groups import FusionGraph, Group, fusion_graph, lawful, may_ride, members_of, ridden_buffers, stays
-from byoc.tiling import Answers, Budget, Choice, TileSearch, may_cut_rows
+from byoc.scheduling.lowering import Buffer, Lowered
+from byoc.scheduling.tiling import Answers, Budget, Choice, TileSearch, may_cut_rows
 from isa.arch import Arch
 from isa.errors import InputError
 

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from byoc.estimate.commands import transfer_slots
 from byoc.estimate.constants import PIECE_ALIGNMENT
-from byoc.lowering import Lowered, Place
 from byoc.operators.layer import Buffers, Layer, Tiling, aligned, buffers_of, counts, tiles
 from byoc.operators.nest import Dim, Span, Tile, Transfer, make_tile
 from byoc.operators.operator import ChannelConstants, Whole
 from byoc.operators.packing import blocked_weights
 from byoc.options import NOTHING, Choices
+from byoc.scheduling.lowering import Lowered, Place
 from byoc.scheduling.memplan import Request
 from isa.arch import Arch
 from isa.instruction import Instruction, Unit

@@ -17,7 +17,7 @@ from byoc.operators.layer import Resident, Tiling
 from byoc.operators.nest import allowed_channels
 from byoc.operators.operator import Geometry
 from byoc.options import GroupChoice, PlacedGroups
-from byoc.tiling import buffered, channel_tiles, depths, row_bands
+from byoc.scheduling.tiling import buffered, channel_tiles, depths, row_bands
 from byoc.tuning.subject import Move, Site, State, Subject
 from byoc.tuning.transfer import Donor
 from isa.arch import Arch

@@ -15,17 +15,17 @@ from typing import NamedTuple
 from byoc.compiler import compile_regions
 from byoc.emission.region import Compiled, Region, empty_memory, layers_chosen
 from byoc.graph import Value
-from byoc.lowering import Lowered
 from byoc.operators.layer import Layer, Resident, Tiling, aligned
 from byoc.operators.operator import Geometry
 from byoc.options import NOTHING, Choices, CompileOptions, GroupChoice, PlacedGroups, placed
 from byoc.scheduling.banding import stream_group
 from byoc.scheduling.default import SearchPool
 from byoc.scheduling.groups import FusionGraph, fusion_graph, lawful, may_ride, ridden_buffers
+from byoc.scheduling.lowering import Lowered
 from byoc.scheduling.pipelining import pipelined
 from byoc.scheduling.residency import Rooms, group_at, tiling_of
 from byoc.scheduling.stream import Memory, TileSteps, lifetimes
-from byoc.tiling import TileSearch
+from byoc.scheduling.tiling import TileSearch
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Program

@@ -15,7 +15,7 @@ from byoc.operators.layer import Resident, Tiling, working_set
 from byoc.operators.nest import allowed_channels
 from byoc.options import Choices, GroupChoice, placed
 from byoc.scheduling.residency import tiling_of
-from byoc.tiling import lies_dense, may_cut_depth, may_cut_rows
+from byoc.scheduling.tiling import lies_dense, may_cut_depth, may_cut_rows
 from byoc.tuning.log import LoggedSite, TuningLog
 from byoc.tuning.subject import Site, Subject
 from isa.instruction import ceil_div

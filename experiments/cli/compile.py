@@ -23,7 +23,7 @@ from isa.errors import InputError
 if TYPE_CHECKING:
     from byoc.compiler import CompiledNetwork
     from byoc.package.package import Package
-    from byoc.partition import Partition
+    from byoc.partitioning.partition import Partition
     from dla_sim.presets import Preset
     from dla_sim.timing import Timing
     from experiments.report.schema import EndToEnd

@@ -21,9 +21,9 @@ from byoc.compiler import CompiledNetwork
 from byoc.emission.region import Region
 from byoc.graph import Graph, Node
 from byoc.host.sessions import DEFAULT_COST, estimate_cycles
-from byoc.interface import Interface, Port, connect
 from byoc.operators.onnx_view import BOUNDARIES, QUANTIZE
-from byoc.partition import Partition
+from byoc.package.interface import Interface, Port, connect
+from byoc.partitioning.partition import Partition
 from dla_sim.device import Trace
 from dla_sim.presets import Preset
 from dla_sim.timing import Timing

@@ -27,7 +27,7 @@ from byoc.host.runtime import NetworkRun, Runtime
 from byoc.host.sessions import DefinedUnits, Numerics, Oracle, defined_units, opener, oracle_text, vouches
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE
 from byoc.package.package import Package
-from byoc.partition import OTHER_ROUNDING
+from byoc.partitioning.partition import OTHER_ROUNDING
 from experiments.report.schema import Accuracy, Check, DefinitionCheck, FirstDifference, OutputsCheck, Suspicion
 from experiments.running.in_memory import Feeds
 from experiments.running.network import Network, read_samples

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
-from byoc.forcing import keep_on_cpu
 from byoc.frontend.tflite.file import is_tflite
 from byoc.graph import Graph, Value
-from byoc.interface import Interface, connect
 from byoc.options import DEFAULTS, CompileOptions
+from byoc.package.interface import Interface, connect
 from byoc.package.package import Package, load_package
+from byoc.partitioning.forcing import keep_on_cpu
 from experiments.models import MODELS, BuiltinModel
 from experiments.models.inputs import load_input
 from experiments.running.declared import declared, given_options, spelled
@@ -215,7 +215,7 @@ def _fixed_scales(model: ModelProto) -> bool:
     """Whether a model came with scales, so that there is nothing to calibrate."""
     from byoc.frontend.onnx.rewriting.dynamic import DYNAMIC_OPERATORS
     from byoc.frontend.onnx.units import is_quantised
-    from byoc.protobuf import count_of
+    from byoc.runtimes.protobuf import count_of
 
     return is_quantised(model) and not count_of(model.graph, DYNAMIC_OPERATORS)
 

@@ -8,7 +8,7 @@ from byoc.compiler import CompilerPool, partition_package
 from byoc.host.sessions import estimate_cycles
 from byoc.options import CompileOptions
 from byoc.package.package import Package
-from byoc.partition import Partition
+from byoc.partitioning.partition import Partition
 from experiments.running.network import load
 from experiments.sweep.spec import Spec
 from experiments.sweep.worker import blank_regions

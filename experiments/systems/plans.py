@@ -9,7 +9,7 @@ from byoc.compiler import CompiledNetwork
 from byoc.compiler import compile as compile_network
 from byoc.host.sessions import estimate_cycles
 from byoc.operators.onnx_view import BOUNDARIES
-from byoc.partition import HostPart
+from byoc.partitioning.partition import HostPart
 from dla_sim.presets import Preset
 from dla_sim.systems.spec import CPU, System
 from dla_sim.systems.work import Plan, Plans, ProgramWork, Stage

@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 from byoc.compiler import compile, compile_regions, partition_package
 from byoc.emission.region import Compiled, layers_chosen
 from byoc.estimate.account import LayerCost
-from byoc.lowering import Lowered
 from byoc.operators.layer import Layer, Resident, Tiling
 from byoc.operators.operator import Geometry
 from byoc.options import Choices, CompileOptions, GroupChoice, LayerChoice, placed
 from byoc.package.package import Package
-from byoc.partition import Partition
+from byoc.partitioning.partition import Partition
 from byoc.scheduling.default import SearchPool, sizeless
+from byoc.scheduling.lowering import Lowered
 from byoc.scheduling.residency import Rooms, choice_of, tiling_of
 from byoc.scheduling.stream import moved_by, stream_layer
-from byoc.tiling import Budget, Choice, TileSearch
+from byoc.scheduling.tiling import Budget, Choice, TileSearch
 from byoc.tuning.subject import bare_memory, kind_of
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, cast
 from byoc.emission.region import Region
 from byoc.estimate.matrices import CONVOLUTIONS, Layouts, layouts_of
 from byoc.graph import Value
-from byoc.lowering import Lowered, value_bytes
 from byoc.operators.convolution import Convolution
 from byoc.operators.layer import Layer
 from byoc.operators.operator import Lying, Operand
+from byoc.scheduling.lowering import Lowered, value_bytes
 from dla_sim.engine.workload import Workload
 from dla_sim.prepared import prepare
 from dla_sim.timing import Timing

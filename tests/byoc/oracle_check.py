@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from byoc.host.sessions import Oracle
 from byoc.importing import package_of
-from byoc.partition import Partition, Target, partition
+from byoc.partitioning.partition import Partition, Target, partition
 from tests.byoc.reference_execution import run_partition
 
 V2 = Target(frozenset({"OP_DEPTH_CONV"}), "v2")

@@ -19,9 +19,9 @@ from byoc.frontend.onnx.reading import captured_names
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.registry import installed
-from byoc.protobuf import copy_model
 from byoc.quantisation import quantize
 from byoc.quantisation.calibrate import Ranges, has_floats
+from byoc.runtimes.protobuf import copy_model
 from experiments.models import MODELS
 
 Step = tuple[str, ...]

@@ -23,7 +23,7 @@ from byoc.operators.operator import Operand, Operator
 from byoc.operators.pooling import AveragePool, MaxPool
 from byoc.operators.products import Requantisation, Requantise, WideAdd
 from byoc.operators.window import Window
-from byoc.partition import Partition
+from byoc.partitioning.partition import Partition
 from isa.numerics.addition import add, add_constants, divide, multiply, subtract
 from isa.numerics.pooling import average_taps, global_average, global_average_scale
 from isa.numerics.requantising import requantise

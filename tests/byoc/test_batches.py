@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from byoc.emission.region import Region
-from byoc.fusing import by_image
 from byoc.graph import Value
 from byoc.operators.convolution import Convolution
 from byoc.operators.operator import Operator
+from byoc.scheduling.fusing import by_image
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
 from isa.arch import Arch, PeArray

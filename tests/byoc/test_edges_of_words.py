@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from byoc.arrangement import arranged
 from byoc.graph import Value
+from byoc.layout.arrangement import arranged
 from byoc.operators.movement import StridedCopy
 from byoc.operators.nest import Dim
 from byoc.operators.operator import Lying, Operand

@@ -20,7 +20,7 @@ from byoc.operators.nest import Dim
 from byoc.operators.operator import Operand, Operator
 from byoc.scheduling.residency import RegionContext, plan_layers
 from byoc.scheduling.stream import TileSteps, stream_layer
-from byoc.tiling import TileSearch, buffered, shapes
+from byoc.scheduling.tiling import TileSearch, buffered, shapes
 from byoc.tuning.subject import bare_memory
 from dla_sim.timing import Timing
 from isa.arch import Arch, PeArray

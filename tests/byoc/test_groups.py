@@ -12,7 +12,6 @@ import pytest
 
 from byoc.emission.region import Region, compile_region, layers_of
 from byoc.graph import Value
-from byoc.lowering import Lowered
 from byoc.operators.layer import Layer, Slots, streamed
 from byoc.operators.movement import StridedCopy
 from byoc.operators.nest import Dim, allowed_channels
@@ -28,8 +27,9 @@ from byoc.scheduling.groups import (
     ridden_buffers,
     stays,
 )
+from byoc.scheduling.lowering import Lowered
 from byoc.scheduling.residency import Rooms, choice_of, group_choice_of
-from byoc.tiling import shapes
+from byoc.scheduling.tiling import shapes
 from isa.arch import Arch, PeArray
 from isa.errors import InputError
 from isa.instruction import Unit

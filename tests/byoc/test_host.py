@@ -17,8 +17,8 @@ from byoc.frontend.onnx.rewriting.definitions import integer_clamps
 from byoc.graph import Graph
 from byoc.host.sessions import Engine, HostCost, Oracle, Session, estimate_cycles, opener, oracle_text
 from byoc.importing import package_of
-from byoc.partition import HostPart, partition
-from byoc.session import OnnxRuntimeSession
+from byoc.partitioning.partition import HostPart, partition
+from byoc.runtimes.session import OnnxRuntimeSession
 from isa.errors import InputError
 from tests.byoc.oracle_check import V2, check_against_onnxruntime, placed, random_feeds
 from tests.byoc.small_models import ModelBuilder, convolution_unit, unary_unit

@@ -14,10 +14,10 @@ from onnx import helper
 import byoc
 from byoc.host.runtime import NetworkRun, Runtime
 from byoc.importing import import_model
-from byoc.interface import Interface, Port, connect
 from byoc.options import CompileOptions
+from byoc.package.interface import Interface, Port, connect
 from byoc.package.package import Package, load_package, save_package
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.session import OnnxRuntimeSession
 from dla_sim.device import Device
 from experiments.running.check import check_values
 from isa.arch import Arch

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from benchmarks.importing import CHAINS, SHAPE, chain
+from byoc.checking.stretches import stretches
 from byoc.importing import import_model
-from byoc.stretches import stretches
 
 FIRST, MORE = 8, 24
 

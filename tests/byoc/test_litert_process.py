@@ -7,8 +7,8 @@ import os
 import numpy as np
 import pytest
 
-from byoc import litert_process
-from byoc.litert_process import Session
+from byoc.runtimes import litert_process
+from byoc.runtimes.litert_process import Session
 from isa.errors import InputError
 from tests.tflite.builder import Quantisation, TfliteBuilder
 

@@ -16,7 +16,7 @@ from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.importing import import_model
 from byoc.quantisation.calibrate import default_feeds
 from byoc.quantisation.quantize import quantise
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.session import OnnxRuntimeSession
 from isa.arch import Arch
 from tests.byoc.float_models import operators
 from tests.byoc.small_models import ModelBuilder

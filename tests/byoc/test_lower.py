@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from byoc.lowering import MOST_OPERATIONS, Lowered, Place, lower, split
 from byoc.operators.movement import Copy
 from byoc.operators.operator import Operand, Operator
 from byoc.operators.products import Requantisation
+from byoc.scheduling.lowering import MOST_OPERATIONS, Lowered, Place, lower, split
 from isa.errors import InputError
 from tests.byoc import region_cases as cases
 from tests.byoc.region_cases import alias, operand

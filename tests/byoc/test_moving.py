@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.moving import Gather, joined
+from byoc.layout.moving import Gather, joined
 from byoc.operators.movement import Alias, StridedCopy, copies, fills
 from byoc.operators.nest import NOTHING, Piece, find_pieces
 from byoc.operators.operator import Lying, Operand, Operator

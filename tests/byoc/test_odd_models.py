@@ -14,7 +14,7 @@ import pytest
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from onnxruntime.quantization import quantize_dynamic
 
-from byoc.fidelity import outputs_of, resemblance
+from byoc.checking.fidelity import outputs_of, resemblance
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.constants import fix_inputs
 from byoc.frontend.onnx.rewriting.form import widen

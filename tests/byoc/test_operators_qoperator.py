@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from byoc.importing import import_model
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.session import OnnxRuntimeSession
 from isa.arch import Arch
 from tests.byoc.oracle_check import check_against_onnxruntime, placed, random_feeds
 from tests.byoc.small_models import ModelBuilder

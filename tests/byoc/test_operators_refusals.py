@@ -15,7 +15,7 @@ from byoc.operators.onnx_view import OnnxNode, OnnxView
 from byoc.operators.operator import Refusal, unknown_operator
 from byoc.operators.registry import built_in, check, installed, lower, support_table
 from byoc.options import Grouped, Target
-from byoc.partition import partition
+from byoc.partitioning.partition import partition
 from tests.byoc.oracle_check import V1, V2, placed
 from tests.byoc.small_models import ModelBuilder, convolution_unit, unary_unit
 

@@ -15,7 +15,7 @@ import pytest
 from byoc.importing import package_of
 from byoc.package.archive import members
 from byoc.package.package import Package, load_package, save_package
-from byoc.partition import partition
+from byoc.partitioning.partition import partition
 from isa.errors import InputError
 from tests.byoc.oracle_check import V2
 from tests.byoc.small_models import convolution_unit

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from byoc.frontend.onnx.importer import import_graph
 from byoc.graph import Graph, Node
 from byoc.importing import package_of
-from byoc.lowering import MOST_OPERATIONS
 from byoc.operators.convolution import Convolution
 from byoc.operators.layer import Shortage
 from byoc.operators.operator import Operator
-from byoc.partition import HostPart, Partition, Region, merge, partition
+from byoc.partitioning.partition import HostPart, Partition, Region, merge, partition
+from byoc.scheduling.lowering import MOST_OPERATIONS
 from isa.errors import InputError
 from tests.byoc.oracle_check import V2, check_against_onnxruntime, placed
 from tests.byoc.small_models import ModelBuilder, convolution_unit

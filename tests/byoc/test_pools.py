@@ -13,7 +13,7 @@ from byoc.frontend.onnx.rewriting.convolutions import convolve_pools
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.host.runtime import Runtime
 from byoc.importing import import_model
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.session import OnnxRuntimeSession
 from dla_sim.device import Device
 from dla_sim.timing import Timing
 from isa.arch import Arch

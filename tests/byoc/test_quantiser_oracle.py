@@ -11,7 +11,7 @@ from onnx import ModelProto, TensorProto, helper
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.importing import import_model
 from byoc.quantisation.quantize import find_ranges, quantise, quantise_within
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.session import OnnxRuntimeSession
 from tests.byoc.float_models import make_model, random_arrays, run
 from tests.byoc.quantiser_oracle import described, differences, quantise_by_onnxruntime
 from tests.byoc.test_quantize import network

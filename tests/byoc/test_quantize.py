@@ -18,7 +18,7 @@ from byoc.operators.onnx_view import BOUNDARIES
 from byoc.quantisation import calibrate
 from byoc.quantisation.calibrate import default_feeds, observe_ranges, share_ranges
 from byoc.quantisation.quantize import quantise
-from byoc.session import NotRunError, readable_errors
+from byoc.runtimes.session import NotRunError, readable_errors
 from isa.arch import Arch
 from isa.errors import InputError
 from tests.byoc.float_models import fused_operators, make_model, operators, random_arrays, run

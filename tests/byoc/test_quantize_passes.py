@@ -15,8 +15,8 @@ from byoc.frontend.onnx.rewriting.gemm import canonicalise_gemm
 from byoc.frontend.onnx.rewriting.linear import fold_affine
 from byoc.frontend.onnx.rewriting.prepare import exact_laws, prepare
 from byoc.frontend.onnx.rewriting.shapes import fix_shapes, infer_shapes
-from byoc.protobuf import opset_of
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.protobuf import opset_of
+from byoc.runtimes.session import OnnxRuntimeSession
 from isa.errors import InputError
 from tests.byoc.float_models import make_model, operators, random_arrays, run
 

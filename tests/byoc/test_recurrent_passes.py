@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.frontend.onnx.rewriting.recurrent import unroll
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
-from byoc.protobuf import step_family
 from byoc.quantisation.quantize import quantise
+from byoc.runtimes.protobuf import step_family
 
 STEPS, BATCH, INPUTS, HIDDEN = 4, 2, 3, 5
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

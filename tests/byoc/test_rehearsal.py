@@ -13,7 +13,7 @@ from byoc.operators.nest import Transfer
 from byoc.scheduling.memplan import Request
 from byoc.scheduling.pipelining import Cue, Pipelined, Rehearsed, rehearse
 from byoc.scheduling.stream import Pointer, Source, Step, load, store
-from byoc.tiling import buffered, shapes
+from byoc.scheduling.tiling import buffered, shapes
 from isa.arch import Arch, PeArray
 from isa.instruction import Unit
 from isa.ops.lookup import OP_LUT

@@ -15,8 +15,8 @@ from byoc.host.runtime import Runtime
 from byoc.importing import import_model
 from byoc.operators.verify import verify_graph
 from byoc.options import target_of
-from byoc.partition import partition
-from byoc.session import OnnxRuntimeSession
+from byoc.partitioning.partition import partition
+from byoc.runtimes.session import OnnxRuntimeSession
 from dla_sim.device import Device
 from dla_sim.timing import Timing
 from isa.arch import Arch

@@ -10,11 +10,11 @@ import pytest
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from byoc.fidelity import trial_feed
+from byoc.checking.fidelity import trial_feed
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.host.sessions import Oracle
 from byoc.importing import import_model
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.session import OnnxRuntimeSession
 from tests.byoc.float_models import make_model, random_arrays, run
 from tests.byoc.small_models import ModelBuilder
 

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from byoc.fidelity import TOLERANCE
+from byoc.checking.fidelity import TOLERANCE
 from byoc.frontend.onnx.rewriting.prepare import passes
 from tests.e2e.given_models import Grower, quantised, run_unfused
 

@@ -12,7 +12,7 @@ from onnx import ModelProto
 from byoc.frontend.onnx.rewriting.convolutions import spread_transposed
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.importing import import_model
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.session import OnnxRuntimeSession
 from isa.arch import Arch
 from tests.byoc.small_models import ModelBuilder
 from tests.e2e.harness import compare

@@ -12,7 +12,7 @@ from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.frontend.onnx.rewriting.volumes import flatten_volumes
 from byoc.importing import import_model
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.session import OnnxRuntimeSession
 from isa.arch import Arch
 from tests.byoc.small_models import ModelBuilder
 from tests.e2e.harness import compare

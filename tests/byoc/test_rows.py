@@ -16,7 +16,7 @@ from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.host.runtime import Runtime
 from byoc.host.sessions import DefinedUnits, Oracle, defined_units, defined_values, oracle_text
 from byoc.importing import import_model
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.session import OnnxRuntimeSession
 from dla_sim.device import Device
 from dla_sim.timing import Timing
 from isa.arch import Arch

@@ -12,9 +12,9 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from byoc.operators.runtime_faults import avoid_saturation
-from byoc.protobuf import all_nodes, constants
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.protobuf import all_nodes, constants
+from byoc.runtimes.runtime_faults import avoid_saturation
+from byoc.runtimes.session import OnnxRuntimeSession
 from tests.byoc.oracle_check import random_feeds
 from tests.byoc.small_models import ModelBuilder, unary_unit
 

@@ -16,7 +16,7 @@ from byoc.operators.registry import check, installed
 from byoc.operators.table import TABLE
 from byoc.operators.verify import verify_graph
 from byoc.package.package import Package, load_package, save_package
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.session import OnnxRuntimeSession
 from isa.arch import Arch
 from isa.errors import InputError
 from tests.byoc.small_models import ModelBuilder

@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import pytest
 
-from byoc.fidelity import TOLERANCE, compare
-from byoc.session import OnnxRuntimeSession
-from byoc.ties import Tensors, only_ties
+from byoc.checking.fidelity import TOLERANCE, compare
+from byoc.checking.ties import Tensors, only_ties
+from byoc.runtimes.session import OnnxRuntimeSession
 from tests.byoc.small_models import ModelBuilder
 
 STEP = 0.5

@@ -40,7 +40,7 @@ from byoc.operators.nest import (
 )
 from byoc.operators.operator import Geometry
 from byoc.scheduling.stream import stream_layer
-from byoc.tiling import Answers, Budget, TileSearch, buffered, shapes, smallest_tiling, tilings
+from byoc.scheduling.tiling import Answers, Budget, TileSearch, buffered, shapes, smallest_tiling, tilings
 from byoc.tuning.subject import bare_memory
 from isa.arch import Arch, PeArray
 from tests.byoc import region_cases as cases

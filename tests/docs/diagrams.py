@@ -18,18 +18,18 @@ from byoc.frontend.onnx.file import load_model
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.prepare import LAWS, ORDER, prepare
 from byoc.frontend.tflite.importer import READERS, import_tflite
-from byoc.fusing import fuse
 from byoc.importing import import_model
-from byoc.lowering import lower
 from byoc.operators.registry import annotate
 from byoc.operators.registry import built_in as families
 from byoc.options import SCHEDULES
 from byoc.package.package import build_package
-from byoc.partition import partition
+from byoc.partitioning.partition import partition
 from byoc.quantisation.quantize import quantise
 from byoc.scheduling.default import schedule_default
+from byoc.scheduling.fusing import fuse
+from byoc.scheduling.lowering import lower
 from byoc.scheduling.memplan import plan
-from byoc.tiling import TileSearch
+from byoc.scheduling.tiling import TileSearch
 from dla_sim.device import Device
 from dla_sim.engine.accounts import account
 from dla_sim.engine.bus import PORTS

@@ -26,7 +26,7 @@ from onnx import TensorProto, helper, numpy_helper
 from byoc.compiler import compile as compile_network
 from byoc.host.runtime import Runtime
 from byoc.importing import import_model
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.session import OnnxRuntimeSession
 from dla_sim.device import Device
 from experiments.running.check import LEAST_DECIBELS, check_values
 from isa.arch import Arch, PeArray

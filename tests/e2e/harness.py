@@ -19,7 +19,7 @@ from byoc.host.sessions import Oracle
 from byoc.importing import import_model
 from byoc.options import NOTHING, Choices
 from byoc.package.package import Package
-from byoc.partition import Partition
+from byoc.partitioning.partition import Partition
 from dla_sim.device import Device
 from dla_sim.timing import Timing
 from experiments.models import MODELS

@@ -20,7 +20,7 @@ from byoc.importing import import_model
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.package.package import Package
 from byoc.quantisation.quantize import quantise
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.session import OnnxRuntimeSession
 
 Feeds = Mapping[str, NDArray[Any]]
 

@@ -24,7 +24,7 @@ from byoc.frontend.onnx.cutting import Cutter
 from byoc.graph import Node
 from byoc.host.sessions import Oracle
 from byoc.package.package import Package
-from byoc.protobuf import defined
+from byoc.runtimes.protobuf import defined
 from experiments.running.network import load_network, network_feeds
 from isa.arch import Arch
 

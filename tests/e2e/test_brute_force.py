@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.brute_force import Bound, addition, brute_force, convolution, measured, pooling, product_of
 from byoc.operators.layer import make_layer, streamed
-from byoc.tiling import tilings
+from byoc.scheduling.tiling import tilings
 from isa.arch import Arch, PeArray
 
 TINY = {

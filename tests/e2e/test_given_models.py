@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 import experiments
-from byoc import fidelity, importing
+from byoc.checking import fidelity, importing
 from byoc.compiler import compile as compile_network
 from byoc.frontend.onnx.rewriting import form, linear
 from byoc.host.runtime import Runtime
 from byoc.package.package import load_package, save_package
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.session import OnnxRuntimeSession
 from dla_sim.device import Device
 from experiments.report.schema import RunReport
 from isa.arch import Arch

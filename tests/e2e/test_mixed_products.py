@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.session import OnnxRuntimeSession
 from tests.e2e.mixed_products import MixedNetwork, wrong_values
 
 ZERO_POINTS = {"QLinearConv": (2, 5), "QLinearMatMul": (2, 5), "QGemm": (2, 5), "MatMulInteger": (2, 3)}

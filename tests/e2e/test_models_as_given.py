@@ -14,12 +14,12 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import experiments
-from byoc.fidelity import PassError
+from byoc.checking.fidelity import PassError
 from byoc.host.sessions import Engine
 from byoc.importing import import_model
 from byoc.package.package import FileCheck
-from byoc.protobuf import copy_model
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.protobuf import copy_model
+from byoc.runtimes.session import OnnxRuntimeSession
 from experiments.report.schema import RunReport
 from isa.errors import InputError
 from tests.e2e.given_models import run_unfused

@@ -163,7 +163,7 @@ def test_without_the_package_a_mean_stays_in_float() -> None:
 def test_a_package_file_made_with_the_plugin_runs_without_it(averaging: None, tmp_path: Path) -> None:
     save_package(import_model(network(average=True), "net", calibration=[FEED]), tmp_path / "net.dla")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("byoc.partition.installed", built_in)
+        patch.setattr("byoc.partitioning.partition.installed", built_in)
         found = compare(load_package(tmp_path / "net.dla"), FEED, Arch())
     assert {place.reason for place in found.partition.placement if place.op_type == "Mean"} == {
         "operator Mean has no pattern"

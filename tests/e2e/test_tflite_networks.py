@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from byoc import litert
 from byoc.compiler import compile
 from byoc.frontend.tflite.file import read_tflite
 from byoc.importing import import_model, tflite_package
 from byoc.package.package import Package, load_package, save_package
+from byoc.runtimes import litert
 from experiments.running import inference
 from isa.errors import InputError
 from tests.e2e.harness import compare, simulate

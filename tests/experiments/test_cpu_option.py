@@ -10,9 +10,9 @@ import pytest
 
 import experiments
 from byoc.compiler import partition_package
-from byoc.forcing import FORCED, keep_on_cpu
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.package.package import Package, load_package, save_package
+from byoc.partitioning.forcing import FORCED, keep_on_cpu
 from dla_sim.presets import load_preset
 from experiments.running.network import load_network
 from experiments.running.package_cache import PackageCache

@@ -14,8 +14,8 @@ from onnx import ModelProto
 
 from byoc.frontend.onnx.file import load_model
 from byoc.frontend.onnx.rewriting.prepare import prepare
-from byoc.protobuf import opset_of, shapes_of
 from byoc.quantisation.quantize import quantise
+from byoc.runtimes.protobuf import opset_of, shapes_of
 from experiments.models import MODELS
 from experiments.models.digits import MODEL_FILE
 from experiments.models.light import LIGHT_NETWORKS

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from byoc import litert
+from byoc.runtimes import litert
 from isa.errors import InputError
 from tests.tflite.builder import Quantisation, Tensor, TfliteBuilder
 

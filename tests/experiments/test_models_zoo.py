@@ -16,7 +16,7 @@ from benchmarks.real_networks import Real, read_record, recorded, run_one, table
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.graph import Value
 from byoc.importing import import_model
-from byoc.protobuf import shapes_of
+from byoc.runtimes.protobuf import shapes_of
 from experiments.models import MODELS, classifiers, detection, imaging, sequences
 from isa.arch import Arch
 from tests.e2e.harness import compare

@@ -66,10 +66,10 @@ def test_a_pool_gives_no_program_of_other_choices(monkeypatch: pytest.MonkeyPatc
     ("module", "names", "homes"),
     [
         ("byoc.emission.region", {"compile_region", "fitted"}, {"byoc/compiler.py"}),
-        ("byoc.partition", {"partition"}, set()),
-        ("byoc.partition", {"Partitioner"}, {"byoc/compiler.py", "byoc/splitting.py"}),
+        ("byoc.partitioning.partition", {"partition"}, set()),
+        ("byoc.partitioning.partition", {"Partitioner"}, {"byoc/compiler.py", "byoc/splitting.py"}),
         ("byoc.scheduling.default", {"schedule_default"}, {"byoc/emission/region.py"}),
-        ("byoc.fusing", {"fuse"}, {"byoc/emission/region.py"}),
+        ("byoc.scheduling.fusing", {"fuse"}, {"byoc/emission/region.py"}),
     ],
 )
 def test_nobody_compiles_past_the_compiler(module: str, names: set[str], homes: set[str]) -> None:

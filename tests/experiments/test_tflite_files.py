@@ -13,7 +13,7 @@ import pytest
 
 import byoc
 import experiments
-from byoc import litert
+from byoc.runtimes import litert
 from experiments.running import inference
 from isa.arch import Arch
 from isa.installation import remedy

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from byoc import litert
+from byoc.runtimes import litert
 from isa.errors import InputError
 
 SCHEMA_VERSION = 3

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc import litert
+from byoc.runtimes import litert
 from isa import numerics
 from tests.tflite.builder import Quantisation, Tensor, TfliteBuilder
 

@@ -20,7 +20,7 @@ from byoc.operators import domain
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE, OnnxNode, OnnxView
 from byoc.operators.registry import installed
 from byoc.operators.table import channels_of
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.session import OnnxRuntimeSession
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 _CONSTANT = ""

@@ -10,7 +10,7 @@ from onnx import helper
 
 from byoc.frontend.onnx.reading import captured_names
 from byoc.graph import Graph, Value
-from byoc.protobuf import defined
+from byoc.runtimes.protobuf import defined
 from isa.errors import InputError
 
 

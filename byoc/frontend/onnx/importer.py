@@ -30,8 +30,8 @@ from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE, OnnxNode,
 from byoc.operators.registry import installed
 from byoc.operators.table import TABLE
 from byoc.operators.verify import verify_graph
-from byoc.protobuf import names_of, unused
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.protobuf import names_of, unused
+from byoc.runtimes.session import OnnxRuntimeSession
 from isa.errors import InputError
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from byoc.operators.onnx_view import DEQUANTIZE, OnnxNode, OnnxView
-from byoc.protobuf import attributes, use_counts
+from byoc.runtimes.protobuf import attributes, use_counts
 
 Array = NDArray[Any]
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from byoc.frontend.tflite.cutting import cut_model, operators_between
 from byoc.frontend.tflite.file import Operator, TfliteModel
-from byoc.litert import Resolver
-from byoc.litert_process import Session
 from byoc.operators.domain import INT8
+from byoc.runtimes.litert import Resolver
+from byoc.runtimes.litert_process import Session
 from isa.errors import InputError
 
 _LONE = frozenset({"RELU", "RELU6", "RELU_N1_TO_1", "QUANTIZE", "MINIMUM", "MAXIMUM"})

@@ -7,10 +7,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from byoc import litert
 from byoc.frontend.tflite.file import TfliteModel
 from byoc.graph import Graph, Value
-from byoc.litert_process import Session
+from byoc.runtimes import litert
+from byoc.runtimes.litert_process import Session
 from isa.errors import InputError
 
 Tensors = Mapping[str, NDArray[Any]]

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc import litert
 from byoc.graph import Quantization
+from byoc.runtimes import litert
 from isa import memory
 from isa.errors import InputError
 from isa.reading import first_bytes, read_bytes

@@ -21,11 +21,11 @@ from byoc.frontend.tflite.file import Operator, TfliteModel
 from byoc.frontend.tflite.unit import Collection, Reader, Unit
 from byoc.frontend.tflite.views import PLANES, View, natural, planes
 from byoc.graph import Graph, Node, drop_unread
-from byoc.litert_process import Session, known_session
 from byoc.operators import domain
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.table import TABLE
 from byoc.operators.verify import verify_graph
+from byoc.runtimes.litert_process import Session, known_session
 from isa.errors import InputError
 
 READERS: dict[str, Reader] = {

@@ -17,7 +17,7 @@ from byoc.frontend.tflite.cutting import cut_model
 from byoc.frontend.tflite.file import Operator, Tensor, TfliteModel
 from byoc.frontend.tflite.views import View, natural, planes, refined
 from byoc.graph import Node, Quantization, Value
-from byoc.litert_process import known_session
+from byoc.runtimes.litert_process import known_session
 from isa.errors import InputError
 from isa.numerics import activation_steps, steps
 

@@ -18,7 +18,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 
 from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, written
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
-from byoc.protobuf import attributes, standard
+from byoc.runtimes.protobuf import attributes, standard
 
 MASKED = -1e4
 """What is added where nothing may be attended to: below e^-9000 of anything else."""

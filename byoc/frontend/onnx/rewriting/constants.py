@@ -20,7 +20,7 @@ from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorPro
 from byoc.frontend.onnx.rewriting.form import TARGET_OPSET
 from byoc.frontend.onnx.rewriting.law import looking_at
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
-from byoc.protobuf import (
+from byoc.runtimes.protobuf import (
     ConstantArrays,
     all_graphs,
     all_nodes,

@@ -24,8 +24,8 @@ from onnx import NodeProto, TensorProto, helper
 from byoc.frontend.onnx.rewriting.law import View, Writer, written
 from byoc.operators.onnx_view import DEQUANTIZE
 from byoc.operators.window import window_attributes
-from byoc.protobuf import attributes
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.protobuf import attributes
+from byoc.runtimes.session import OnnxRuntimeSession
 from isa.errors import InputError
 
 Array = NDArray[Any]

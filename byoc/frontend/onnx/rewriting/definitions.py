@@ -23,7 +23,7 @@ from byoc.graph import Graph, Node
 from byoc.operators import domain
 from byoc.operators.definition import Definition
 from byoc.operators.registry import check, installed
-from byoc.protobuf import OWN_KEY, copy_model, copy_node, defined, opset_of
+from byoc.runtimes.protobuf import OWN_KEY, copy_model, copy_node, defined, opset_of
 from isa.errors import InputError
 
 # Clamps. ------------------------------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ from byoc.frontend.onnx.rewriting.movement import CHAINED
 from byoc.frontend.onnx.rewriting.prepare import drop_dead_code
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.operators.table import POLYNOMIAL
-from byoc.protobuf import copy_model, copy_node, standard
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.protobuf import copy_model, copy_node, standard
+from byoc.runtimes.session import OnnxRuntimeSession
 from isa.numerics import steps
 
 DYNAMIC = "DynamicQuantizeLinear"

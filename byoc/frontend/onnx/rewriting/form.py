@@ -13,7 +13,7 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper, version_converter
 
 from byoc.frontend.onnx.rewriting.law import View, looking_at, written
-from byoc.protobuf import (
+from byoc.runtimes.protobuf import (
     ConstantArrays,
     all_graphs,
     all_nodes,
@@ -29,7 +29,7 @@ from byoc.protobuf import (
     use_counts,
     without_large_constants,
 )
-from byoc.session import NEWEST_IR_VERSION
+from byoc.runtimes.session import NEWEST_IR_VERSION
 from isa.errors import InputError
 
 OLDEST_OPSET = 9

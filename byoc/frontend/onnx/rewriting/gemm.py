@@ -11,7 +11,7 @@ from onnx import NodeProto, TensorProto
 
 from byoc.frontend.onnx.rewriting.law import View, Writer, written
 from byoc.operators.onnx_view import DEQUANTIZE
-from byoc.protobuf import attributes, copy_node
+from byoc.runtimes.protobuf import attributes, copy_node
 
 
 @written("Gemm", "MatMul", "Add")

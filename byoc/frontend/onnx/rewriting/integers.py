@@ -17,7 +17,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, written
 from byoc.operators.movement import FORMS
 from byoc.operators.onnx_view import CARRIERS, DEQUANTIZE, QUANTIZE
-from byoc.protobuf import ConstantArrays, attributes, copy_node, standard
+from byoc.runtimes.protobuf import ConstantArrays, attributes, copy_node, standard
 from isa.numerics import steps
 
 _MOVERS = frozenset(form.onnx for form in FORMS if form.carried == "integers")

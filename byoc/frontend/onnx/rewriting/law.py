@@ -2,7 +2,7 @@
 
 A law is an equation between graphs, read from left to right, with the condition under which it holds and pays. Those
 that are ``exact`` change no bit of any tensor and hold in every model; the others may move rounding, and are for float
-models only, before these are quantised, where :mod:`byoc.fidelity` holds the result to the model as given.
+models only, before these are quantised, where :mod:`byoc.checking.fidelity` holds the result to the model as given.
 
 The driver walks over the nodes in order of execution, tries the laws of each node's operator in the order in which they
 are listed, and does so again until a walk changes nothing. It ends because every law makes something smaller, which
@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from byoc.operators.onnx_view import BOUNDARIES, QUANTIZE
-from byoc.protobuf import (
+from byoc.runtimes.protobuf import (
     ConstantArrays,
     all_nodes,
     attributes,

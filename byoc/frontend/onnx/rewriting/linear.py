@@ -18,7 +18,7 @@ from onnx import NodeProto, helper
 from byoc.frontend.onnx.rewriting.law import Law, View, rewriting
 from byoc.operators.registry import installed
 from byoc.operators.table import AFFINE
-from byoc.protobuf import attributes, copy_node, standard
+from byoc.runtimes.protobuf import attributes, copy_node, standard
 
 Array = NDArray[np.float64]
 

@@ -17,7 +17,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from byoc.frontend.onnx.rewriting.constants import evaluate
 from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, walked
 from byoc.operators.registry import installed
-from byoc.protobuf import attributes, standard
+from byoc.runtimes.protobuf import attributes, standard
 
 _INTEGERS = {TensorProto.INT32, TensorProto.INT64}
 _SAME_ORDER = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Expand")

@@ -14,7 +14,7 @@ from onnx import NodeProto, helper
 from byoc.frontend.onnx.rewriting.law import ANY, Law, View, rewriting
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.registry import installed
-from byoc.protobuf import attributes, bodies, copy_node
+from byoc.runtimes.protobuf import attributes, bodies, copy_node
 
 Shape = tuple[int, ...]
 KEEPERS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})

@@ -13,7 +13,7 @@ from onnx import ModelProto, NodeProto
 from byoc.frontend.onnx.rewriting.form import convert_opset
 from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, walked
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
-from byoc.protobuf import attributes, opset_of, standard
+from byoc.runtimes.protobuf import attributes, opset_of, standard
 
 LAYER, ROOT_MEAN_SQUARE, SOFTMAX = "LayerNormalization", "RMSNormalization", "Softmax"
 LEAST_OPSET = {LAYER: 17, ROOT_MEAN_SQUARE: 23, SOFTMAX: 13}

@@ -47,7 +47,7 @@ from byoc.frontend.onnx.rewriting.shapes import complete_types, fix_shapes, infe
 from byoc.frontend.onnx.rewriting.splits import gather_scatters, slice_splits, turn_slopes
 from byoc.frontend.onnx.rewriting.volumes import flatten_integer_volumes, flatten_volumes
 from byoc.frontend.onnx.units import is_quantised
-from byoc.protobuf import (
+from byoc.runtimes.protobuf import (
     copy_model,
     remove_dead_code,
     sort_nodes,

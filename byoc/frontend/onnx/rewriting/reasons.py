@@ -19,7 +19,7 @@ from byoc.frontend.onnx.rewriting.prepare import ORDER, Stage
 from byoc.graph import Node
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE
 from byoc.operators.registry import Registry, SupportRow, support_table
-from byoc.protobuf import array_of, copy_model, shapes_of, standard, types_of
+from byoc.runtimes.protobuf import array_of, copy_model, shapes_of, standard, types_of
 
 LARGEST_BYTES = 1 << 26
 """Bytes of a node's constants beyond which it is not tried alone."""

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from onnx import NodeProto, helper
 
 from byoc.frontend.onnx.rewriting.law import View, written
-from byoc.protobuf import attributes, unused_step
+from byoc.runtimes.protobuf import attributes, unused_step
 
 MOST_STEPS = 1024
 """Steps of one direction; more would be a graph that nothing gets through."""

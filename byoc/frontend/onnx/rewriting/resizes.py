@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from byoc.frontend.onnx.rewriting.law import View, Writer, written
-from byoc.protobuf import attributes
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.protobuf import attributes
+from byoc.runtimes.session import OnnxRuntimeSession
 
 _MODES = (b"linear", b"cubic")
 _CROPPED = b"tf_crop_and_resize"

@@ -16,7 +16,7 @@ from byoc.frontend.onnx.rewriting.law import looking_at
 from byoc.operators.forms import QLinear
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.operators.registry import installed
-from byoc.protobuf import (
+from byoc.runtimes.protobuf import (
     all_graphs,
     all_nodes,
     attributes,
@@ -24,7 +24,7 @@ from byoc.protobuf import (
     shapes_of,
     without_large_constants,
 )
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.session import OnnxRuntimeSession
 from isa import memory
 from isa.errors import InputError
 

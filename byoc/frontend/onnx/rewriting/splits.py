@@ -11,7 +11,7 @@ from onnx import NodeProto, TensorProto, helper
 
 from byoc.frontend.onnx.rewriting.law import View, Writer, written
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
-from byoc.protobuf import attributes
+from byoc.runtimes.protobuf import attributes
 
 _ELEMENTS = (TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8)
 

@@ -17,7 +17,7 @@ from onnx import NodeProto
 from byoc.frontend.onnx.rewriting.law import View, Writer, written
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.window import window_attributes
-from byoc.protobuf import attributes, standard
+from byoc.runtimes.protobuf import attributes, standard
 
 Numbers = tuple[int, ...]
 Window = dict[str, Any]

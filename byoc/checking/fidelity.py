@@ -20,14 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, numpy_helper
 
+from byoc.checking.stretches import stretches
+from byoc.checking.ties import only_ties
 from byoc.frontend.onnx.rewriting.law import Pass, applied
 from byoc.frontend.onnx.rewriting.prepare import ROUNDING, apply
 from byoc.package.package import Fidelity
-from byoc.protobuf import array_of, copy_model, is_float32
 from byoc.quantisation.calibrate import default_feeds
-from byoc.session import OnnxRuntimeSession, value_bytes
-from byoc.stretches import stretches
-from byoc.ties import only_ties
+from byoc.runtimes.protobuf import array_of, copy_model, is_float32
+from byoc.runtimes.session import OnnxRuntimeSession, value_bytes
 from isa.errors import InputError
 
 TOLERANCE = 1e-5
@@ -102,8 +102,8 @@ def prepared_faithfully(
     """``prepared``, which ``steps`` made of ``given``, held to it on one inference on what ``feed`` makes for it.
 
     With ``integers``, of a model that came quantised, it is as good if the outputs are equal to the bit with integer
-    operators, or if ties explain every difference (:mod:`byoc.ties`): sums in another order, in float, now and then
-    end on the other side of a tie. A step that only moves rounding (``ROUNDING``) and moves it too far in this model
+    operators, or if ties explain every difference (:mod:`byoc.checking.ties`): float sums in another order can end on
+    the other side of a tie. A step that only moves rounding (``ROUNDING``) and moves it too far in this model
     is left out, which is said. Raises PassError naming any other step behind which a tensor differs, the tensor and
     the difference.
     """

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, helper
 
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
-from byoc.protobuf import array_of, copy_model
+from byoc.runtimes.protobuf import array_of, copy_model
 
 Tensors = Mapping[str, NDArray[Any]]
 Run = Callable[[ModelProto, Collection[str], Tensors], Tensors]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
-from byoc.protobuf import (
+from byoc.runtimes.protobuf import (
     array_of,
     attributes,
     bodies,

@@ -8,13 +8,13 @@ from typing import Literal
 
 from byoc.emission.region import Region
 from byoc.graph import Graph, Node
-from byoc.lowering import require_few
 from byoc.operators.domain import FLAGS
 from byoc.operators.layer import Shortage
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.operators.operator import Finding, Operator, Refusal, finding, open_shape, unknown_operator
 from byoc.operators.registry import Annotation, annotate, check, installed, lower
 from byoc.options import Target
+from byoc.scheduling.lowering import require_few
 
 Outcome = tuple[Operator, ...] | Refusal
 

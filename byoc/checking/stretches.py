@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, helper
 
-from byoc.protobuf import use_counts_of
-from byoc.session import OnnxRuntimeSession
+from byoc.runtimes.protobuf import use_counts_of
+from byoc.runtimes.session import OnnxRuntimeSession
 
 Tensors = Mapping[str, NDArray[Any]]
 

@@ -12,8 +12,8 @@ from typing import Any
 import onnx
 from numpy.typing import NDArray
 
-from byoc.operators.runtime_faults import avoid_saturation, consumers_against_fusion
-from byoc.protobuf import copy_fields, use_counts
+from byoc.runtimes.protobuf import copy_fields, use_counts
+from byoc.runtimes.runtime_faults import avoid_saturation, consumers_against_fusion
 from isa.errors import InputError
 from isa.reading import first_line
 
@@ -24,7 +24,7 @@ class NotRunError(InputError):
     """ONNX Runtime does not run a model: ``detail``; ``inconsistent`` where that is not what its operators declare,
     ``starved`` where it got no memory.
 
-    Whose model that is, and so what helps, knows who has the user's file (:func:`byoc.file_check.blamed`).
+    Whose model that is, and so what helps, knows who has the user's file (:func:`byoc.checking.file_check.blamed`).
     """
 
     def __init__(self, error: Exception) -> None:
@@ -63,7 +63,7 @@ NEWEST_IR_VERSION = 13
 LARGE_BYTES = 1 << 20
 """Bytes of a constant from which on a session reads it where it is."""
 _FOLDER = "session.model_external_initializers_file_folder_path"
-_EMPTY = Path(__file__).parent / "py.typed"
+_EMPTY = Path(__file__).parents[1] / "py.typed"
 """A file from which no constant can be read, however small."""
 
 
@@ -81,7 +81,7 @@ def lean_session(
 
     Serialised, parsed, and made tensors of, they would be there four times. The second result must outlive the session.
     With a ``part`` of the model's graph it is a session of that. Products that saturate on some processors are
-    rewritten (:func:`byoc.operators.runtime_faults.avoid_saturation`, with ``every``).
+    rewritten (:func:`byoc.runtimes.runtime_faults.avoid_saturation`, with ``every``).
     """
     import onnxruntime
 

@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
-from byoc.fidelity import PassError
+from byoc.checking.fidelity import PassError
 from byoc.frontend.onnx.file import REAL
 from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs
 from byoc.frontend.onnx.rewriting.shapes import fix_shapes
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.package.package import FileCheck
-from byoc.protobuf import ConstantArrays, array_of, is_float32
 from byoc.quantisation.calibrate import default_feeds
-from byoc.session import NotRunError, OnnxRuntimeSession
+from byoc.runtimes.protobuf import ConstantArrays, array_of, is_float32
+from byoc.runtimes.session import NotRunError, OnnxRuntimeSession
 from isa.errors import InputError
 
 SAMPLES = 3

@@ -124,8 +124,8 @@ def _laid_out(
     fits: Callable[[Operator], bool],
 ) -> tuple[tuple[Operator, ...], Mapping[str, Lying]]:
     """The operations on a machine of words, movements that follow one another as one, and how values lie."""
-    from byoc.arrangement import arranged  # other machines have no use for them
-    from byoc.moving import joined
+    from byoc.layout.arrangement import arranged  # other machines have no use for them
+    from byoc.layout.moving import joined
 
     listed, lying = arranged(operations, values, edges, words.atom)
     return joined(listed, edges, lying, words.word, fits), lying

@@ -22,8 +22,8 @@ from weakref import finalize
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc import litert
-from byoc.litert import Resolver
+from byoc.runtimes import litert
+from byoc.runtimes.litert import Resolver
 from isa import memory
 from isa.errors import InputError
 
@@ -32,8 +32,8 @@ if sys.platform != "win32":
 
 Arrays = Sequence[NDArray[Any]]
 _SERVE = (
-    f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r}); import byoc, isa; del sys.path[0]; "
-    "from byoc.litert_process import serve; serve()"
+    f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r}); import byoc, isa; del sys.path[0]; "
+    "from byoc.runtimes.litert_process import serve; serve()"
 )
 """Our packages are those of this process, whatever the working folder has under their names."""
 
@@ -41,11 +41,11 @@ _SERVE = (
 class Session:
     """A model on LiteRT, one thread; tensors go by their numbers.
 
-    ``delegated`` as of :func:`byoc.litert.delegated`; ``shapes`` are those that its tensors have before it runs.
+    ``delegated`` is of :func:`byoc.runtimes.litert.delegated`; ``shapes`` holds the shapes before the model runs.
     """
 
     def __init__(self, model: bytes, resolver: Resolver, *, keep: bool = False, thing: str = "the model") -> None:
-        """As :func:`byoc.litert.interpreter`; raises InputError where that does, and where the process ends."""
+        """Open the model; raise InputError where :func:`byoc.runtimes.litert.interpreter` does or the process ends."""
         self._thing = thing
         self._opening = {"do": "open", "resolver": resolver, "keep": keep, "thing": thing}
         self._content = np.frombuffer(model, np.uint8)

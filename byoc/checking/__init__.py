@@ -1,0 +1,1 @@
+"""Does the imported graph still compute what the user's file computes?"""

@@ -1,0 +1,1 @@
+"""Which memory layout has each tensor, and where are copies inserted?"""

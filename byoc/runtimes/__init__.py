@@ -1,0 +1,1 @@
+"""ONNX Runtime and LiteRT: sessions, and the settings that make them exact."""
