@@ -14,7 +14,7 @@ from onnx import ModelProto, NodeProto
 
 from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, written
 from byoc.frontend.onnx.rewriting.shapes import complete_types, infer_shapes
-from byoc.protobuf import standard
+from byoc.runtimes.protobuf import standard
 from isa.errors import InputError
 
 MICROSOFT = "com.microsoft"
