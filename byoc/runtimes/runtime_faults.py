@@ -71,7 +71,8 @@ VIEWS = frozenset(
 """Operators that only select elements of one operand: ONNX Runtime moves a DequantizeLinear behind some of them."""
 TYPE_KEEPING = VIEWS | {
     *("Concat", "Split", "Pad", "Tile", "Where", "Max", "Min", "Clip", "Resize", "DepthToSpace", "SpaceToDepth"),
-    *("GatherND", "GatherElements", "ScatterND", "ScatterElements", "ReverseSequence", "QGemm", DEQUANTIZE),
+    *("GatherND", "GatherElements", "ScatterND", "ScatterElements", "ReverseSequence"),
+    *("NhwcMaxPool", "QGemm", DEQUANTIZE),
 }
 """Operators whose result has the 8-bit type of their operand. A dequantised tensor counts as of its integers' type."""
 

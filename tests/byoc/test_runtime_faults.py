@@ -102,6 +102,14 @@ def _sums_without_zero_points(b: ModelBuilder) -> None:
     b.output("y")
 
 
+def _behind_a_pool_of_channels_last(b: ModelBuilder) -> None:
+    planes = b.node("Reshape", b.input("a", A.shape, "uint8"), b.constant([1, 1, *A.shape], "int64"))
+    pooled = b.node("NhwcMaxPool", planes, domain=CONTRIB, kernel_shape=[1, 1])
+    found = b.node("MatMulInteger", b.node("Reshape", pooled, b.constant(A.shape, "int64")), b.constant(B, "int8"))
+    b.node("Cast", found, to=TensorProto.FLOAT, result="y")
+    b.output("y")
+
+
 FORMS: dict[str, Callable[[ModelBuilder], None]] = {
     "plain": _plain,
     "behind views": _behind_views,
@@ -113,6 +121,7 @@ FORMS: dict[str, Callable[[ModelBuilder], None]] = {
     "DynamicQuantizeMatMul": _dynamic,
     "MatMulIntegerToFloat": _integers_to_float,
     "MatMulInteger": _sums_without_zero_points,
+    "NhwcMaxPool": _behind_a_pool_of_channels_last,
 }
 
 
