@@ -48,44 +48,53 @@ def only_ties(
         names = [name for name in after if name in sources]
         if not names:
             return True
-        real = [node.input[0] for node in sources.values() if node.op_type == QUANTIZE]
-        before = run(model, [*names, *(name for name in real if name in sources)], {**feed, **replaced})
+        quantised = [node for node in sources.values() if node.op_type == QUANTIZE]
+        real = [node.input[0] for node in quantised if node.input[0] in sources]
+        integers = [node.output[0] for node in quantised]
+        before = run(model, [*names, *real, *integers], {**feed, **replaced})
         suspects = differing({name: before[name] for name in names})
         first = next((node for node in model.graph.node if node.output[0] in suspects), None)
         if first is None:
             return True
-        name = first.output[0]
-        if not _is_tie(first, sources, model, before, after[name], tolerance):
+        found = _explained(first, sources, model, before, after[first.output[0]], tolerance)
+        if found is None:
             return False
-        replaced[name] = after[name]
+        replaced |= found
     return False
 
 
-def _is_tie(
+def _explained(
     node: NodeProto,
     sources: Mapping[str, NodeProto],
     model: ModelProto,
     before: Tensors,
     after: NDArray[Any],
     tolerance: float,
-) -> bool:
-    """Return whether a quantised tensor differs by one step at most, and only where rounding was a tie."""
+) -> dict[str, NDArray[Any]] | None:
+    """Return the other model's integers of a quantised tensor by its name; None where ties do not explain them.
+
+    They differ by one step at most, and only where rounding was a tie. All consumers read them, also those behind
+    other DequantizeLinear nodes.
+    """
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     quantize = sources.get(node.input[0]) if node.op_type == DEQUANTIZE else node
     if quantize is None or quantize.op_type != QUANTIZE or quantize.input[0] not in before:
-        return False
+        return None
     scales = [array_of(constants[end.input[1]]) for end in (quantize, node) if end.input[1] in constants]
     if len(scales) < 2 or any(scale.size != 1 or scale != scales[0] for scale in scales):
-        return False
+        return None
     step = float(scales[0].reshape(()))
     real = before[quantize.input[0]].astype(np.float64)
     one = before[node.output[0]].astype(np.float64)
     differs = one != after
     unit = step if node.op_type == DEQUANTIZE else 1.0
-    steps = np.abs(one - after)[differs] / unit
+    steps = np.rint((after - one) / unit)
     fraction = np.abs(np.abs(real[differs]) / step % 1.0 - 0.5)
     slack = tolerance * float(np.ptp(real)) / step
-    return bool((steps < 1.5).all() and (fraction <= slack).all())
+    if (np.abs(steps) > 1).any() or (fraction > slack).any():
+        return None
+    integers = before[quantize.output[0]]
+    return {quantize.output[0]: (integers + steps).astype(integers.dtype)}
 
 
 def _with_inputs(model: ModelProto, replaced: Tensors) -> ModelProto:

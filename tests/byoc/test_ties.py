@@ -14,17 +14,21 @@ from byoc.runtimes.session import OnnxRuntimeSession
 from tests.byoc.small_models import ModelBuilder
 
 STEP = 0.5
+FACTORS = {"first": 0.25, "second": 1.5}
 
 
 def _chain() -> onnx.ModelProto:
-    """Return two quantisations with a factor before each: of 0.25 numbers, half of the first ones are ties."""
+    """Return two quantisations with a factor before each: half of the first ones are ties.
+
+    The second reads a dequantised copy of its own, as files of quantisers have it.
+    """
     b = ModelBuilder()
     x = b.input("x", [1, 64])
-    for name in ("first", "second"):
-        scaled = b.node("Mul", x, b.constant(0.25, "float32"))
+    for name, factor in FACTORS.items():
+        scaled = b.node("Mul", x, b.constant(factor, "float32"))
         q = b.quantize(scaled, STEP, 3)
-        x = b.node("DequantizeLinear", q, b.constant(STEP, "float32"), b.constant(3, "int8"), result=name)
-        b.output(x)
+        b.output(b.node("DequantizeLinear", q, b.constant(STEP, "float32"), b.constant(3, "int8"), result=name))
+        x = b.dequantize(q, STEP, 3)
     return b.model()
 
 
@@ -41,7 +45,7 @@ def _explained(change: Callable[[np.ndarray], np.ndarray], wrong: float = 0.0) -
     feed = {"x": np.arange(64, dtype=np.float32).reshape(1, 64)}
     model = _chain()
     first = change(_run(model, [], feed)["first"])
-    second = np.rint(first * np.float32(0.25) / STEP).astype(np.float32) * np.float32(STEP)
+    second = np.rint(first * np.float32(FACTORS["second"]) / STEP).astype(np.float32) * np.float32(STEP)
     after = {"first": first, "second": second + np.float32(wrong)}
 
     def differing(before: Tensors) -> set[str]:
