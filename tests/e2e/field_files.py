@@ -15,6 +15,7 @@ import onnx
 
 import experiments
 from tests.byoc.small_models import ModelBuilder
+from tests.e2e.saved_networks import saved_network
 
 Draw = Callable[[np.random.Generator], onnx.ModelProto]
 
@@ -88,11 +89,54 @@ def transposed_tie(random: np.random.Generator) -> onnx.ModelProto:
     return b.model()
 
 
+def mixed_types(random: np.random.Generator) -> onnx.ModelProto:
+    """Return two layers of which the first has operands of one type of 8 bits and a result of the other."""
+    types = [str(name) for name in random.permutation(["uint8", "int8"])]
+    zeros = {"uint8": int(random.integers(100, 156)), "int8": int(random.integers(-28, 28))}
+    weights = types[1] if random.random() < 0.3 else "int8"
+    kind = str(random.choice(["Conv", "MatMul", "Gemm", "GlobalAveragePool", "AveragePool", "Add", "Concat"]))
+    shape = [int(random.integers(2, 8)), 12] if kind in ("MatMul", "Gemm") else [1, 4, 9, 11]
+    b = ModelBuilder()
+    q = b.quantize(b.input("x", shape), 0.02, zeros[types[0]], types[0])
+
+    def dequantized() -> str:
+        return b.dequantize(q, 0.02, zeros[types[0]], types[0])
+
+    def constant(*sizes: int, per_channel: bool = False) -> str:
+        limits = np.iinfo(weights)
+        numbers = random.integers(limits.min, limits.max + 1, sizes).astype(weights)
+        middle = (limits.max + limits.min + 1) // 2
+        scales = random.uniform(0.005, 0.02, sizes[0]) if per_channel else 0.01
+        return b.weights(numbers, scales, middle)
+
+    def layer(data: str, inputs: int, outputs: int) -> str:
+        if len(shape) == 2:
+            return b.node("MatMul", data, constant(inputs, outputs))
+        return b.node("Conv", data, constant(outputs, inputs, 3, 3, per_channel=bool(random.integers(2))), pads=[1] * 4)
+
+    operands = {"Add": 2, "Concat": 2}.get(kind, 1)
+    data = [dequantized() for _ in range(operands)]
+    if kind == "Gemm":
+        name, channels = b.node("Gemm", *data, constant(12, 5)), 5
+    elif kind in ("Conv", "MatMul"):
+        name, channels = layer(*data, shape[1], 6), 6
+    else:
+        options = {"AveragePool": {"kernel_shape": [2, 3]}, "Concat": {"axis": 1}}.get(kind, {})
+        name, channels = b.node(kind, *data, **options), 8 if kind == "Concat" else shape[1]
+    if kind != "Concat" and random.integers(2):
+        name = b.node("Relu", name)
+    inner = b.dequantize(b.quantize(name, 0.03, zeros[types[1]], types[1]), 0.03, zeros[types[1]], types[1])
+    b.output(b.dequantize(b.quantize(layer(inner, channels, 3), 0.1, 5), 0.1, 5))
+    return b.model()
+
+
 KINDS: Mapping[str, Draw] = {
     "unread split": unread_split,
     "slopes along an axis": sloped,
     "clipped weights": clipped_weights,
     "transposed convolutions on ties": transposed_tie,
+    "uint8 and int8 around one operator": mixed_types,
+    "saved by ONNX Runtime": saved_network,
 }
 """What is drawn, by name."""
 

@@ -243,7 +243,12 @@ def _rescale(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:
     if before is None or after is None:
         return Unrecognised("")
     operand, result = source.inputs[0], node.outputs[0]
-    same = before.same_as(after) and view.element_type(operand) == view.element_type(result)
+    types = view.element_type(operand), view.element_type(result)
+    same = before.same_as(after) and types[0] == types[1]
+    if set(types) == set(domain.INT8):  # int8 and uint8 integers 128 apart are stored alike
+        signed, unsigned = (before, after) if types[0] == "int8" else (after, before)
+        moved = replace(unsigned, zero_point=unsigned.zero_point - 128)
+        same = signed.per_tensor and signed.same_as(moved)
     op_type = "Identity" if same else REQUANTISE
     return Unit(node, op_type, (operand,), result, {operand: before, result: after}, (source, node))
 

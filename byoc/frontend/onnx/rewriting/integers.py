@@ -6,7 +6,7 @@ and the operator behind them becomes one on integers. Float biases of quantised 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, written
+from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, walked, written
+from byoc.operators.elementwise import equal_types
 from byoc.operators.movement import FORMS
 from byoc.operators.onnx_view import CARRIERS, DEQUANTIZE, QUANTIZE
+from byoc.operators.registry import installed
 from byoc.runtimes.protobuf import ConstantArrays, attributes, copy_node, standard
 from isa.numerics import steps
 
@@ -249,7 +251,7 @@ def integer_biases(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
     w, (position, axis) = Writer(graph, node), _BIASED[node.op_type]
     data, weights = (graph.maker(name, DEQUANTIZE) for name in node.input[:2])
     bias = graph.constants.get(w.input(position))
-    if data is None or weights is None or bias is None or not _quantised_alone(graph, node):
+    if data is None or weights is None or bias is None or _only_quantize(graph, node) is None:
         return None
     if w.options.get("transB", 0):
         axis = 0
@@ -270,9 +272,80 @@ def integer_biases(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
     return [*w.nodes, made]
 
 
-def _quantised_alone(graph: View, node: NodeProto) -> bool:
-    """Whether all that reads a node's result is one QuantizeLinear, or a Relu or Clip of which that is so."""
+def _only_quantize(graph: View, node: NodeProto) -> NodeProto | None:
+    """Return the QuantizeLinear that alone reads a node's result, perhaps behind one Relu or Clip."""
     behind = list(graph.readers(node.output[0]))
     if len(behind) == 1 and behind[0].op_type in ("Relu", "Clip") and standard(behind[0]):
         behind = list(graph.readers(behind[0].output[0]))
-    return len(behind) == 1 and behind[0].op_type == QUANTIZE
+    return behind[0] if len(behind) == 1 and behind[0].op_type == QUANTIZE else None
+
+
+@looking_at(QUANTIZE)
+def match_types(model: ModelProto) -> ModelProto:
+    """Return a copy in which operators between int8 and uint8 tensors have operands of the result's element type.
+
+    ONNX Runtime computes such operators in float. Moving integers and their zero point by 128 is exact, and free on the
+    accelerator; ONNX Runtime then computes them on integers, too.
+    """
+    return walked(model, lambda graph: _TypeMatcher(graph).write, _needs_equal_types)
+
+
+def _needs_equal_types(node: NodeProto) -> bool:
+    if not standard(node) or node.op_type not in installed().forms:
+        return False
+    family, form = installed().forms[node.op_type]
+    return bool(form.weights) or equal_types in family.requirements
+
+
+class _TypeMatcher:
+    """Writer of operands in another element type; an operand that several nodes read is moved once."""
+
+    def __init__(self, graph: View) -> None:
+        self._graph = graph
+        self._moved: dict[Hashable, str] = {}
+
+    def write(self, node: NodeProto) -> list[NodeProto] | None:
+        """Return a node and its operands in the element type of its result; None where they have it."""
+        graph, quantize = self._graph, _only_quantize(self._graph, node)
+        kind = 0 if quantize is None else _kind(graph, quantize)
+        form = installed().forms[node.op_type][1]
+        nodes, result = list[NodeProto](), copy_node(node)
+        for position, name in enumerate(node.input[: form.operands]):
+            source = graph.maker(name, DEQUANTIZE)
+            if source is None and name and name not in graph.constants:
+                return None
+            # ONNX Runtime multiplies uint8 by integers of either type.
+            fits = bool(form.weights) and position == 1 and kind == TensorProto.UINT8
+            if source is not None and kind in _BYTES and not fits and self._is_other(source, kind):
+                nodes += self._dequantize(source, kind)
+                result.input[position] = nodes[-1].output[0]
+        return [*nodes, result] if nodes else None
+
+    def _is_other(self, source: NodeProto, kind: int) -> bool:
+        """Return whether a DequantizeLinear reads 8 bits of another type than ``kind``, with constant parameters."""
+        constant = all(name in self._graph.constants for name in source.input[1:] if name)
+        return constant and _kind(self._graph, source) in set(_BYTES) - {kind}
+
+    def _dequantize(self, source: NodeProto, kind: int) -> list[NodeProto]:
+        """Return nodes that compute the result of the DequantizeLinear ``source`` from integers of type ``kind``."""
+        graph, (integers, scale, *rest) = self._graph, source.input
+        zero = graph.constants[rest[0]] if any(rest) else np.zeros(graph.constants[scale].shape, np.int8)
+        key = integers, kind, graph.numbers(scale), zero.tobytes()
+        parameters = [scale, self._constant(f"{integers}_zero_point", zero, kind)]
+        nodes = []
+        if integers in graph.constants:
+            self._moved[key] = self._constant(integers, graph.constants[integers], kind)
+        elif key not in self._moved:
+            self._moved[key] = graph.name(f"{integers}_moved")
+            nodes.append(helper.make_node(QUANTIZE, [source.output[0], *parameters], [self._moved[key]]))
+        back = copy_node(source)
+        back.name, back.output[0] = "", graph.name(f"{source.output[0]}_moved")
+        back.input[:] = [self._moved[key], *parameters]
+        return [*nodes, back]
+
+    def _constant(self, name: str, array: NDArray[Any], kind: int) -> str:
+        """Return the name of a new constant: integers moved by 128 to the other type of 8 bits."""
+        moved = (array.view(np.uint8) ^ np.uint8(128)).view(helper.tensor_dtype_to_np_dtype(kind))
+        made = self._graph.constant(f"{name}_moved", moved)
+        self._graph.types[made] = kind
+        return made

@@ -32,6 +32,7 @@ from byoc.frontend.onnx.rewriting.fused import restore_operators
 from byoc.frontend.onnx.rewriting.gemm import canonicalise_gemm, join_biases
 from byoc.frontend.onnx.rewriting.integers import (
     dequantise_constants,
+    match_types,
     move_casts,
     move_integers,
     write_out_functions,
@@ -183,6 +184,7 @@ ORDER: tuple[Stage, ...] = (
     Stage(fold_constants, "quantised", "what moved weights is computed", rounds=True),
     Stage(infer_shapes, "quantised", _SHAPES),
     Stage(exact_laws, "quantised", "movement of integers meets movement"),
+    Stage(match_types, "quantised", "operators have their final operands"),
     Stage(infer_shapes, "all", "the quantiser and the importer ask for shapes"),
     Stage(complete_types, "float", "the quantiser asks for element types"),
     Stage(name_nodes, "all", "every node that there will be is there", light=True),
