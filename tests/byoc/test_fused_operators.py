@@ -10,12 +10,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from byoc.session import OnnxRuntimeSession
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from byoc.frontend.onnx.file import check_model
 from byoc.frontend.onnx.rewriting.fused import BLOCKED, MICROSOFT, restore_operators
+from byoc.runtimes.session import OnnxRuntimeSession
 from experiments.running.inference import run
 from isa.errors import InputError
 
