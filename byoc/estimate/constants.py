@@ -280,3 +280,10 @@ REMEMBERED_PLANS = 16
 """Schedules that a pool keeps at most; more sizes of scratchpad are rare, and schedules are large."""
 SPAN = 64
 """Steps by which places in the scratchpad are indexed."""
+
+# What is not tried, because compiling it would take minutes. ---------------------------------------------------------
+
+MAX_OPERATIONS = 10_000
+"""Operations of a region."""
+MAX_INTERLEAVED = 500
+"""Operations in an order by image that leaves every tensor whole, as that of rows of a product; it seldom pays."""

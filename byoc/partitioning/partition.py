@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from byoc.emission.region import Region
+from byoc.estimate.constants import MAX_OPERATIONS
 from byoc.graph import Graph, Node
 from byoc.operators.domain import FLAGS
 from byoc.operators.layer import Shortage
@@ -14,7 +15,6 @@ from byoc.operators.onnx_view import BOUNDARIES
 from byoc.operators.operator import Finding, Operator, Refusal, finding, open_shape, unknown_operator
 from byoc.operators.registry import Annotation, annotate, check, installed, lower
 from byoc.options import Target
-from byoc.scheduling.lowering import require_few
 
 Outcome = tuple[Operator, ...] | Refusal
 
@@ -130,14 +130,16 @@ class Partitioner:
             outcome = self._lower(node, number, target)
             if isinstance(outcome, Refusal):
                 continue
-            if not _moves(self._graph, node, outcome):  # its region stays on the accelerator: count before tiling each
-                require_few(len(outcome))
-            fitted = fit(outcome)
-            if not isinstance(fitted, Shortage):
-                shortages.pop(node.name, None)
-                return fitted
-            shortages[node.name] = fitted
-            outcome = Refusal(node.name, "fits_scratchpad", finding("{shortage}", shortage=fitted))
+            count = len(outcome)
+            fitted = fit(outcome) if count <= MAX_OPERATIONS else outcome  # too many are not worth tiling
+            if isinstance(fitted, Shortage):
+                shortages[node.name] = fitted
+                outcome = Refusal(node.name, "fits_scratchpad", finding("{shortage}", shortage=fitted))
+                continue
+            shortages.pop(node.name, None)
+            outcome = _too_many(node, len(fitted)) or fitted
+            if not isinstance(outcome, Refusal):
+                return outcome
         return outcome
 
     def _lower(self, node: Node, number: int, target: Target) -> Outcome:
@@ -148,6 +150,19 @@ class Partitioner:
             refused = check(family, self._graph, node)  # annotations are not trusted
             self._lowered[key] = refused or lower(family, self._graph, node, target)
         return self._lowered[key]
+
+
+def _too_many(node: Node, count: int) -> Refusal | None:
+    """Return why a node of so many operations runs on the CPU, or nothing where they are few enough for a region."""
+    if count <= MAX_OPERATIONS:
+        return None
+    found = finding(
+        "it takes {count:,} operations and a region has at most {most:,}: every image of a batch and every group is "
+        "one; give a smaller batch (--shape, or export the model with one)",
+        count=count,
+        most=MAX_OPERATIONS,
+    )
+    return Refusal(node.name, "few_operations", found)
 
 
 OTHER_ROUNDING = "same_rounding"
@@ -204,15 +219,34 @@ def _parts(graph: Graph, groups: Iterable[Group], outcomes: dict[str, Outcome]) 
     parts: list[Region | HostPart] = []
     regions, read_by = 0, readers(graph)
     for group in groups:
-        inputs, outputs = boundary(graph, group.nodes, read_by)
         if not group.accelerated:
-            parts.append(HostPart(group.nodes, inputs, outputs))
+            parts.append(HostPart(group.nodes, *boundary(graph, group.nodes, read_by)))
             continue
-        found = (outcomes[node.name] for node in group.nodes)
-        operations = tuple(o for lowered in found if not isinstance(lowered, Refusal) for o in lowered)
-        parts.append(Region(regions, f"region{regions}", group.nodes, inputs, outputs, operations))
-        regions += 1
+        for nodes in _runs(group.nodes, outcomes):
+            inputs, outputs = boundary(graph, nodes, read_by)
+            operations = tuple(one for node in nodes for one in _operations(outcomes[node.name]))
+            parts.append(Region(regions, f"region{regions}", nodes, inputs, outputs, operations))
+            regions += 1
     return tuple(parts)
+
+
+def _operations(outcome: Outcome) -> tuple[Operator, ...]:
+    return () if isinstance(outcome, Refusal) else outcome
+
+
+def _runs(nodes: Sequence[Node], outcomes: Mapping[str, Outcome]) -> Iterator[tuple[Node, ...]]:
+    """Yield nodes that follow one another, as many as have :data:`MAX_OPERATIONS` operations together.
+
+    The nodes are in topological order, so no path leaves such a run and comes back.
+    """
+    first = total = 0
+    for index, node in enumerate(nodes):
+        count = len(_operations(outcomes[node.name]))
+        if total + count > MAX_OPERATIONS:
+            yield tuple(nodes[first:index])
+            first, total = index, 0
+        total += count
+    yield tuple(nodes[first:])
 
 
 def readers(graph: Graph) -> dict[str, set[str]]:

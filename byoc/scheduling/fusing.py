@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from byoc.estimate.constants import MAX_INTERLEAVED, MAX_OPERATIONS
 from byoc.graph import Value
 from byoc.operators.layer import make_layer
 from byoc.operators.operator import Operand, Operator
@@ -35,14 +36,16 @@ def by_image(
     ``boundary``: the values that enter and leave the region; their first dimension counts the images. Operations on
     all images are cut where they do the same to all of them; where not, as products of matrices whose rows are
     images, they stay whole, behind what they need. What no such operation uses becomes a value an image.
-    The operations themselves where there is one image, or nothing to gain.
+    The operations themselves where there is one image, or where the order would have too many.
     """
     counts = {values[name].shape[0] if values[name].shape else 1 for name in boundary}
     images = counts.pop()
-    if counts or images < 2:
+    if counts or not 2 <= images <= MAX_OPERATIONS:
         return tuple(operations)
     batch = _Batch(operations, boundary, images)
-    return tuple(batch.ordered())
+    found = tuple(batch.ordered())
+    most = MAX_OPERATIONS if batch.has_values_of_images else MAX_INTERLEAVED
+    return found if len(found) <= most else tuple(operations)
 
 
 class _Batch:
@@ -65,6 +68,11 @@ class _Batch:
             for operand in _variable(operation):
                 if alone or segment.setdefault(operand.value, number) != number:
                     self._whole.add(operand.value)
+
+    @property
+    def has_values_of_images(self) -> bool:
+        """Whether any tensor between two operations becomes one of a single image."""
+        return not self._whole.issuperset(self._sizes)
 
     def ordered(self) -> Iterator[Operator]:
         """The operations between two that are of no image, image by image."""

@@ -20,11 +20,8 @@ from byoc.operators.operator import Lying, Operand, Operator
 from byoc.operators.packing import in_atoms
 from byoc.operators.products import apart
 from isa.arch import Words
-from isa.errors import InputError
 
 Role = Literal["input", "output", "intermediate"]
-MOST_OPERATIONS = 10_000
-"""Operations of a region; more would be compiled for minutes."""
 
 
 @dataclass(frozen=True)
@@ -69,17 +66,8 @@ def value_bytes(value: Value, lying: Lying | None = None) -> int:
 
     ``lying``: how it lies on a machine of words, None: plainly.
     """
-    element = 4 if value.dtype == "int32" else 1
+    element = np.dtype(np.int32).itemsize if value.dtype == "int32" else 1
     return element * (value.elements if lying is None else lying.images * lying.image_bytes)
-
-
-def require_few(operations: int) -> None:
-    """Raises InputError for more of them in a region than :data:`MOST_OPERATIONS`."""
-    if operations > MOST_OPERATIONS:
-        raise InputError(
-            f"a region of {operations:,} operations is too large, {MOST_OPERATIONS:,} are allowed: every image of a "
-            "batch and every group counts as one; give a smaller batch (--shape, or export the model with one)"
-        )
 
 
 def lower(
@@ -94,10 +82,8 @@ def lower(
 
     ``values`` needs to hold the region's ``inputs`` and ``outputs``; sizes of others come from the operands. ``words``:
     those of the machine, on which values lie in atoms; ``fits``: whether an operation can be tiled there.
-    Raises InputError for more than :data:`MOST_OPERATIONS`.
     """
     listed = tuple(operations)
-    require_few(len(listed))
     lying: Mapping[str, Lying | None] = {}
     if words is not None:
         listed, lying = _laid_out(listed, values, (*inputs, *outputs), words, fits)

@@ -74,6 +74,20 @@ def test_images_follow_one_another_up_to_the_product_of_all() -> None:
     assert by_image(single.operations, values, ("x", "y")) == single.operations
 
 
+def test_many_rows_of_a_product_are_no_images_of_the_operator_behind_it() -> None:
+    """Only tensors at the boundary and the result of the whole product: none of them becomes one of an image."""
+    rows = cases.operand("rows", 500, 8)
+    product = cases.matmul(np.random.default_rng(5), rows, "product", 3)
+    region, values = cases.region((product, cases.add(product.output, product.output, "y")), ("rows",), ("y",))
+    assert by_image(region.operations, values, ("rows", "y")) == region.operations
+
+
+def test_an_order_of_too_many_operations_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    region, values = _network(3)
+    monkeypatch.setattr("byoc.scheduling.fusing.MAX_OPERATIONS", 15)
+    assert by_image(region.operations, values, ("x", "y")) == region.operations
+
+
 @pytest.mark.parametrize("sram_bytes", [1536, 4096, 8192, 65_536])
 def test_batches_are_exact_and_take_no_longer_an_image(sram_bytes: int) -> None:
     """Nor do they move more, where there is room to choose. Where all weights fit they are loaded once: an image then

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from byoc.operators.movement import Copy
 from byoc.operators.operator import Operand, Operator
 from byoc.operators.products import Requantisation
-from byoc.scheduling.lowering import MOST_OPERATIONS, Lowered, Place, lower, split
-from isa.errors import InputError
+from byoc.scheduling.lowering import Lowered, Place, lower, split
 from tests.byoc import region_cases as cases
 from tests.byoc.region_cases import alias, operand
 
@@ -125,9 +123,3 @@ def test_seed_splits_requantisation_through_an_accumulator_of_its_own() -> None:
     assert {buffer.name: buffer.nbytes for buffer in result.buffers if buffer.role == "intermediate"} == {
         "a": 16, "a@0:accumulator": 64, "y@0:accumulator": 48,
     }  # fmt: skip
-
-
-def test_a_region_of_too_many_operations_is_refused() -> None:
-    value = alias(operand("x", 4), operand("y", 4))
-    with pytest.raises(InputError, match=r"a region of 10,001 operations is too large, 10,000 are allowed"):
-        lower([value] * (MOST_OPERATIONS + 1), {}, (), ())

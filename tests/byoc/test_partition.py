@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from byoc.estimate.constants import MAX_OPERATIONS
 from byoc.frontend.onnx.importer import import_graph
 from byoc.graph import Graph, Node
 from byoc.importing import package_of
@@ -17,8 +18,6 @@ from byoc.operators.convolution import Convolution
 from byoc.operators.layer import Shortage
 from byoc.operators.operator import Operator
 from byoc.partitioning.partition import HostPart, Partition, Region, merge, partition
-from byoc.scheduling.lowering import MOST_OPERATIONS
-from isa.errors import InputError
 from tests.byoc.oracle_check import V2, check_against_onnxruntime, placed
 from tests.byoc.small_models import ModelBuilder, convolution_unit
 
@@ -240,8 +239,8 @@ def test_random_networks_equal_onnxruntime(seed: int) -> None:
     assert isinstance(parts.graph, Graph)
 
 
-def test_a_node_of_too_many_operations_is_refused_before_each_is_tiled() -> None:
-    images, weights = MOST_OPERATIONS + 1, np.ones((1, 1, 1, 1), np.int8)
+def test_a_node_of_too_many_operations_runs_on_the_cpu_and_is_not_tiled() -> None:
+    images, weights = MAX_OPERATIONS + 1, np.ones((1, 1, 1, 1), np.int8)
     package = package_of(convolution_unit(weights, (images, 1, 1, 1)), "test")
     tiled: list[tuple[Operator, ...]] = []
 
@@ -249,6 +248,20 @@ def test_a_node_of_too_many_operations_is_refused_before_each_is_tiled() -> None
         tiled.append(operations)
         return operations
 
-    with pytest.raises(InputError, match=r"a region of 10,001 operations is too large, 10,000 are allowed"):
-        partition(package.graph, V2, fit, package.annotations)
+    parts = partition(package.graph, V2, fit, package.annotations)
+    (reason,) = (place.reason for place in parts.placement if place.op_type == "Conv")
+    assert reason is not None
+    assert reason.startswith("it takes 10,001 operations and a region has at most 10,000")
+    assert parts.regions == ()
     assert max(map(len, tiled), default=0) < images
+
+
+def test_a_long_chain_becomes_several_regions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("byoc.partitioning.partition.MAX_OPERATIONS", 3)
+    net = Network("x", "z")
+    tensors = ["x", "z"]
+    for index in range(7):
+        tensors.append(net.acc(f"n{index}", *tensors[-2:]))
+    parts = check_against_onnxruntime(net.finish(tensors[-1]))
+    assert [len(region.operations) for region in parts.regions] == [3, 3, 1]
+    assert [node for region in _regions(parts) for node in region] == [f"n{index}" for index in range(7)]
