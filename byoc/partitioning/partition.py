@@ -184,25 +184,26 @@ def _escaped(text: str) -> str:
 
 
 def _profitable_groups(graph: Graph, outcomes: dict[str, Outcome]) -> tuple[Group, ...]:
-    """Groups in execution order; regions that would only move data go to the CPU, whose nodes then merge.
+    """Return groups in execution order; connected nodes that only move data go to the CPU, whose nodes then merge.
 
-    A region without an instruction of its own, or that makes flags of flags, is worth a call only where the CPU
-    computes nothing: there the network is data movement between quantisation at its edges, and belongs to the
+    A component without an instruction of its own, or that makes flags of flags, is worth its transfers only where the
+    CPU computes nothing: there the network is data movement between quantisation at its edges, and belongs to the
     accelerator as a whole.
     """
     while True:
         on = [name for name, outcome in outcomes.items() if not isinstance(outcome, Refusal)]
         groups = merge(graph.nodes, on)
-        idle = [group for group in groups if group.accelerated and _only_moves(graph, group, outcomes)]
+        computed = [component for group in groups if group.accelerated for component in group.components]
+        idle = [component for component in computed if _only_moves(graph, component, outcomes)]
         if not idle or not _host_computes(graph, outcomes):
             return groups
-        for node in (node for group in idle for node in group.nodes):
+        for node in (node for component in idle for node in component):
             found = finding("it only moves data next to operators that run on the CPU")
             outcomes[node.name] = Refusal(node.name, "profitable", found)
 
 
-def _only_moves(graph: Graph, group: Group, outcomes: dict[str, Outcome]) -> bool:
-    return all(_moves(graph, node, outcomes[node.name]) for node in group.nodes)
+def _only_moves(graph: Graph, component: Sequence[Node], outcomes: dict[str, Outcome]) -> bool:
+    return all(_moves(graph, node, outcomes[node.name]) for node in component)
 
 
 def _moves(graph: Graph, node: Node, found: Outcome) -> bool:
@@ -284,23 +285,29 @@ def _placement(graph: Graph, parts: Iterable[Region | HostPart], outcomes: dict[
     return tuple(placements)
 
 
-# Merging nodes into parts: waves of Kahn's algorithm that alternate between the two sides, then connected components.
+# Merging nodes into parts: waves of Kahn's algorithm that alternate between the two sides.
 #
 # A wave takes every node of its side that is ready, again and again until none is left, then the other side has its
 # turn. A node of a wave depends only on earlier waves and on its own, so no path leaves a wave and comes back: every
-# wave, and every component of it, is convex, and the order of the waves is an order of execution.
+# wave is convex, and the order of the waves is an order of execution. No partition has fewer regions: each wave of the
+# accelerator ends a path through the graph that changes sides as often.
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Nodes of one side that run together, in topological order."""
+    """Nodes of one side that run together, in topological order: connected components, one after another."""
 
     accelerated: bool
-    nodes: tuple[Node, ...]
+    components: tuple[tuple[Node, ...], ...]
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes of all components."""
+        return tuple(node for component in self.components for node in component)
 
 
 def merge(nodes: Sequence[Node], accelerated: Iterable[str]) -> tuple[Group, ...]:
-    """Groups in an order of execution: a wave of host nodes is one group, one of the accelerator a group a component.
+    """Return the fewest groups in an order of execution: each is a wave, of host nodes or of the accelerator's.
 
     ``accelerated`` names the nodes of the accelerator. Nodes must be in topological order; every node is in exactly one
     group.
@@ -312,10 +319,8 @@ def merge(nodes: Sequence[Node], accelerated: Iterable[str]) -> tuple[Group, ...
     side = False
     while waiting:
         wave, waiting = _wave(waiting, side, chosen, needs, done)
-        if wave and side:
-            groups += [Group(True, component) for component in _components(wave, needs)]
-        elif wave:
-            groups.append(Group(False, tuple(wave)))
+        if wave:
+            groups.append(Group(side, _components(wave, needs) if side else (tuple(wave),)))
         side = not side
     return tuple(groups)
 
@@ -334,7 +339,7 @@ def _wave(
     return wave, rest
 
 
-def _components(wave: list[Node], needs: Mapping[str, set[str]]) -> list[tuple[Node, ...]]:
+def _components(wave: list[Node], needs: Mapping[str, set[str]]) -> tuple[tuple[Node, ...], ...]:
     """Weakly connected components of a wave, by their first node; each keeps the order of the nodes."""
     parent = {node.name: node.name for node in wave}
 
@@ -351,4 +356,4 @@ def _components(wave: list[Node], needs: Mapping[str, set[str]]) -> list[tuple[N
     members: dict[str, list[Node]] = {}
     for node in wave:
         members.setdefault(root(node.name), []).append(node)
-    return [tuple(component) for component in members.values()]
+    return tuple(tuple(component) for component in members.values())

@@ -74,7 +74,7 @@ def test_shared_dequantize_serves_both_units() -> None:
         builder.quantize(builder.node(op, shared, name=op), *Q, result=f"{op}_y") for op in ("Relu", "Abs", "Hardmax")
     ]
     parts = check_against_onnxruntime(builder.finish(*outputs))
-    assert _regions(parts) == [["Relu"], ["Abs"]]
+    assert _regions(parts) == [["Relu", "Abs"]]
     assert placed(parts)["Hardmax"] == "operator Hardmax has no pattern"
     assert [place.op_type for place in parts.placement].count("DequantizeLinear") == 1
 
@@ -94,11 +94,26 @@ def test_intermediate_that_is_also_an_output_of_the_model() -> None:
     assert parts.regions[0].outputs == ("a_y", "b_y")
 
 
-def test_unconnected_nodes_of_one_wave_are_two_regions() -> None:
+def test_unconnected_nodes_of_one_wave_are_one_region_component_by_component() -> None:
     net = Network("x", "z")
-    parts = check_against_onnxruntime(net.finish(net.acc("a", "x"), net.acc("b", "z")))
+    a, b = net.acc("a", "x"), net.acc("b", "z")
+    parts = check_against_onnxruntime(net.finish(net.acc("c", a), net.acc("d", b)))
+    assert _regions(parts) == [["a", "c", "b", "d"]]
+    assert (parts.regions[0].inputs, parts.regions[0].outputs) == (("x", "z"), ("c_y", "d_y"))
+
+
+def test_siblings_that_read_one_tensor_are_one_region_of_several_outputs() -> None:
+    net = Network("x")
+    parts = check_against_onnxruntime(net.finish(net.acc("a", "x"), net.acc("b", "x")))
+    assert _regions(parts) == [["a", "b"]]
+    assert (parts.regions[0].inputs, parts.regions[0].outputs) == (("x",), ("a_y", "b_y"))
+
+
+def test_siblings_of_which_one_needs_the_other_through_the_cpu_are_two_regions() -> None:
+    net = Network("x")
+    a = net.acc("a", "x")
+    parts = check_against_onnxruntime(net.finish(a, net.acc("b", "x", net.cpu("h", a))))
     assert _regions(parts) == [["a"], ["b"]]
-    assert [region.name for region in parts.regions] == ["region0", "region1"]
 
 
 def test_seven_nodes_that_greedy_merging_makes_cyclic() -> None:
@@ -111,7 +126,7 @@ def test_seven_nodes_that_greedy_merging_makes_cyclic() -> None:
     e = net.acc("e", big_x)
     d = net.acc("d", e, b)
     parts = check_against_onnxruntime(net.finish(c, d))
-    assert _regions(parts) == [["a"], ["b"], ["c"], ["e", "d"]]
+    assert _regions(parts) == [["a", "b"], ["c", "e", "d"]]
     assert [[node.name for node in part.nodes if "Linear" not in node.op_type] for part in parts.host_parts] == [
         ["X", "Y"]
     ]
@@ -161,6 +176,15 @@ def test_a_free_operator_beside_the_cpu_stays_there() -> None:
     assert len(parts.parts) == 1
 
 
+def test_a_free_operator_beside_the_cpu_stays_there_when_another_component_computes() -> None:
+    net = Network("x", "z")
+    shape = net.constant([2, 2], "int64")
+    moved = net.quantize(net.node("Reshape", net.dequantize(net.cpu("s", "x"), *Q), shape, name="r"), *Q, result="y")
+    parts = check_against_onnxruntime(net.finish(moved, net.acc("a", "z")))
+    assert _regions(parts) == [["a"]]
+    assert placed(parts)["r"] == "it only moves data next to operators that run on the CPU"
+
+
 def test_a_group_a_convolution() -> None:
     builder = ModelBuilder()
     x = builder.dequantize(builder.input("x", (2, 4, 3, 3), "int8"), *Q)
@@ -207,6 +231,18 @@ def test_random_graphs_lose_nothing_run_in_order_and_stay_convex(case: tuple[lis
     ancestors = _ancestors(nodes)
     for group in groups:
         _assert_convex([node.name for node in group.nodes], ancestors)
+    assert sum(group.accelerated for group in groups) == _fewest_regions(nodes, chosen)
+
+
+def _fewest_regions(nodes: Sequence[Node], chosen: frozenset[str]) -> int:
+    """Return how often a path enters nodes of the accelerator, at most: no partition has fewer regions."""
+    maker = {node.outputs[0]: node.name for node in nodes}
+    entries: dict[str, int] = {}
+    for node in nodes:
+        own = node.name in chosen
+        before = [maker[name] for name in node.inputs if name in maker]
+        entries[node.name] = max((entries[name] + (own and name not in chosen) for name in before), default=int(own))
+    return max(entries.values())
 
 
 def _ancestors(nodes: Sequence[Node]) -> Mapping[str, set[str]]:
