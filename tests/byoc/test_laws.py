@@ -15,7 +15,8 @@ import onnx
 import pytest
 from onnx import ModelProto, NodeProto, helper
 
-from byoc.checking import fidelity, importing
+from byoc import importing
+from byoc.checking import fidelity
 from byoc.checking.fidelity import TOLERANCE
 from byoc.frontend.onnx.rewriting.law import Law, Pass, View, applied, refusals, rewriting
 from byoc.frontend.onnx.rewriting.linear import (

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 import experiments
-from byoc.checking import fidelity, importing
+from byoc import importing
+from byoc.checking import fidelity
 from byoc.compiler import compile as compile_network
 from byoc.frontend.onnx.rewriting import form, linear
 from byoc.host.runtime import Runtime
