@@ -55,6 +55,8 @@ Cycles = dict[str, int | str]
 """Cycles by command; of a command that refuses the pair ``refused``, of a point that is infeasible that word."""
 TINY = (512, 1024, 2048, 4096, 8192)
 SIZES = (1 << 14, 1 << 15, 1 << 16, 1 << 18, 1 << 20)
+MAX_TENSOR_IN_SCRATCHPADS = 8
+"""Size of the largest tensor in scratchpads: at forty, a pair takes minutes, all of them for emitting tiles."""
 
 
 class _Layers:
@@ -162,8 +164,14 @@ def draw_network(seed: int, path: Path) -> Network:
     return load_network(str(path), cache=False)
 
 
-def draw_machines(seed: int) -> Iterator[dict[str, Any]]:
-    """Yield machines as the content of preset files; some differ in the size of the scratchpad alone."""
+def draw_machines(seed: int, largest: int) -> Iterator[dict[str, Any]]:
+    """Yield machines as the content of preset files; some differ in the size of the scratchpad alone.
+
+    Args:
+        seed: what to draw them from.
+        largest: elements of the largest tensor that they have to compute.
+    """
+    least = 1 << max(largest // MAX_TENSOR_IN_SCRATCHPADS - 1, 0).bit_length()
     random = np.random.default_rng((seed, 2))
     sizes = TINY + SIZES[:2] if random.random() < 0.4 else SIZES
     machine: dict[str, Any] = {}
@@ -172,7 +180,7 @@ def draw_machines(seed: int) -> Iterator[dict[str, Any]]:
             machine = _machine(random)
         timing = {**machine["timing"], "dram_latency": 10 * number}  # no two are equal: each has a row
         size = int(random.choice(sizes))
-        size = max(size, 1024) if machine["arch"]["isa"] == "v5" else size  # every bank holds a word
+        size = max(size, least, 1024 if machine["arch"]["isa"] == "v5" else 0)  # every bank of v5 holds a word
         yield {"timing": timing, "arch": {**machine["arch"], "sram_bytes": size}}
 
 
@@ -207,13 +215,12 @@ class Pair:
 def pairs_of(seed: int, *, explored: bool = True) -> list[Pair]:
     """The pairs of one drawn network."""
     random = np.random.default_rng((seed, 3))
-    drawn = list(draw_machines(seed))
-    packed = any(machine["arch"]["isa"] == "v5" for machine in drawn)  # the seed schedule is for ideal memory
-    options = CompileOptions(schedule="seed" if random.random() < 0.15 and not packed else "default")
     with tempfile.TemporaryDirectory() as name, patch.object(pools, "open_pool", lambda *_: pools.Here()):
         folder = Path(name)
         network = draw_network(seed, folder / "net.dla")
-        machines = drawn
+        machines = list(draw_machines(seed, max(value.elements for value in network.package.graph.values.values())))
+        packed = any(machine["arch"]["isa"] == "v5" for machine in machines)  # the seed schedule is for ideal memory
+        options = CompileOptions(schedule="seed" if random.random() < 0.15 and not packed else "default")
         hardware = []
         for number, machine in enumerate(machines):
             path = folder / f"m{number}.toml"
