@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from math import prod
 from typing import Any
@@ -29,6 +30,8 @@ _DRAWN_BYTES = 8
 """Of a number as it is drawn, before it gets the type of its input."""
 MUCH = 1 << 30
 """Bytes of large tensors together from which on their ranges are found in another order: see :func:`_observer`."""
+_NO_BOUND = np.float32(np.inf)
+"""End of the range of a tensor that no clamp bounds."""
 NEGLIGIBLE = np.float32(16)
 """What is so much below the largest of its row is e^-16 of it behind a Softmax: masks need no range of their own."""
 
@@ -223,55 +226,74 @@ def share_ranges(model: ModelProto, ranges: Ranges) -> Ranges:
 
     A result's range is widened where its operand's is more times as wide than its operator's form allows.
     """
-    families: dict[str, set[str]] = {}
-    for name in ranges:
-        families.setdefault(step_family(name) or name, set()).add(name)
-    groups = {name: families[step_family(name) or name] for name in ranges}
     forms = _forms(model)
     lower = {node.output[0] for node, form in forms if "low" in form.clamps}
     upper = {node.output[0] for node, form in forms if "high" in form.clamps}
+    groups: dict[str, _SharedRange] = {}
+    families: dict[str, _SharedRange] = {}
+    for name, (low, high) in ranges.items():
+        floor, ceiling = low if name in lower else -_NO_BOUND, high if name in upper else _NO_BOUND
+        own = _SharedRange([name], low, high, floor, ceiling)
+        groups[name] = families.setdefault(step_family(name) or name, own)
+        groups[name].absorb(own)
     first = [(node, form) for node, form in forms if form.ranges == "first"]
     shared_by_all = [(node, form) for node, form in forms if form.ranges == "all"]
     for node, form in (*first, *shared_by_all):
         operands = node.input[:1] if form.ranges == "first" else node.input
-        members = [name for name in (*operands, *node.output[:1]) if name in ranges]
-        if not members:
+        members = list(dict.fromkeys(groups[name] for name in (*operands, *node.output[:1]) if name in groups))
+        if len(members) < 2 or (form.ranges == "all" and _passes_a_clamp(members)):
             continue
-        union = set().union(*(groups[name] for name in members))
-        low, high = _envelope(ranges, union)
-        widened = any(ranges[name][0] > low for name in union & lower)
-        widened |= any(ranges[name][1] < high for name in union & upper)
-        if form.ranges == "all" and widened:
-            continue
-        for name in union:
-            groups[name] = union
-    shared = {name: _envelope(ranges, group) for name, group in groups.items()}
+        largest = max(members, key=lambda group: len(group.names))
+        for group in members:
+            if group is not largest:
+                largest.absorb(group)
+                groups |= dict.fromkeys(group.names, largest)
     for node, form in forms:
-        if form.range_ratio and node.input[0] in shared and node.output[0] in shared:
-            least = _width(shared[node.input[0]]) / np.float32(form.range_ratio)
-            shared |= dict.fromkeys(groups[node.output[0]], _at_least(shared[node.output[0]], least))
-    return shared
+        if form.range_ratio and node.input[0] in groups and node.output[0] in groups:
+            groups[node.output[0]].widen(groups[node.input[0]].width / np.float32(form.range_ratio))
+    return {name: (group.low, group.high) for name, group in groups.items()}
+
+
+@dataclass(eq=False)
+class _SharedRange:
+    """Range of several tensors.
+
+    ``floor`` is the greatest low end among the results of clamps from below, ``ceiling`` the least high end among the
+    results of clamps from above. Groups merge into the larger one, so that n merges take n log n steps.
+    """
+
+    names: list[str]
+    low: np.float32
+    high: np.float32
+    floor: np.float32
+    ceiling: np.float32
+
+    @property
+    def width(self) -> np.float32:
+        """High end less low end."""
+        return np.float32(self.high - self.low)
+
+    def absorb(self, other: _SharedRange) -> None:
+        """Add the tensors of another group."""
+        if other is not self:
+            self.names += other.names
+            self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+            self.floor, self.ceiling = max(self.floor, other.floor), min(self.ceiling, other.ceiling)
+
+    def widen(self, required: np.float32) -> None:
+        """Move both ends away from zero by one factor if the range is narrower than ``required``."""
+        if self.width < required:
+            factor = required / self.width
+            self.low, self.high = np.float32(self.low * factor), np.float32(self.high * factor)
+
+
+def _passes_a_clamp(groups: Sequence[_SharedRange]) -> bool:
+    """Return whether the range of all groups is wider than the range of a clamp's result in one of them."""
+    low, high = min(group.low for group in groups), max(group.high for group in groups)
+    return any(group.floor > low or group.ceiling < high for group in groups)
 
 
 def _forms(model: ModelProto) -> list[tuple[NodeProto, Form]]:
     """The nodes of the model that operator families know, each with its form."""
     known = installed().forms
     return [(node, known[node.op_type][1]) for node in model.graph.node if node.op_type in known]
-
-
-def _width(limits: tuple[np.float32, np.float32]) -> np.float32:
-    return np.float32(limits[1] - limits[0])
-
-
-def _at_least(limits: tuple[np.float32, np.float32], wanted: np.float32) -> tuple[np.float32, np.float32]:
-    """The range, both ends moved away from zero by one factor where it is narrower than ``wanted``."""
-    width = _width(limits)
-    if width >= wanted:
-        return limits
-    return np.float32(limits[0] * (wanted / width)), np.float32(limits[1] * (wanted / width))
-
-
-def _envelope(ranges: Ranges, names: set[str]) -> tuple[np.float32, np.float32]:
-    """The smallest range that holds those of ``names``."""
-    lows, highs = zip(*(ranges[name] for name in names), strict=True)
-    return min(lows), max(highs)

@@ -291,6 +291,35 @@ def test_empty_ranges_are_widened() -> None:
     assert share_ranges(model, ranges) == ranges
 
 
+class _End(float):
+    """End of a range; counts how often ends are compared."""
+
+    compared = 0
+
+    def __lt__(self, other: float) -> bool:
+        _End.compared += 1
+        return float(self) < float(other)
+
+    def __gt__(self, other: float) -> bool:
+        _End.compared += 1
+        return float(self) > float(other)
+
+
+@pytest.mark.parametrize("kinds", [("Flatten", "MaxPool"), ("Max", "Max"), ("Max", "Flatten")])
+def test_ranges_of_a_chain_are_shared_in_linear_time(kinds: tuple[str, str]) -> None:
+    """A merge that visits every tensor of its group again makes the import of a long LSTM quadratic."""
+    counts = []
+    for length in (50, 200):
+        names = [f"t{number}" for number in range(length + 1)]
+        nodes = [node(kinds[at % 2], [names[at]], [names[at + 1]]) for at in range(length)]
+        ranges = {name: (_End(0), _End(number)) for number, name in enumerate(names)}
+        _End.compared = 0
+        shared = share_ranges(make_model(nodes, [1, 4], {}), ranges)
+        counts.append(_End.compared)
+        assert shared == dict.fromkeys(names, (0, length))
+    assert counts[1] <= 5 * counts[0]
+
+
 def test_means_that_cancel_get_steps_that_onnxruntime_accepts() -> None:
     """A mean of a millionth of the range would make a scale that QLinearGlobalAveragePool refuses."""
     nodes = [node("Abs", ["x"], ["a"]), node("Add", ["a", "x"], ["s"]), node("Add", ["s", "c"], ["z"])]

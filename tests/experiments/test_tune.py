@@ -120,6 +120,12 @@ def test_without_the_model(log: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     assert not model_file(path).exists()
 
 
+def test_nothing_is_proposed_after_the_last_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Subject, "others", None)  # schedules for other memories, proposed second
+    search = Search(measurements=1, learn=False)
+    assert len(tune_network(digits(), machine(), DEFAULTS, tmp_path / "one.jsonl", search).log.records) == 1
+
+
 @pytest.mark.parametrize("model", [True, False])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_poor_schedule_is_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, model: bool) -> None:
