@@ -203,6 +203,8 @@ class _Session:
             if cycles is not None:
                 self.fewest = min(cycles, self.fewest or cycles)
             yield record
+            if self.model is None and number + 1 == self._wanted.measurements:
+                return  # only a model learns from the last measurement
             try:
                 choices = proposals.send(record.measurement)
             except StopIteration:  # all that was drawn has been measured
