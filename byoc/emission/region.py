@@ -25,6 +25,7 @@ from byoc.scheduling.default import ONE_SIZE, SearchPool, schedule_default
 from byoc.scheduling.fusing import by_image, fuse
 from byoc.scheduling.lowering import Buffer, Lowered, lower, split, value_bytes
 from byoc.scheduling.memplan import peak_bytes
+from byoc.scheduling.residency import NoTilingError
 from byoc.scheduling.seed import schedule_seed, smallest_seed_tiling
 from byoc.scheduling.stream import ConstantPool, Memory, Scheduled, Step
 from byoc.scheduling.tiling import Budget, TileSearch, smallest_tiling
@@ -109,13 +110,17 @@ def compile_region(
             shared.context((region, data, number), arch, partial(_layers_within, order, values, arch))
             for number, order in enumerate(_orders(region, values))
         ]
-        found = []
+        found: list[Scheduled] = []
+        refused: NoTilingError | None = None
         for number in choices.orders_of([[layer.name for layer in one.layers] for one in contexts]):
             fresh = empty_memory(contexts[number].lowered, arch, data=data)
             subject = (region, data, number, choices) if pool is not None else None
-            found.append(schedule_default(contexts[number], fresh, shared, subject, choices))
+            try:
+                found.append(schedule_default(contexts[number], fresh, shared, subject, choices))
+            except NoTilingError as error:
+                refused = error  # the other order may fit
         if not found:
-            raise InputError(f"{choices.source}: made for other layers; tune this network again")
+            raise refused or InputError(f"{choices.source}: made for other layers; tune this network again")
         scheduled = min(found, key=_price) if len(found) > 1 else found[0]
     known = shared.compiled(scheduled)
     if known is not None:

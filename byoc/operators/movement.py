@@ -396,6 +396,28 @@ class StridedCopy(Operator):
         """Every command has registers of its own."""
         return Settings({}, {"fill": int(not self.inputs)})
 
+    def finer(self) -> tuple[Operator, ...]:
+        """Two copies, each of half of the steps of the longest inner dimension, which no tile cuts."""
+        longest = max(self.inner, key=lambda dim: dim.size, default=None)
+        if longest is None or longest.size < 2:
+            return ()
+        place, count = self.dims.index(longest), longest.size // 2
+        return tuple(self._part(place, first, size) for first, size in ((0, count), (count, longest.size - count)))
+
+    def _part(self, place: int, first: int, size: int) -> Operator:
+        """Return the copy of ``size`` steps from ``first`` on of the dimension number ``place``."""
+        dims = list(self.dims)
+        dim = dims[place]
+        dims[place] = dim._replace(size=size)
+        piece, whole = Piece(first * dim.source, first * dim.target, tuple(dims)), Piece(0, 0, self.dims)
+        inputs = tuple(
+            replace(one, shape=(1, piece.highest - piece.lowest + 1), offset=one.offset + piece.lowest - whole.lowest)
+            for one in self.inputs
+        )
+        hull = 1 + sum((one.size - 1) * one.target for one in dims)
+        output = replace(self.output, shape=(hull,), offset=self.output.offset + piece.target)
+        return replace(self, inputs=inputs, output=output, **_cut(piece.dims))
+
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
         """Those that say how long it takes: the fastest dimension between tile buffers, and all others as one."""

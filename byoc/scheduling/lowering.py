@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.graph import Value
-from byoc.operators.movement import Copy
+from byoc.operators.movement import Copy, StridedCopy
 from byoc.operators.operator import Lying, Operand, Operator
 from byoc.operators.packing import in_atoms
 from byoc.operators.products import apart
@@ -114,7 +114,15 @@ def _laid_out(
     from byoc.layout.moving import joined
 
     listed, lying = arranged(operations, values, edges, words.atom)
-    return joined(listed, edges, lying, words.word, fits), lying
+    moved = joined(listed, edges, lying, words.word, fits)
+    return tuple(part for operation in moved for part in _fitting_parts(operation, fits)), lying
+
+
+def _fitting_parts(operation: Operator, fits: Callable[[Operator], bool]) -> tuple[Operator, ...]:
+    """Return a copy between layouts in as many parts as it takes for each to be tiled; others as they are."""
+    if not isinstance(operation, StridedCopy) or fits(operation):
+        return (operation,)
+    return tuple(part for half in operation.finer() for part in _fitting_parts(half, fits)) or (operation,)
 
 
 def _constants(operation: Operator) -> dict[str, NDArray[np.int8]]:

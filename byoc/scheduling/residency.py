@@ -23,6 +23,10 @@ from isa.arch import Arch
 from isa.errors import InputError
 
 
+class NoTilingError(InputError):
+    """A layer that no tiling fits into the scratchpad."""
+
+
 @dataclass(frozen=True)
 class LayerPlan:
     """The tiling of every layer, the names of resident buffers, and the groups that are computed together.
@@ -149,7 +153,7 @@ class _Planner:
         if choice is None:
             if self._chosen and pin is not None:
                 raise misfit(self._chosen, layer, pin, self._arch)
-            raise InputError(
+            raise NoTilingError(
                 f"layer '{layer.operation.name}' does not fit in {self._arch.sram_bytes} bytes of SRAM in any tiling"
             )
         return choice

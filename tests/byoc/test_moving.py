@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from byoc.layout.moving import Gather, joined
 from byoc.operators.movement import Alias, StridedCopy, copies, fills
-from byoc.operators.nest import NOTHING, Piece, find_pieces
+from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces
 from byoc.operators.operator import Lying, Operand, Operator
 from byoc.operators.reduction import ColumnReduction
 from isa.ops.movement import DIMENSIONS
@@ -184,3 +184,22 @@ def test_what_lies_dense_is_not_taken_by_atoms() -> None:
     lying = {name: Lying(20, 1, ATOM) for name in "bc"} | {"a": Lying(12, 20, ATOM)}
     found = joined(operations, {"a", "c"}, lying, WORD, lambda operation: True)
     assert not any(isinstance(one, Gather) for one in found)
+
+
+def test_a_copy_in_two_finer_ones_moves_the_same_bytes() -> None:
+    dims = (Dim(3, 200, 400), Dim(2, 40, 50), Dim(5, -7, 3), Dim(2, 1, 1))
+    (whole,) = copies("n", (), "a", "b", [Piece(90, 10, dims)])
+
+    def moved(operations: Sequence[Operator]) -> set[tuple[int, int]]:
+        found = set[tuple[int, int]]()
+        for one in operations:
+            sources, targets = Piece(0, one.output.start, one.loops.dims).positions()
+            begin = one.inputs[0].start - Piece(0, 0, one.loops.dims).lowest
+            found |= set(zip((sources + begin).tolist(), targets.tolist(), strict=True))
+        return found
+
+    parts = whole.finer()
+    assert len(parts) == 2
+    assert moved(parts) == moved([whole])
+    assert len(moved([whole])) == 60
+    assert all(part.inputs[0].elements < whole.inputs[0].elements for part in parts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -31,4 +33,30 @@ def test_a_product_of_more_rows_than_a_region_has_operations(isa: str) -> None:
     builder.output("y", "int8")
     subject = Subject(DrawnOperator(builder.model(), "rows"), 0)
     machine = Machine(isa, {"sram_bytes": 32_768})
+    assert subject.outcome(machine) == Outcome("accelerator", "")
+
+
+def _reduced() -> ModelBuilder:
+    builder = ModelBuilder(opset=18)
+    x = builder.dequantize(builder.input("x", (20, 5, 20), "int8"), 0.05)
+    axes = builder.constant([1, 2], "int64")
+    mean = builder.quantize(builder.node("ReduceMean", x, axes, keepdims=0), 0.05)
+    builder.quantize(builder.node("Relu", builder.dequantize(mean, 0.05)), 0.05, result="y")
+    return builder
+
+
+def _added() -> ModelBuilder:
+    builder = ModelBuilder()
+    x = builder.dequantize(builder.input("x", (3, 70, 115), "int8"), 0.05)
+    builder.quantize(builder.node("Add", x, x), 0.1, result="y")
+    return builder
+
+
+@pytest.mark.parametrize(("make", "array"), [(_reduced, 8), (_added, 16)])
+def test_copies_between_layouts_fit_into_a_small_scratchpad(make: Callable[[], ModelBuilder], array: int) -> None:
+    """Copies are cut into parts that tiles can hold; an order of images that needs more than that is not chosen."""
+    builder = make()
+    builder.output("y", "int8")
+    subject = Subject(DrawnOperator(builder.model(), "copies"), 0)
+    machine = Machine("v5", {"pe.ic": array, "pe.oc": array, "sram_bytes": 512, "sram_banks": 4})
     assert subject.outcome(machine) == Outcome("accelerator", "")
