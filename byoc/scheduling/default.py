@@ -17,13 +17,16 @@ from byoc.estimate.account import least_cycles
 from byoc.estimate.commands import Compute
 from byoc.estimate.constants import (
     BETTER,
+    CLOSE,
     ENOUGH,
+    FEW_LAYERS,
     FEW_TILES,
     FEWER_SHARES,
     LARGEST_FREE,
     MOST_NEAR,
     MOST_OTHERS,
     MOST_TILES,
+    NEAR,
     REMEMBERED_PLANS,
     RESIDENT_SHARES,
     SIZES,
@@ -34,6 +37,7 @@ from byoc.operators.operator import Geometry
 from byoc.options import NOTHING, Choices
 from byoc.scheduling.banding import stream_group
 from byoc.scheduling.lowering import Lowered
+from byoc.scheduling.memplan import peak_bytes
 from byoc.scheduling.pipelining import Rehearsed, pipelined
 from byoc.scheduling.residency import LayerPlan, RegionContext, choice_of, group_choice_of, pins_of, plan_layers
 from byoc.scheduling.stream import Memory, Scheduled, TileSteps, stream_layer
@@ -69,8 +73,7 @@ def schedule_default(
     if choices.residents is not None:
         return best.finished
     trials = _Trials(best, context, fresh, choices, free=best.free and first)
-    trials.smaller()
-    trials.nearby()
+    trials.improve()
     found = trials.best.finished
     if trials.free and subject is not None:
         pool.keep(subject, chosen, arch, found)
@@ -114,10 +117,9 @@ class _Candidate(NamedTuple):
         """The schedule with its estimates."""
         return replace(self.scheduled, cycles=self.cycles, layers=self.rehearsed.layers())
 
-    @property
-    def enough(self) -> bool:
-        """Whether it takes hardly longer than it must."""
-        return self.cycles <= ENOUGH * self.least
+    def within(self, share: float) -> bool:
+        """Whether it takes at most ``share`` times what it must."""
+        return self.cycles <= share * self.least
 
 
 def _candidate(context: RegionContext, plan: LayerPlan, memory: Memory) -> _Candidate | None:
@@ -145,14 +147,26 @@ class _Trials:
     def __init__(
         self, best: _Candidate, context: RegionContext, fresh: Callable[[], Memory], choices: Choices, *, free: bool
     ) -> None:
-        self.best, self.free, self._strict = best, free, free
+        self.best, self.free = best, free
         self._context, self._fresh, self._choices = context, fresh, choices
         self._tried, self._tiles = {best.plan}, best.tiles
         self._known: dict[LayerPlan, _Rating | None] = {self._streamed(best.plan): best.rating}
         self._arch = best.scheduled.memory.arch
         self._images = len(context.layers) // len({layer.name for layer in context.layers})
+        self._few = len(context.layers) <= FEW_LAYERS and not best.plan.groups
+        self._strict = free
+        self._enough = CLOSE if self._few else ENOUGH
+        self._taken = peak_bytes(best.scheduled.requests, best.scheduled.addresses)
+        self._sizes = [size for size in SIZES if size < (self._taken if free else self._arch.sram_bytes)]
 
-    def smaller(self) -> None:
+    def improve(self) -> None:
+        """Try other plans, of a region of few layers those of every smaller scratchpad."""
+        self._smaller()
+        self._nearby()
+        if self._few:
+            self._by_size()
+
+    def _smaller(self) -> None:
         """Try plans with fewer residents and those of smaller scratchpads.
 
         Residents are chosen one by one, and fewer may serve better; tilings for less leave more room for loads ahead,
@@ -163,47 +177,89 @@ class _Trials:
         fewer = [(capacity, capacity * share // 100) for share in FEWER_SHARES if not self._strict]
         close = [plan for plan in sizes if 2 * plan[0] > capacity]
         for nbytes, share in dict.fromkeys((*close, *fewer, *sizes)):
-            if self.best.enough or self._tiles > MOST_TILES * self._images or len(self._tried) > MOST_OTHERS:
+            if (
+                self.best.within(self._enough)
+                or self._tiles > MOST_TILES * self._images
+                or len(self._tried) > MOST_OTHERS
+            ):
                 break
             try:
                 smaller = self._arch.model_copy(update={"sram_bytes": nbytes})
                 plan = plan_layers(self._context, smaller, share, self._choices)
             except InputError:  # a layer has no tiling that is so small
                 break
-            self._try(plan, BETTER)
+            self._try(plan)
 
-    def nearby(self) -> None:
-        """Try tilings next to those of the best plan, layer by layer, as long as that helps; of few tiles only.
+    def _by_size(self) -> None:
+        """Improve the plans of all smaller scratchpads as this one's own; so do the compilations for those.
+
+        What they find is found here, too. Where nothing was held back, sizes that hold the own plan have that plan.
+        """
+        for nbytes in self._sizes:
+            own = self.best
+            start = None if own.within(CLOSE) else self._of_size(nbytes)
+            if start is None:
+                break
+            self.best, self.free, self._tried = start, self.free and start.free, {start.plan}
+            self._climb(nbytes)
+            if own.cycles <= self.best.cycles:
+                self.best = own
+
+    def _of_size(self, nbytes: int) -> _Candidate | None:
+        """The plan of a smaller scratchpad; None where it has none, has groups or is estimated to take too long."""
+        try:
+            smaller = self._arch.model_copy(update={"sram_bytes": nbytes})
+            plan = plan_layers(self._context, smaller, nbytes, self._choices)
+        except InputError:  # a layer has no tiling that is so small
+            return None
+        near = not plan.groups and self._estimate(plan) <= NEAR * self._estimate(self.best.plan)
+        return _candidate(self._context, plan, self._fresh()) if near else None
+
+    def _estimate(self, plan: LayerPlan) -> float:
+        """The cycles of the layers of a plan, each by itself."""
+        rooms, found = self._context.rooms, 0.0
+        for index, (search, tiling) in enumerate(zip(self._context.searches, plan.tilings, strict=True)):
+            found += search.cost.estimate(tiling, rooms.beside(index, plan.residents)[0])
+        return found
+
+    def _nearby(self) -> None:
+        """Try tilings next to those of the best plan; those that every larger scratchpad tries, too, if it can.
 
         There the estimate of a layer says too little: of the first load and the last store, and of what runs ahead.
         """
+        room = 2 * self._taken if self._few else LARGEST_FREE
+        self.free = self.free and self._arch.sram_bytes >= room
+        self._strict = self._strict and self.free and not self._few
+        self._climb(min(room, self._arch.sram_bytes) if self.free else self._arch.sram_bytes)
+
+    def _climb(self, room: int) -> None:
+        """Try tilings in ``room`` bytes next to the best plan's, layer by layer, while that helps and tiles are few."""
         if self._images > 1 or self.best.tiles > FEW_TILES:
             return
         pins = pins_of(self._choices, self._context.layers, self._arch)
-        self._strict = self._strict and self._arch.sram_bytes >= LARGEST_FREE
         before, self._tiles = None, 0
         while before is not self.best:
             before = self.best
             for index in (number for number, pin in enumerate(pins) if pin is None):
-                for plan in tuple(self._beside(index)):
-                    if self.best.enough or self._tiles > MOST_NEAR:
+                for plan in tuple(self._beside(index, room)):
+                    if self.best.within(self._enough) or self._tiles > MOST_NEAR:
                         return
                     self._try(plan)
 
-    def _beside(self, index: int) -> Iterator[LayerPlan]:
-        """The best plan with other tilings of a layer, if those need not compute too long."""
+    def _beside(self, index: int, capacity: int) -> Iterator[LayerPlan]:
+        """The best plan with other tilings of a layer in ``capacity`` bytes, if those need not compute too long."""
         best, search, plan = self.best, self._context.searches[index], self.best.plan
         if any(group.first <= index <= group.last for group in plan.groups):
             return
-        capacity = min(self._arch.sram_bytes, LARGEST_FREE) if self._strict else self._arch.sram_bytes
         room = self._context.rooms.of(index, plan.residents, capacity)
         others = best.compute - search.computed(plan.tilings[index])
+        limit = NEAR * search.cost.estimate(plan.tilings[index], room[0])
         for tiling in search.near(plan.tilings[index], *room):
-            if others + search.computed(tiling) < best.cycles:
+            if others + search.computed(tiling) < best.cycles and search.cost.estimate(tiling, room[0]) <= limit:
                 yield replace(plan, tilings=(*plan.tilings[:index], tiling, *plan.tilings[index + 1 :]))
 
-    def _try(self, plan: LayerPlan, better: float = 1.0) -> None:
-        """Take a plan that is rehearsed to take less than ``better`` times the best one's cycles."""
+    def _try(self, plan: LayerPlan) -> None:
+        """Take a plan that is rehearsed to take fewer cycles than the best one, by more than estimates err."""
         if plan in self._tried:
             return
         self._tried.add(plan)
@@ -211,12 +267,13 @@ class _Trials:
         if streamed not in self._known:
             other = _candidate(self._context, plan, self._fresh())
             self._known[streamed] = None if other is None else other.rating
+            self._tiles += 0 if other is None else other.tiles
         rating = self._known[streamed]
-        self.free = self.free and self._strict and rating is not None and rating.free
-        if rating is not None and (rating.free or not self._strict):
-            self._tiles += rating.tiles
-            if rating.cycles < better * self.best.cycles:
-                self.best = other or _candidate(self._context, plan, self._fresh()) or self.best
+        self.free = self.free and rating is not None and rating.free
+        if rating is None or (self._strict and not rating.free):
+            return
+        if rating.cycles < BETTER * self.best.cycles:
+            self.best = other or _candidate(self._context, plan, self._fresh()) or self.best
 
     def _streamed(self, plan: LayerPlan) -> LayerPlan:
         """What of a plan the stream goes by: plans that are equal so are the same, but for slots that nothing uses."""

@@ -22,12 +22,22 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from byoc.estimate.commands import Stored, Task, TileClock, cycles_of, registers_of, run, transfer_cycles
-from byoc.estimate.constants import AHEAD_SHARES, DISTANCE, FORGOTTEN, MARGIN, OWN_BANKS, TRIES, WINDOW
+from byoc.estimate.constants import (
+    AHEAD_SHARES,
+    BANK_PORTS,
+    COMMAND_OVERHEAD,
+    DISTANCE,
+    FORGOTTEN,
+    MARGIN,
+    OWN_BANKS,
+    TRIES,
+    WINDOW,
+)
 from byoc.scheduling.memplan import Request, Taken, check_plan, lowest_gap, own_gap, plan
 from byoc.scheduling.stream import Pointer, Step, TileSteps, lifetimes, used_buffers
 from isa.access import Access, strided, touch
 from isa.arch import Arch
-from isa.instruction import Unit
+from isa.instruction import Unit, ceil_div
 
 _LD, _EX, _ST = (unit.value for unit in (Unit.LD, Unit.EX, Unit.ST))
 _OUTPUT = "EX_OUTPUT_ADDRESS"
@@ -70,20 +80,51 @@ class Rehearsed(NamedTuple):
 
 
 def rehearse(
-    cues: Sequence[Cue], requests: Sequence[Request], addresses: Sequence[int], shared: Collection[int]
+    cues: Sequence[Cue],
+    requests: Sequence[Request],
+    addresses: Sequence[int],
+    shared: Collection[int],
+    bank: int = 0,
 ) -> Rehearsed:
     """The estimated times of a stream in the scratchpad that ``requests`` and ``addresses`` plan.
 
     What takes another's place waits for that. ``shared``: buffers of which commands use parts, residents and windows.
+    ``bank``: bytes of a bank whose ports commands of EX wait for; 0: they never do.
     """
-    order = _Order(requests, addresses, frozenset(shared))
-    tasks = [Task(cue.step.unit.value, _work(cue), order.needs(number, cue)) for number, cue in enumerate(cues)]
+    order, waits = _Order(requests, addresses, frozenset(shared)), _BankWaits(requests, addresses, bank)
+    tasks = [Task(cue.step.unit.value, waits.work(cue), order.needs(number, cue)) for number, cue in enumerate(cues)]
     return Rehearsed([cue.step for cue in cues], run(tasks))
 
 
-def _work(cue: Cue) -> int:
-    """Cycles of EX, or slots of the bus."""
-    return cue.cycles if cue.step.unit is Unit.EX else cue.step.slots
+class _BankWaits:
+    """How long commands of EX compute where banks serve several of their operands (docs/machine.md, section 5)."""
+
+    def __init__(self, requests: Sequence[Request], addresses: Sequence[int], bank: int) -> None:
+        self._bank = bank
+        self._ends = [address + request.nbytes for request, address in zip(requests, addresses, strict=True)]
+        self._addresses = addresses
+        self._turns: dict[tuple[Pointer, ...], int] = {}
+
+    def work(self, cue: Cue) -> int:
+        """Cycles of EX with its waits for banks, or slots of the bus."""
+        if cue.step.unit is not Unit.EX:
+            return cue.step.slots
+        pointers = tuple(cue.step.pointers.values())
+        if len(pointers) <= BANK_PORTS or not self._bank:
+            return cue.cycles
+        turns = self._turns.get(pointers)
+        if turns is None:
+            turns = self._turns[pointers] = ceil_div(self._most(pointers), BANK_PORTS)
+        return cue.cycles + (turns - 1) * (cue.cycles - COMMAND_OVERHEAD)
+
+    def _most(self, pointers: Sequence[Pointer]) -> int:
+        """Operands in the fullest bank; each is taken to reach the next one in its buffer, or the buffer's end."""
+        starts = [self._addresses[buffer] + offset for buffer, offset in pointers]
+        banks = []
+        for (buffer, _), start in zip(pointers, starts, strict=True):
+            end = min([other for other in starts if other > start] + [self._ends[buffer]])
+            banks.append((start // self._bank, (end - 1) // self._bank))
+        return max(sum(low <= bank <= high for low, high in banks) for bank, _ in banks)
 
 
 # What waits for what. ------------------------------------------------------------------------------------------------
@@ -335,7 +376,7 @@ class Pipelined(NamedTuple):
     """The stream and its scratchpad plan.
 
     ``cycles``: the estimate by which loads were moved. ``free``: every larger scratchpad gets the same. ``crowded``:
-    loads come later for want of room.
+    loads come later for want of room. ``bank``: as in :func:`rehearse`.
     """
 
     cues: tuple[Cue, ...]
@@ -344,6 +385,7 @@ class Pipelined(NamedTuple):
     cycles: int
     free: bool
     crowded: bool
+    bank: int
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -352,7 +394,7 @@ class Pipelined(NamedTuple):
 
     def rehearsed(self, shared: Collection[int]) -> Rehearsed:
         """A better estimate, of the stream as it is; ``shared`` as in :func:`rehearse`."""
-        return rehearse(self.cues, self.requests, self.addresses, shared)
+        return rehearse(self.cues, self.requests, self.addresses, shared, self.bank)
 
 
 def pipelined(
@@ -409,7 +451,8 @@ def _pipelined(
     check_plan(space.requests, space.addresses, arch.sram_bytes, arch.granule)
     cues = tuple(_stream(tiles, cycles, fetches))
     crowded = not (profile.free and space.free and share == AHEAD_SHARES[0])
-    return Pipelined(cues, tuple(space.requests), tuple(space.addresses), estimate, free and space.free, crowded)
+    placed = tuple(space.requests), tuple(space.addresses)
+    return Pipelined(cues, *placed, estimate, free and space.free, crowded, 0 if arch.words else bank)
 
 
 def _beside(tiles: Sequence[TileSteps]) -> dict[int, frozenset[int]]:

@@ -39,7 +39,7 @@ def test_the_estimates_are_for_the_documented_machine() -> None:
     timing, known = Timing(), vars(constants)
     restated = {name.lower(): value for name, value in known.items() if name.lower() in Timing.model_fields}
     assert restated == {name: getattr(timing, name) for name in restated}
-    assert len(restated) == 9
+    assert len(restated) == 10
     assert timing.main.burst_gap == constants.BURST_GAP
     assert timing.main.burst_beats == constants.BURST_BEATS
     assert timing.dma_setup + timing.dram_latency + timing.dma_drain == constants.TRANSFER_OVERHEAD

@@ -69,6 +69,22 @@ def test_a_load_waits_for_a_store_behind_what_ex_computes_meanwhile() -> None:
     assert _rehearsed(cues, (0, 800, 800, 1600)) == 3_355 + 209
 
 
+def test_a_command_waits_for_the_ports_of_a_bank_that_serves_five_operands() -> None:
+    """Five operands of one bank take two turns: 984 cycles more beside 16 of fill and drain. Four do not wait."""
+    names = ("EX_INPUT_ADDRESS", "EX_CHANNEL_ADDRESS", "EX_OPERAND_ADDRESS", "EX_TABLE_ADDRESS", "EX_OUTPUT_ADDRESS")
+    pointers = {name: Pointer(number) for number, name in enumerate(names)}
+    cues = [Cue(Step(OP_LUT, Unit.EX, {}, pointers, SOURCE), 0, 1000)]
+    requests = [Request(name, 64, 0, 0) for name in names]
+
+    def cycles(addresses: tuple[int, ...], bank: int) -> int:
+        return rehearse(cues, requests, addresses, (), bank).cycles
+
+    together, apart = (0, 64, 128, 192, 256), (0, 64, 128, 192, 1024)
+    assert cycles(together, 0) == cycles(apart, 1024) == 1_146
+    assert cycles(together, 1024) == 1_146 + 984
+    assert cycles((0, 64, 128, 192, 1000), 1024) == 1_146 + 984, "the last operand touches both banks"
+
+
 @pytest.mark.parametrize("name", sorted(LAYERS))
 def test_an_estimate_is_near_what_the_engine_takes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random tilings of a small layer on a small machine."""

@@ -32,6 +32,8 @@ MEMORIES = tuple(1 << power for power in range(14, 22))
 """Bytes of the scratchpads."""
 OTHER_ISAS = ("v1", "v2", "v3", "v5")
 """ISAs of the default machine beside its own."""
+SCALE = 0.05
+"""Scale of inputs and outputs: layers that move elements need no requantisation."""
 LIMIT = 0.005
 """What a larger scratchpad may cost, as a share of the cycles with the smaller one."""
 
@@ -42,7 +44,7 @@ def _weights(builder: ModelBuilder, *shape: int) -> str:
 
 
 def _input(builder: ModelBuilder, shape: Shape) -> str:
-    return builder.dequantize(builder.input(f"x{len(builder.inputs)}", shape, "int8"), 0.05)
+    return builder.dequantize(builder.input(f"x{len(builder.inputs)}", shape, "int8"), SCALE)
 
 
 def _convolution(
@@ -160,7 +162,7 @@ def machines() -> Mapping[str, Preset]:
 def package_of(layer: Layer) -> Package:
     """Return the package of a quantised layer between int8 inputs and an int8 output."""
     builder = ModelBuilder(opset=18)
-    builder.quantize(layer(builder), 0.1, result="y")
+    builder.quantize(layer(builder), SCALE, result="y")
     builder.output("y", "int8")
     return import_model(builder.model())
 
