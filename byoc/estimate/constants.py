@@ -238,7 +238,7 @@ Measured: none: +0.11 % (+1.91 %).
 FEW_LAYERS = 4
 """A region of at most so many layers also tries the plans of all smaller scratchpads, each with the tilings near it."""
 CLOSE = 1.003
-"""``ENOUGH`` of such a region: more memory costs a lone layer at most 0.5 %."""
+"""``ENOUGH`` of such a region: what it leaves may be the cost of more memory."""
 LARGEST_FREE = 1 << 16
 """The largest of them where the first plan wants no more memory.
 
