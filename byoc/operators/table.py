@@ -49,7 +49,7 @@ POLYNOMIAL = frozenset({"Add", "Mul", "Sub"})
 """What makes of integers the same numbers as of real ones."""
 AFFINE = POLYNOMIAL | {"BatchNormalization", "Div"}
 """What is a scale and a shift of one operand where the others are constant."""
-ARITHMETIC = POLYNOMIAL | {"Div", "Max", "Min", "Pow"}
+ARITHMETIC = POLYNOMIAL | {"Div", "Max", "Min", "Mod", "Pow"}
 CLOSED = FUNCTIONS | ARITHMETIC | {
     "And", "BatchNormalization", "Cast", "Equal", "FastGelu", "Greater", "GreaterOrEqual", "Identity", "Less",
     "LessOrEqual", "Not", "Or", "PRelu", "QuickGelu", "Where", "Xor",

@@ -30,16 +30,16 @@ RUNNING: Mapping[str, tuple[str, Mapping[str, tuple[int, ...]], Mapping[str, np.
     "LSTM": ("LSTM", STEPS, LSTM, 1, {"hidden_size": 2}),
     "GRU": ("GRU", STEPS, GRU, 1, {"hidden_size": 2}),
     "Attention": ("Attention", HEADS, {}, 1, {}),
-    "Einsum": ("Einsum", {"x": (2, 3), "z": (3, 4)}, {}, 1, {"equation": "ij,jk->ik"}),
+    "Einsum": ("Einsum", {"x": (3, 3), "z": (3, 4)}, {}, 1, {"equation": "ij,jk->ik"}),
 }
 PREVENTED: Mapping[str, tuple[str, Mapping[str, np.ndarray], int, Mapping[str, Any], str]] = {
     "peepholes": ("LSTM", PEEPHOLES, 1, {}, "P (input 'p')"),
-    "a sum of everything": (
+    "a diagonal": (
         "Einsum",
         {},
         1,
-        {"equation": "ij,jk->"},
-        "attribute equation = ij,jk->, 'x' float32 [2, 3], 'z' float32 [3, 4]",
+        {"equation": "ii,ij->j"},
+        "attribute equation = ii,ij->j, 'x' float32 [3, 3], 'z' float32 [3, 4]",
     ),
     "products shown": ("Attention", {}, 4, {}, "qk_matmul_output (output 'y3')"),
 }

@@ -21,7 +21,7 @@ ELSEWHERE = {
     *("drop_initializer_inputs", "fix_shapes", "drop_unread_outputs"),
     *("move_casts", "decompose_attention", "tabulate_rows", "drop_unit_dilations", "join_biases"),
     *("write_out_sparse", "unroll", "turn_slopes", "dequantise_constants", "restore_operators"),
-    "match_types",
+    *("match_types", "write_out_einsums", "convolve_spectra"),
 }
 """Passes for which nothing is grown here: tests of their own are."""
 

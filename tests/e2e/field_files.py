@@ -130,6 +130,21 @@ def mixed_types(random: np.random.Generator) -> onnx.ModelProto:
     return b.model()
 
 
+def spectra(random: np.random.Generator) -> onnx.ModelProto:
+    """Return the power of an STFT of a constant window, or of none, as torch.stft is exported."""
+    size, hop = int(random.integers(4, 33)), int(random.integers(2, 17))
+    onesided, windowed, has_channel = (bool(random.integers(2)) for _ in range(3))
+    samples = size + hop * int(random.integers(1, 8)) + int(random.integers(hop))
+    shape = [int(random.integers(1, 3)), samples, *([1] if has_channel else [])]
+    b = ModelBuilder()
+    operands = [b.input("x", shape), b.constant(hop, "int64")]
+    operands += [b.constant(np.hanning(size), "float32") if windowed else "", b.constant(size, "int64")]
+    result = b.node("STFT", *operands, name="op", onesided=int(onesided))
+    power = b.node("Pow", result, b.constant(2.0, "float32"))
+    b.output(b.node("ReduceSum", power, b.constant([3], "int64"), keepdims=0))
+    return b.model()
+
+
 KINDS: Mapping[str, Draw] = {
     "unread split": unread_split,
     "slopes along an axis": sloped,
@@ -137,13 +152,18 @@ KINDS: Mapping[str, Draw] = {
     "transposed convolutions on ties": transposed_tie,
     "uint8 and int8 around one operator": mixed_types,
     "saved by ONNX Runtime": saved_network,
+    "short-time spectra": spectra,
 }
 """What is drawn, by name."""
 
 
 def failure(kind: str, seed: int) -> str:
     """Run one drawn model; return what is wrong with it, or the empty string."""
-    model = KINDS[kind](np.random.default_rng(seed))
+    return failure_of(KINDS[kind](np.random.default_rng(seed)))
+
+
+def failure_of(model: onnx.ModelProto) -> str:
+    """Run a model; return why it is not one exact region, or the empty string."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.onnx"
         onnx.save(model, file)

@@ -1,9 +1,9 @@
 """Operators that stand for several, written as these, before quantisation. Forms not known here are left as they are.
 
-Attention of ONNX, Attention and MultiHeadAttention of ONNX Runtime, and its FusedMatMul, SkipLayerNormalization,
-BiasGelu and FastGelu, in the matrix products, sums and softmaxes that they stand for; Einsum of two operands that is a
-matrix product. Reductions of functions, LogSoftmax, PRelu of a slope an element, LRN, and the mean and deviation that a
-LayerNormalization tells besides, in elementary operators.
+Attention and RotaryEmbedding of ONNX, and Attention, MultiHeadAttention, RotaryEmbedding, FusedMatMul, BiasGelu,
+SkipLayerNormalization and FastGelu of ONNX Runtime, become matrix products, sums and softmaxes. Reductions of
+functions, LogSoftmax, PRelu of a slope an element, LRN, and the mean and deviation that a LayerNormalization tells
+besides, become elementary operators.
 """
 
 from __future__ import annotations
@@ -288,49 +288,77 @@ def _biased_gelu(approximate: str) -> Callable[[_Writer], bool]:
     return write
 
 
-def _einsum(writer: _Writer) -> bool:
-    """Einsum of two operands, each dimension of which is in the other one, in the result, or in both."""
-    equation = writer.options["equation"].decode().replace(" ", "")
-    sides, arrow, result = equation.partition("->")
-    operands = sides.split(",")
-    names = list(writer.node.input)
-    if not arrow or len(operands) != 2 or "." in equation or any(len(writer.shapes.get(n, "?")) == 0 for n in names):
+def _rotary(writer: _Writer) -> bool:
+    """RotaryEmbedding of ONNX 23: the caches have a row a position, or a row a token where positions are absent."""
+    data, cosine, sine, positions = (writer.input(index) for index in range(4))
+    return _rotate(writer, data, positions, (cosine, sine))
+
+
+def _fused_rotary(writer: _Writer) -> bool:
+    """RotaryEmbedding of ONNX Runtime; one position is that of the first token."""
+    data, positions, cosine, sine = (writer.input(index) for index in range(4))
+    options = writer.options
+    if options.get("is_packed_batching", 0) or options.get("scale", 1.0) != 1 or data not in writer.shapes:
         return False
-    first, second = operands
-    known = all(
-        name in writer.shapes and len(writer.shapes[name]) == len(o) for name, o in zip(names, operands, strict=True)
-    )
-    if not known or any(len(set(letters)) != len(letters) for letters in (first, second, result)):
+    if writer.shapes.get(positions) == (1,):
+        rows = writer.shapes[data][-2]
+        if positions not in writer.arrays:
+            return False
+        first = int(writer.arrays[positions].item())
+        positions = writer.constant(np.tile(np.arange(rows) + first, (writer.shapes[data][0], 1)), np.int64)
+    return _rotate(writer, data, positions, (cosine, sine))
+
+
+def _rotate(writer: _Writer, data: str, positions: str, caches: tuple[str, str]) -> bool:
+    """Write x · cos + (x with the numbers of each pair exchanged) · (-sin, sin)."""
+    shape, options = writer.shapes.get(data, ()), writer.options
+    heads = options.get("num_heads", 0)
+    if len(shape) not in (3, 4) or any(name not in writer.shapes for name in caches):
         return False
-    size = dict(zip((*first, *second), (*writer.shapes[names[0]], *writer.shapes[names[1]]), strict=True))
-    batch = [c for c in result if c in first and c in second]
-    left = [c for c in result if c in first and c not in second]
-    right = [c for c in result if c in second and c not in first]
-    inner = [c for c in first if c in second and c not in result]
-    if len(batch) + len(left) + len(inner) != len(first) or len(batch) + len(right) + len(inner) != len(second):
+    half = writer.shapes[caches[0]][-1]
+    if len(shape) == 3:
+        width = shape[2] // heads if heads else options.get("rotary_embedding_dim", 0) or 2 * half
+        data = writer.reshaped(data, (*shape[:2], shape[2] // width, width))
+    width, size = writer.shapes[data][-1], 2 * half
+    if options.get("rotary_embedding_dim", 0) not in (0, size) or size > width:
         return False
-    if len(batch) + len(left) + len(right) != len(result):
-        return False
-    lead = [size[c] for c in batch]
-    m, k, n = (prod(size[c] for c in letters) for letters in (left, inner, right))
-    a = writer.transposed(names[0], [first.index(c) for c in (*batch, *left, *inner)])
-    b = writer.transposed(names[1], [second.index(c) for c in (*batch, *inner, *right)])
-    made = writer.add("MatMul", writer.reshaped(a, (*lead, m, k)), writer.reshaped(b, (*lead, k, n)))
-    writer.shapes[made] = (*lead, m, n)
-    order = [*batch, *left, *right]
-    apart = writer.reshaped(made, [size[c] for c in order])
-    if order == list(result):
-        writer.add("Identity", apart, result=writer.node.output[0])
-    else:
-        writer.transposed(apart, [order.index(c) for c in result], writer.node.output[0])
+    first, second = np.arange(half), np.arange(half, size)
+    columns, pairs = np.tile(first, 2), np.concatenate([second, first])
+    signs = np.repeat([-1, 1], half)
+    if options.get("interleaved", 0):
+        columns, pairs = np.repeat(first, 2), np.arange(size) ^ 1
+        signs = np.tile([-1, 1], half)
+    factors = [_factors(writer, name, positions, columns, len(shape)) for name in caches]
+    factors[1] = writer.add("Mul", factors[1], writer.constant(signs))
+    rotated, others = (data, "") if size == width else _parted(writer, data, size)
+    exchanged = writer.add("Gather", rotated, writer.constant(pairs, np.int64), axis=-1)
+    products = [writer.add("Mul", *pair) for pair in zip((rotated, exchanged), factors, strict=True)]
+    result = writer.add("Add", *products)
+    if others:
+        result = writer.add("Concat", result, others, axis=-1)
+    writer.reshaped(result, shape, writer.node.output[0])
     return True
+
+
+def _factors(writer: _Writer, cache: str, positions: str, columns: NDArray[np.int64], rank: int) -> str:
+    """Return the factors of all tokens and columns, with an axis of one element for the heads."""
+    rows = writer.add("Gather", cache, positions, axis=0) if positions else cache
+    chosen = writer.add("Gather", rows, writer.constant(columns, np.int64), axis=-1)
+    return writer.add("Unsqueeze", chosen, writer.constant([1 if rank == 4 else 2], np.int64))
+
+
+def _parted(writer: _Writer, data: str, size: int) -> list[str]:
+    """Return the first ``size`` columns of a tensor, and the others."""
+    bounds = [writer.constant([bound], np.int64) for bound in (0, size, np.iinfo(np.int64).max, -1)]
+    return [writer.add("Slice", data, start, end, bounds[3]) for start, end in (bounds[:2], bounds[1:3])]
 
 
 KNOWN: Mapping[tuple[str, str], Callable[[_Writer], bool]] = {
     ("", "Attention"): _standard_attention,
-    ("", "Einsum"): _einsum,
+    ("", "RotaryEmbedding"): _rotary,
     (_MICROSOFT, "Attention"): _packed_attention,
     (_MICROSOFT, "MultiHeadAttention"): _multi_head_attention,
+    (_MICROSOFT, "RotaryEmbedding"): _fused_rotary,
     (_MICROSOFT, "FusedMatMul"): _fused_product,
     (_MICROSOFT, "SkipLayerNormalization"): _skip_normalization,
     (_MICROSOFT, "BiasGelu"): _biased_gelu("none"),
@@ -482,6 +510,7 @@ WRITTEN: Mapping[str, Callable[[_Reduction, str], None]] = {
     "LogSoftmax": _log_softmax,
     "ReduceL1": _of(lambda w, x: w.add("Abs", x)),
     "ReduceL2": _of_squares("Sqrt"),
+    "ReduceLogSum": _of(lambda w, x: x, "Log"),
     "ReduceSumSquare": _of_squares(),
     "ReduceLogSumExp": _log_sum_exp,
     "GlobalLpPool": _norm,

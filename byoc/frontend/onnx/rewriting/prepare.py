@@ -18,6 +18,7 @@ from byoc.frontend.onnx.rewriting.constants import (
     write_out_sparse,
 )
 from byoc.frontend.onnx.rewriting.convolutions import convolve_pools, spread_transposed
+from byoc.frontend.onnx.rewriting.einsums import write_out_einsums
 from byoc.frontend.onnx.rewriting.form import (
     PLAIN_OPSET,
     TARGET_OPSET,
@@ -45,6 +46,7 @@ from byoc.frontend.onnx.rewriting.norms import recognise_norms
 from byoc.frontend.onnx.rewriting.recurrent import unroll
 from byoc.frontend.onnx.rewriting.resizes import expand_resizes
 from byoc.frontend.onnx.rewriting.shapes import complete_types, fix_shapes, infer_shapes, shorten_pools
+from byoc.frontend.onnx.rewriting.spectra import convolve_spectra
 from byoc.frontend.onnx.rewriting.splits import gather_scatters, slice_splits, turn_slopes
 from byoc.frontend.onnx.rewriting.volumes import flatten_integer_volumes, flatten_volumes
 from byoc.frontend.onnx.units import is_quantised
@@ -159,6 +161,9 @@ ORDER: tuple[Stage, ...] = (
     Stage(drop_unread, "all", "who reads what counts from here on"),
     Stage(unroll, "float", "what recurrent layers are made of, others write and fold", rounds=True),
     Stage(infer_shapes, "float", _SHAPES),
+    Stage(write_out_einsums, "all", "its products are folded and moved as others", rounds=True, light=True),
+    Stage(infer_shapes, "all", _SHAPES),
+    Stage(convolve_spectra, "float", "its weights are constants of a convolution", rounds=True),
     Stage(decompose_attention, "float", "what attention is made of, others write and fold", rounds=True),
     Stage(fold_constants, "float", "both leave constants behind", rounds=True),
     Stage(tabulate_rows, "float", "before functions of rows are taken apart", rounds=True),

@@ -14,6 +14,8 @@ from typing import Literal
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, defs, helper, numpy_helper
 
+from byoc.frontend.onnx.rewriting.constants import fold_constants
+from byoc.frontend.onnx.rewriting.form import convert_opset
 from byoc.frontend.onnx.rewriting.law import OperatorPass
 from byoc.frontend.onnx.rewriting.prepare import ORDER, Stage
 from byoc.graph import Node
@@ -85,8 +87,9 @@ class KeptNodes:
         if name in self.left_out:
             return f"pass {name} would write it in another form, and is left out: it moves rounding in this model"
         if stage.models == "float" and self.quantised:
-            return "it runs in another form in float models alone, and this file is quantised"
-        return "it runs in another form, but not between the nodes around it here"
+            return "it runs in another form in float models alone: this file gives no scales for the tensors inside"
+        scales = " with the scales that this file gives" if self.quantised else ""
+        return f"it runs in another form, but not between the nodes around it here{scales}"
 
     @cached_property
     def _producers(self) -> Mapping[str, NodeProto]:
@@ -105,7 +108,7 @@ class KeptNodes:
         return types_of(self.model.graph)
 
     def _alone(self, node: NodeProto) -> ModelProto | None:
-        """Return a float model of the node alone: constants keep their values, everything else is an input.
+        """Return a float model of the node alone, at the opset of float models; what is not constant is an input.
 
         None where a type is not known, or where the constants are too large to be copied for every attempt.
         """
@@ -123,7 +126,9 @@ class KeptNodes:
         if not outputs or sum(tensor.ByteSize() for tensor in constants) > LARGEST_BYTES:
             return None
         graph = helper.make_graph([node], "alone", inputs, outputs, constants)
-        return helper.make_model(graph, opset_imports=self.model.opset_import, ir_version=self.model.ir_version)
+        alone = helper.make_model(graph, opset_imports=self.model.opset_import, ir_version=self.model.ir_version)
+        newest = fold_constants(convert_opset(alone))  # attributes can become constant operands
+        return newest if len(newest.graph.node) == 1 else alone
 
     def _declared(self, name: str) -> ValueInfoProto:
         return helper.make_tensor_value_info(name, self._types[name], self._shapes.get(name))
