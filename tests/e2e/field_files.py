@@ -97,10 +97,11 @@ def mixed_types(random: np.random.Generator) -> onnx.ModelProto:
     kind = str(random.choice(["Conv", "MatMul", "Gemm", "GlobalAveragePool", "AveragePool", "Add", "Concat"]))
     shape = [int(random.integers(2, 8)), 12] if kind in ("MatMul", "Gemm") else [1, 4, 9, 11]
     b = ModelBuilder()
-    q = b.quantize(b.input("x", shape), 0.02, zeros[types[0]], types[0])
+    x = b.input("x", shape)
+    given = [(0.02, types[0]), (0.04, types[int(random.integers(2))])][: 2 if kind in ("Add", "Concat") else 1]
 
-    def dequantized() -> str:
-        return b.dequantize(q, 0.02, zeros[types[0]], types[0])
+    def dequantized(scale: float, dtype: str) -> str:
+        return b.dequantize(b.quantize(x, scale, zeros[dtype], dtype), scale, zeros[dtype], dtype)
 
     def constant(*sizes: int, per_channel: bool = False) -> str:
         limits = np.iinfo(weights)
@@ -114,8 +115,7 @@ def mixed_types(random: np.random.Generator) -> onnx.ModelProto:
             return b.node("MatMul", data, constant(inputs, outputs))
         return b.node("Conv", data, constant(outputs, inputs, 3, 3, per_channel=bool(random.integers(2))), pads=[1] * 4)
 
-    operands = {"Add": 2, "Concat": 2}.get(kind, 1)
-    data = [dequantized() for _ in range(operands)]
+    data = [dequantized(scale, dtype) for scale, dtype in given]
     if kind == "Gemm":
         name, channels = b.node("Gemm", *data, constant(12, 5)), 5
     elif kind in ("Conv", "MatMul"):

@@ -63,10 +63,24 @@ def test_a_float_model_gives_what_its_file_says_as_far_as_eight_bits_can(name: s
         assert float(np.abs(found - wanted).max()) <= 0.05 * spread
 
 
-@pytest.mark.parametrize("name", ["same6", "same_avg", "double", "mixed"])
+@pytest.mark.parametrize("name", ["same6", "same_avg", "double"])
 def test_a_quantised_model_gives_what_its_file_says_to_the_bit(name: str) -> None:
     for found, wanted in zip(*_outputs(name), strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+def test_an_operator_between_two_types_gives_what_its_file_says_but_for_ties() -> None:
+    """ONNX Runtime computes it in float, the accelerator on integers."""
+    ((found,), (wanted,)) = _outputs("mixed")
+    model = onnx.load(CASES / "mixed.onnx")
+    (quantize,) = (node for node in model.graph.node if node.output[0] == model.graph.output[0].name)
+    (scale,) = (numpy_helper.to_array(tensor) for tensor in model.graph.initializer if tensor.name == quantize.input[1])
+    feed = {model.graph.input[0].name: np.load(CASES / "mixed.npy")}
+    real = OnnxRuntimeSession(model, optimised=False, further=quantize.input[:1]).run(quantize.input[:1], feed)
+    steps = np.abs(found.astype(np.int32) - wanted.astype(np.int32))
+    halves = np.abs(np.abs(real[quantize.input[0]].astype(np.float64)) / scale % 1 - 0.5)
+    assert steps.max() == 1
+    assert halves[steps > 0].max() <= fidelity.TOLERANCE * 255
 
 
 @pytest.mark.parametrize("name", [*FLOAT, *QUANTISED, *BOUNDED])
@@ -79,7 +93,8 @@ def test_no_false_alarm_and_no_silence(name: str) -> None:
         assert report.fidelity is not None
         assert report.fidelity.difference <= fidelity.TOLERANCE
         assert report.fidelity.elements > 0
-        assert report.fidelity.integer == (0.0 if name in QUANTISED else None) or name in BOUNDED
+        ties = name == "mixed" and report.fidelity.file is not None and not report.fidelity.file.beyond
+        assert report.fidelity.integer == (0.0 if name in QUANTISED else None) or name in BOUNDED or ties
     assert report.totals.cycles >= report.totals.lower_bound_cycles
     assert report.check.regions == len({place.region for place in report.placement if place.on == "dla"})
 
@@ -93,7 +108,7 @@ def test_what_the_cpu_computes_otherwise_in_parts_is_counted_and_no_mismatch() -
 
 
 def test_without_a_region_nothing_is_called_checked() -> None:
-    report = _report("mixed")
+    report = _report("mixed", cpu=["*"])
     assert (report.check.regions, report.check.tensors, report.check.elements) == (0, 0, 0)
 
 

@@ -309,15 +309,18 @@ class _TypeMatcher:
         graph, quantize = self._graph, _only_quantize(self._graph, node)
         kind = 0 if quantize is None else _kind(graph, quantize)
         form = installed().forms[node.op_type][1]
+        names = [name for name in node.input[: form.operands] if name]
+        sources = {name: source for name in names if (source := graph.maker(name, DEQUANTIZE)) is not None}
+        computed = {source.input[0] for source in sources.values()}.difference(graph.constants)
+        is_table = len(computed) < 2 and node.op_type in installed().closes.elementwise
+        if is_table or kind not in _BYTES or any(name not in sources and name not in graph.constants for name in names):
+            return None
         nodes, result = list[NodeProto](), copy_node(node)
         for position, name in enumerate(node.input[: form.operands]):
-            source = graph.maker(name, DEQUANTIZE)
-            if source is None and name and name not in graph.constants:
-                return None
             # ONNX Runtime multiplies uint8 by integers of either type.
             fits = bool(form.weights) and position == 1 and kind == TensorProto.UINT8
-            if source is not None and kind in _BYTES and not fits and self._is_other(source, kind):
-                nodes += self._dequantize(source, kind)
+            if name in sources and not fits and self._is_other(sources[name], kind):
+                nodes += self._dequantize(sources[name], kind)
                 result.input[position] = nodes[-1].output[0]
         return [*nodes, result] if nodes else None
 
