@@ -22,7 +22,7 @@ from byoc.checking.fidelity import (
     rounded,
     trial_feed,
 )
-from byoc.checking.file_check import SAMPLES, blamed, check_operators, compared, drawn_feeds, own_optimiser
+from byoc.checking.file_check import SAMPLES, are_ties, blamed, check_operators, compared, drawn_feeds, own_optimiser
 from byoc.checking.file_check import outputs_of as file_outputs
 from byoc.frontend.onnx.file import check_scales, load_model, open_dimensions
 from byoc.frontend.onnx.importer import import_graph
@@ -304,6 +304,8 @@ def _checked(file: ModelProto, model: ModelProto, seed: int) -> _Checked | None:
         pairs = [pair for samples in zip(fused, ours, strict=True) for pair in zip(*samples, strict=True)]
         integer = rounded(max((difference(one, other.astype(one.dtype)) for one, other in pairs), default=0.0))
         check = replace(compared(plain, ours, model), fused=compared(plain, fused, model).beyond)
+        if check.beyond:
+            check = replace(check, ties=are_ties(file, model, feeds))
         if check.beyond and not integer:
             check = replace(check, optimiser=own_optimiser(file, feeds, plain, model))
         return _Checked(model, integer, check)

@@ -117,7 +117,7 @@ def prepared_faithfully(
             suspects = []
         if integers and suspects and _are_ties(given, prepared, suspects, numbers):
             suspects = []
-        before = _values(given, suspects, numbers) if suspects else {}
+        before = values_of(given, suspects, numbers) if suspects else {}
         moves = _own_moves(given, kept, before, found, numbers) if suspects else {}
         worst = _worst(found, moves) if suspects else None
         if worst is None:
@@ -145,7 +145,7 @@ def differ_by_ties(given: ModelProto, prepared: ModelProto, feed: Tensors) -> bo
 def _are_ties(given: ModelProto, prepared: ModelProto, names: Sequence[str], feed: Tensors) -> bool:
     """Return whether ties explain every difference of the tensors ``names`` on one inference."""
     try:
-        made = _values(prepared, names, feed)
+        made = values_of(prepared, names, feed)
     except InputError:
         return False
     ends = {old.name: new.name for old, new in zip(given.graph.output, prepared.graph.output, strict=True)}
@@ -154,7 +154,7 @@ def _are_ties(given: ModelProto, prepared: ModelProto, names: Sequence[str], fee
     def differing(before: Tensors) -> set[str]:
         return set(_beyond({name: compare(array, after[name]) for name, array in before.items()}))
 
-    return only_ties(given, after, feed, differing, _values, TOLERANCE)
+    return only_ties(given, after, feed, differing, values_of, TOLERANCE)
 
 
 def _compared(
@@ -231,7 +231,7 @@ def _own_moves(
     for signs in (None, *repeat(generator, DRAWS - 1)):
         model = _with_moved_constants(given, signs) if integers else given
         moved = {name: _moved(array, signs) for name, array in feed.items()}
-        for name, each in _compare(before, _values(model, names, moved), given, given).items():
+        for name, each in _compare(before, values_of(model, names, moved), given, given).items():
             last = moves.get(name, SAME)
             moves[name] = Difference(max(last.tensor, each.tensor), np.maximum(last.channels, each.channels))
         if not _beyond(found, moves):
@@ -263,7 +263,7 @@ def integer_difference(given: ModelProto, prepared: ModelProto, feed: Tensors) -
     ONNX Runtime fuses can depend on the form that passes have changed, dead code included: then both are right, and
     differ in the last bit.
     """
-    before = _values(given, [], feed, optimised=True)
+    before = values_of(given, [], feed, optimised=True)
     found = _differences(given, prepared, before, [], feed, optimised=True)
     return rounded(max((each.share for each in found.values()), default=0.0))
 
@@ -337,7 +337,7 @@ def _survivors(given: ModelProto, prepared: ModelProto) -> list[str]:
     return [name for name in results if known[name].type.tensor_type.elem_type == TensorProto.FLOAT]
 
 
-def _values(
+def values_of(
     model: ModelProto, names: Collection[str], feed: Tensors, *, optimised: bool = False
 ) -> dict[str, NDArray[Any]]:
     """The outputs of a model, and of ``names`` those that its nodes make."""
@@ -360,7 +360,7 @@ def _differences(
 ) -> dict[str, Difference]:
     """How far each tensor of ``made`` is from ``before``, those of ``given``: infinitely where it does not run."""
     try:
-        after = _values(made, names, feed, optimised=optimised)
+        after = values_of(made, names, feed, optimised=optimised)
     except InputError:
         return dict.fromkeys(before, OTHER)
     return _compare(before, after, given, made)

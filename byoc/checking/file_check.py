@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
-from byoc.checking.fidelity import PassError
+from byoc.checking.fidelity import TOLERANCE, PassError, values_of
+from byoc.checking.ties import only_ties
 from byoc.frontend.onnx.file import REAL
 from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs
 from byoc.frontend.onnx.rewriting.shapes import fix_shapes
@@ -193,6 +194,32 @@ def _steps(model: ModelProto) -> dict[str, float]:
     outputs, scales = {value.name for value in model.graph.output}, ConstantArrays(model.graph, is_float32)
     ends = [node for node in model.graph.node if node.op_type == DEQUANTIZE and outputs.intersection(node.output)]
     return {node.output[0]: float(scales[node.input[1]].max()) for node in ends if node.input[1] in scales}
+
+
+def are_ties(file: ModelProto, model: ModelProto, feeds: Sequence[Tensors]) -> bool:
+    """Return whether ties explain every difference between an integer ``model``, optimised, and its ``file``."""
+    steps, outputs = _steps(file), [value.name for value in file.graph.output]
+    ends = dict(zip(outputs, (value.name for value in model.graph.output), strict=True))
+    shared = {name for node in model.graph.node if node.op_type == QUANTIZE for name in node.output}
+    quantised = [name for node in file.graph.node if node.op_type == QUANTIZE for name in node.output if name in shared]
+
+    def explained(feed: Tensors) -> bool:
+        made = values_of(model, quantised, feed, optimised=True)
+        after = {name: made[ends.get(name, name)] for name in (*quantised, *outputs)}
+
+        def differing(before: Tensors) -> set[str]:
+            gaps = {
+                name: _gaps(array, after[name], steps.get(name) or _share([array])) for name, array in before.items()
+            }
+            limits = {name: SLACK if array.dtype.kind == "f" else 0 for name, array in before.items()}
+            return {name for name, gap in gaps.items() if (gap > limits[name]).any()}
+
+        return only_ties(file, after, feed, differing, values_of, TOLERANCE)
+
+    try:
+        return all(explained(feed) for feed in feeds)
+    except InputError:
+        return False
 
 
 def own_optimiser(model: ModelProto, feeds: Sequence[Tensors], wanted: Outputs, final: ModelProto) -> str:

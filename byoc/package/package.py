@@ -75,7 +75,8 @@ class FileCheck:
     furthest away is at ``coordinates`` of output ``tensor``, by ``steps``: ``file`` and ``ours`` are both values.
     ``optimiser``: that of ONNX Runtime whose result ours is, where its own integer operators give the same. ``fused``:
     elements of what ONNX Runtime makes of the file optimised that are more than a step away, of files that are
-    quantised or in half precision.
+    quantised or in half precision. ``ties``: numbers that are rounded halfway between two steps explain all that is
+    beyond, so that nothing is wrong.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _KNOWN
@@ -90,6 +91,7 @@ class FileCheck:
     steps: Annotated[float, Field(ge=0.0)] = 0.0
     optimiser: Annotated[str, Field(max_length=1 << 8)] = ""
     fused: Count = 0
+    ties: bool = False
 
     def message(self) -> str:
         """One line on what was compared, and what is more than a step away."""
@@ -100,6 +102,7 @@ class FileCheck:
         if not self.beyond:
             return f"within a step {drawn}{theirs}"
         cause = f", by ONNX Runtime's {self.optimiser}" if self.optimiser else ""
+        cause += ", explained by ties in rounding" if self.ties else ""
         where = f"the furthest '{self.tensor}' at {list(self.coordinates)}: {self.ours}, the file has {self.file}"
         return f"{self.beyond:,} elements more than a step off that {drawn}{cause}; {where}{theirs}"
 

@@ -234,7 +234,7 @@ def find_warnings(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any
         quiet = {name: level for name, level in fidelity.noise.items() if level < LEAST_DECIBELS}
         found += [Suspicion(kind="noise", tensor=name, figures={"decibels": level}) for name, level in quiet.items()]
         file = fidelity.file
-        if file is not None and file.beyond:
+        if file is not None and file.beyond and not file.ties:
             figures = {"beyond": float(file.beyond), "elements": float(file.elements), "steps": file.steps}
             found.append(Suspicion(kind="file", tensor=file.tensor, figures=figures))
     for node in graph.nodes:

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
+from byoc.importing import import_model
 from byoc.runtimes.session import OnnxRuntimeSession
 from tests.e2e.mixed_products import MixedNetwork, wrong_values
 
@@ -51,3 +52,13 @@ def test_no_processor_runs_a_product_that_saturates_on_some(tmp_path: Path) -> N
                 np.testing.assert_array_equal(array, network.expected[name])
     assert given > 5
     assert fused > 20
+
+
+def test_a_tie_that_a_later_product_makes_large_is_no_alarm() -> None:
+    """A float Gemm ends halfway between two steps; the next product makes 254 of that step."""
+    fidelity = import_model(MixedNetwork(200873).model, "tie").fidelity
+    assert fidelity is not None
+    file = fidelity.file
+    assert file is not None
+    assert (file.beyond, file.steps, file.ties) == (3, 254.0, True)
+    assert wrong_values(200873) == []
