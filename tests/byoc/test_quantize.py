@@ -291,6 +291,12 @@ def test_empty_ranges_are_widened() -> None:
     assert share_ranges(model, ranges) == ranges
 
 
+def test_a_concatenation_shares_the_range_of_all_its_operands() -> None:
+    model = make_model([node("Concat", ["a", "b"], ["y"], axis=1)], [1, 4], {})
+    shared = share_ranges(model, {"a": (-1.0, 3.0), "b": (-2.0, 1.0), "y": (-2.0, 3.0)})
+    assert shared == dict.fromkeys(("a", "b", "y"), (-2.0, 3.0))
+
+
 class _End(float):
     """End of a range; counts how often ends are compared."""
 
