@@ -40,7 +40,7 @@ from byoc.frontend.tflite.importer import import_tflite
 from byoc.operators.registry import annotate
 from byoc.package.package import Calibration, Fidelity, FileCheck, Package, build_package
 from byoc.quantisation.calibrate import DEFAULT_FEEDS, Feeds, default_feeds
-from byoc.quantisation.quantize import find_ranges, quantise_within
+from byoc.quantisation.quantize import find_ranges, is_quantised_whole, quantise_within
 from byoc.runtimes.protobuf import bodies, count_of
 from isa.errors import InputError
 from isa.progress import Progress, followed, silent
@@ -315,7 +315,8 @@ def _checked(file: ModelProto, model: ModelProto, seed: int) -> _Checked | None:
 def package_of(model: ModelProto, source: str, fidelity: Fidelity | None = None) -> Package:
     """Package of a quantised, prepared model; ``source`` is the name it goes by in reports. Deterministic."""
     graph = import_graph(model)
-    kept = KeptNodes(model, fidelity.left_out if fidelity else (), fidelity is None or fidelity.integer is not None)
+    quantised = fidelity is None or fidelity.integer is not None
+    kept = KeptNodes(model, fidelity.left_out if fidelity else (), quantised, is_quantised_whole)
     graph = replace(graph, nodes=kept.explain(graph.nodes))
     embedded, rewritten = integer_clamps(model, graph)
     return build_package(graph, annotate(graph), define(embedded, graph), rewritten, source, fidelity)

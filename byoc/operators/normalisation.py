@@ -76,7 +76,13 @@ def fitting_parameters(graph: Graph, node: Node) -> Finding | None:
         gains(graph, node)
     except ValueError:
         shapes = [graph.values[name].shape for name in node.inputs[1:]]
-        return finding("they have the shapes {shapes}", shapes=shapes)
+        axis = node.attributes.get("axis")
+        if axis is None:
+            return finding("they have the shapes {shapes}", shapes=shapes)
+        rows = graph.values[node.inputs[0]].shape[axis:]
+        return finding(
+            "they have the shapes {shapes}, rows from axis {axis} on {rows}", shapes=shapes, axis=axis, rows=rows
+        )
     return None
 
 

@@ -87,6 +87,11 @@ class Pool(Window):
     kernel: tuple[int, int]
 
     @classmethod
+    def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
+        """Pools of volumes that no pass has written as pools of planes."""
+        return len(node.attributes.get("kernel_shape", ())) > 2
+
+    @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
         """The window, if it is not the whole plane."""
         return written_window(written, cuts=True)
@@ -259,8 +264,9 @@ class AveragePool(Pool):
 
     @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
-        """Dilated average pools, which ONNX Runtime has no integer operator for."""
-        return any(step != 1 for step in node.attributes.get("dilations", ()))
+        """Dilated average pools besides, which ONNX Runtime has no integer operator for."""
+        dilated = any(step != 1 for step in node.attributes.get("dilations", ()))
+        return dilated or super().stays_float(node, constants)
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> AveragePool:

@@ -171,7 +171,8 @@ def finite_numerators(record: tuple[Softmax, ...], target: Target) -> Finding | 
         finite = np.isfinite(largest * numerics.softmax_factor(first.output_scale))
     if finite or target.numerics == "fixed":
         return None
-    return finding("rows have {count} elements, the scale is {scale:g}", count=first.count, scale=first.output_scale)
+    found = "rows along the axis have {count} elements, the scale is {scale:g}"
+    return finding(found, count=first.count, scale=first.output_scale)
 
 
 @rule("with numerics fixed, the scale of the result is above 2^-16, and rows have 4,095 elements at most")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, TensorProto
 from onnx.helper import make_node
 
 from byoc.frontend.onnx.closures import Closure, float_closures
@@ -39,6 +39,7 @@ from byoc.runtimes.protobuf import (
     is_float32,
     names_of,
     sort_nodes_in_waves,
+    types_of,
     unused,
     use_counts,
     without_initializers,
@@ -417,6 +418,17 @@ def _quantised_closures(model: ModelProto) -> tuple[Closure, ...]:
         if kept == results:
             return tuple(closure for name, closure in found.items() if name in kept)
         results = kept
+
+
+def is_quantised_whole(model: ModelProto) -> bool:
+    """Return whether the quantiser leaves no node of a model in float."""
+    kinds = types_of(model.graph)
+    quantised = TensorProto.FLOAT, TensorProto.BOOL
+    closures = [closure for closure in _quantised_closures(model) if kinds.get(closure.result) in quantised]
+    inside = {node.outputs[0] for closure in closures for node in closure.nodes}
+    stay_float = set(_float_nodes(model, {closure.result for closure in closures}))
+    others = (node for node in model.graph.node if node.output[0] not in inside)
+    return all(_is_quantised_operator(node) and node.name not in stay_float for node in others)
 
 
 def _float_nodes(model: ModelProto, closed: Collection[str]) -> list[str]:

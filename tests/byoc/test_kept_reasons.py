@@ -7,11 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from byoc.compiler import compile as compile_network
+from byoc.frontend.onnx.file import check_model
+from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.importing import import_model
+from byoc.runtimes.session import OnnxRuntimeSession
 from isa.arch import Arch
+from isa.errors import InputError
+from tests.byoc.every_reason import judged
 
 RANDOM = np.random.default_rng(0)
 
@@ -102,3 +107,54 @@ def test_the_reason_names_weights_that_are_computed(op_type: str, seed: int) -> 
     node = model.graph.node[0]
     node.input[:] = list(operands)
     assert f"{names[chosen]} (input '{chosen}') computed at run time" in "".join(_reasons(model))
+
+
+@pytest.mark.parametrize(
+    "operator", ["Clip", "Trilu", "Pow", "Cast", "RMSNormalization", "Softmax", "If", "QLinearAdd"]
+)
+def test_the_reason_names_whatever_changes(operator: str) -> None:
+    """Each variant of running nodes runs, is refused in one line, or stays with a reason that names the change."""
+    ends = {(outcome.kind, outcome.case.text) for outcome in judged(operator)}
+    assert ends
+    assert {kind for kind, _ in ends} <= {"runs", "refused", "named", "other cause"}, ends
+
+
+@pytest.mark.parametrize("name", ["Affine", "ScaledTanh", "ThresholdedRelu"])
+def test_activations_without_factors_have_those_of_onnx_runtime(name: str) -> None:
+    constants = {"w": _normal(1, 2, 3), "r": _normal(1, 2, 2)}
+    model = _model("RNN", STEPS, constants, 1, {"hidden_size": 2, "activations": [name]})
+    feeds = {"x": _normal(*STEPS["x"])}
+    sessions = (OnnxRuntimeSession(one, optimised=False) for one in (prepare(model), model))
+    found, expected = (session.run(["y0"], feeds)["y0"] for session in sessions)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        (
+            helper.make_node("Split", ["x"], ["y", "z"], "op", num_outputs=1),
+            "num_outputs is 1, and the node has 2 outputs",
+        ),
+        (helper.make_node("MaxPool", ["x"], ["y"], "op", kernel_shape=[1], strides=[0]), "strides has 0"),
+        (
+            helper.make_node("QLinearSigmoid", ["x", "s", "p", "s"], ["y"], "op", domain="com.microsoft"),
+            "ONNX Runtime needs the zero point of the result of QLinearSigmoid",
+        ),
+    ],
+    ids=lambda value: value.op_type if isinstance(value, NodeProto) else "",
+)
+def test_nodes_that_end_the_runtime_are_refused(node: NodeProto, message: str) -> None:
+    """Each of them ends the process in onnx or ONNX Runtime."""
+    kind = TensorProto.UINT8 if node.domain else TensorProto.FLOAT
+    constants = [("s", TensorProto.FLOAT), ("p", kind)] if node.domain else []
+    graph = helper.make_graph(
+        [node],
+        "ends",
+        [helper.make_tensor_value_info("x", kind, (1, 1, 4))],
+        [helper.make_tensor_value_info(name, kind, None) for name in node.output],
+        [helper.make_tensor(name, element, (), [1]) for name, element in constants],
+    )
+    domains = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    with pytest.raises(InputError, match=message):
+        check_model(helper.make_model(graph, opset_imports=domains, ir_version=10), "ends")

@@ -379,7 +379,7 @@ REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] =
     "gains": (
         lambda: unary_unit("LayerNormalization", (2, 6), extra=[(np.ones(4), "float32")]),
         "fitting_parameters",
-        {"shapes": [(4,)]},
+        {"shapes": [(4,)], "axis": 1, "rows": (6,)},
     ),
     "unknown operator": (lambda: unary_unit("Hardmax", (3, 7)), "known", {"operator": "Hardmax"}),
 }
@@ -493,7 +493,7 @@ SENTENCES = {
     ),
     "reversed": "it takes 600 copies; a movement takes at most 512 copies",
     "rows apart": "axes (1, 3) of shape (2, 3, 4, 5); the axes of a row lie side by side",
-    "gains": "they have the shapes [(4,)]; "
+    "gains": "they have the shapes [(4,)], rows from axis 1 on (6,); "
     "gains and biases have an element of their own for each element, or channel, or group, or one for all",
     "unknown operator": "operator Hardmax has no pattern",
 }

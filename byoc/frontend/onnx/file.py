@@ -149,7 +149,7 @@ def check_model(model: ModelProto, source: str) -> None:
         for function in model.functions:
             _check_function(function)
         _check_calls(model)
-        _check_axes(chain(_nodes(model.graph), *(_nodes_of(function.node) for function in model.functions)))
+        _check_nodes(chain(_nodes(model.graph), *(_nodes_of(function.node) for function in model.functions)))
         _check_loops(model.graph.node, _constants(model.graph), 1)
     except InputError as error:
         raise InputError(f"{source}: inconsistent ONNX model ({error}); {REMEDY}") from error
@@ -352,13 +352,28 @@ def _check_calls(model: ModelProto) -> None:
         raise InputError(f"functions that call one another make {total:,} nodes, and {MAXIMUM_CALLED:,} are allowed")
 
 
-def _check_axes(nodes: Iterable[NodeProto]) -> None:
-    """Raise InputError for an axis of more than 32 bits; onnx and ONNX Runtime read only its lower 32 bits."""
+def _check_nodes(nodes: Iterable[NodeProto]) -> None:
+    """Raise InputError for nodes that onnx or ONNX Runtime misread, or that end the process that runs them."""
     for node in nodes:
+        label = _label(node)
         for item in node.attribute:
             wrong = [axis for axis in (item.i, *item.ints) if not -(1 << 31) <= axis < 1 << 31]
             if wrong and item.name in ("axis", "axes"):
-                raise InputError(f"node '{_label(node)}': {item.name} has {wrong[0]}, which no tensor has")
+                raise InputError(f"node '{label}': {item.name} has {wrong[0]}, which no tensor has")
+            if item.name in _WINDOWS and min(item.ints, default=1) < 1:
+                raise InputError(f"node '{label}': {item.name} has {min(item.ints)}; windows have positive numbers")
+            if (node.op_type, item.name) == ("Split", "num_outputs") and item.i != len(node.output):
+                raise InputError(
+                    f"node '{label}': num_outputs is {item.i}, and the node has {len(node.output)} outputs"
+                )
+        if node.op_type in _NEEDS_ZERO_POINT and len(node.input) < ZERO_POINT + 1:
+            raise InputError(f"node '{label}': ONNX Runtime needs the zero point of the result of {node.op_type}")
+
+
+_WINDOWS = frozenset({"kernel_shape", "strides", "dilations"})
+_NEEDS_ZERO_POINT = frozenset({"QLinearLeakyRelu", "QLinearSigmoid"})
+ZERO_POINT = 4
+"""Place of the zero point of the result among the inputs of these operators."""
 
 
 def _check_values(values: Iterable[ValueInfoProto]) -> None:

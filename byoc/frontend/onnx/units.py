@@ -22,6 +22,8 @@ from byoc.operators.products import float_reason, unfused
 from byoc.operators.registry import installed
 
 _ACTIVATIONS = ("Relu", "Clip")
+NOT_QUANTISED = "is not quantised with constant parameters"
+"""End of the remark on a node whose input or output is in float, whatever the cause."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,15 +68,34 @@ def recognise(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:
     if node.op_type == QUANTIZE:
         return _rescale(view, node)
     if any(isinstance(value, GraphProto) for value in node.attributes.values()):
-        return Unrecognised(
-            "it has a body; where an input decides about it, make that a constant with --fix NAME=VALUE"
-        )
+        return Unrecognised(_body_reason(view, node))
     if not node.standard or node.op_type not in registry.forms:
-        return Unrecognised("")
+        return Unrecognised(_table_reason(view, node) if node.op_type in registry.closes.operators else "")
     family, form = registry.forms[node.op_type]
     if form.plain and view.element_type(node.input(form.flags)) in domain.STORED:
         return _plain(view, node, family, form)
     return _between(view, node, family, form)
+
+
+def _table_reason(view: OnnxView, node: OnnxNode) -> str:
+    """Return why an operator that runs as a table is none."""
+    computed = [name for name in node.reads if not view.is_constant(name)]
+    if len(computed) > 1:
+        both = " and ".join(f"'{name}'" for name in computed)
+        return f"it is computed from {both}; a table has one operand that is not constant"
+    for name in computed:
+        source = view.producer.get(name)
+        if source is None or source.op_type != DEQUANTIZE or view.quantization_of(source) is None:
+            return _unquantised(view, name)
+    return f"its output '{node.outputs[0]}' {NOT_QUANTISED}"
+
+
+def _body_reason(view: OnnxView, node: OnnxNode) -> str:
+    """Return why a node with bodies stays on the CPU."""
+    decides = [name for name in node.inputs[:2] if name and view.element_type(name) == "bool"]
+    computed = next((name for name in decides if name not in view.constants), "")
+    which = f" and its condition cond ('{computed}') is computed at run time" if computed else ""
+    return f"it has a body{which}; where an input decides about it, make that a constant with --fix NAME=VALUE"
 
 
 _CARRIERS = frozenset({*CARRIERS, "QuantizeLinear", "Clip"})
@@ -109,9 +130,10 @@ def _qlinear(
     view: OnnxView, node: OnnxNode, family: type[Operator], form: Form, integer: QLinear
 ) -> Unit | Unrecognised:
     if node.attributes.get("channels_last"):
-        return Unrecognised("its channels are the last dimension; only channels-first tensors run on the accelerator")
-    if not node.input(integer.result[0]):
-        return Unrecognised("it has no output scale, so its result is float")
+        return Unrecognised("it has channels_last = 1; only channels-first tensors run on the accelerator")
+    if view.element_type(node.outputs[0]).startswith("float"):
+        lacking = "y_zero_point" if node.input(integer.result[0]) else "y_scale"
+        return Unrecognised(f"it has no {lacking}, so its result is float")
     operands = list(node.inputs[: form.flags])
     quantizations: dict[str, Quantization] = {}
     for number, (tensor, scale, zero_point) in enumerate(integer.triples(len(node.inputs))):
@@ -138,7 +160,7 @@ def _add(
     """Record the quantisation of ``tensor``; an :class:`Unrecognised` where it is not constant or contradicts."""
     quantization = view.quantization(scale, zero_point, axis)
     if quantization is None:
-        return Unrecognised(f"scale and zero point of '{tensor}' are not constant")
+        return Unrecognised(_unknown_parameter(view, tensor, scale, zero_point))
     channels = 1 if axis is None else view.shape(tensor)[axis]
     if quantization.scale.size not in (1, channels):
         return Unrecognised(f"'{tensor}' has {quantization.scale.size} scales")
@@ -146,6 +168,15 @@ def _add(
         return Unrecognised(f"it reads '{tensor}' with two quantisations")
     found[tensor] = quantization
     return None
+
+
+def _unknown_parameter(view: OnnxView, tensor: str, scale: str, zero_point: str) -> str:
+    """Return which parameter of a quantisation is computed, or has a type or shape that no quantisation has."""
+    for name, role in ((scale, "scale"), (zero_point, "zero point")):
+        if name and name not in view.constants:
+            return f"the {role} '{name}' of '{tensor}' is computed at run time"
+    shown = f"{view.element_type(scale)} {list(view.shape(scale))}"
+    return f"'{tensor}' has the scale '{scale}' of {shown}; scales are float32, one for all or one a channel"
 
 
 def _integer_product(
@@ -183,7 +214,7 @@ def _between(view: OnnxView, node: OnnxNode, family: type[Operator], form: Form)
     activation, quantize = tail
     quantization, result = view.quantization_of(quantize), quantize.outputs[0]
     if quantization is None:
-        return Unrecognised(f"its output '{node.outputs[0]}' is not quantised with constant parameters")
+        return Unrecognised(f"its output '{node.outputs[0]}' {NOT_QUANTISED}")
     in_float = unfused(view, form, (*unit.operands[:2], result))
     if in_float:
         return Unrecognised(in_float)
@@ -225,13 +256,18 @@ def _dequantised(view: OnnxView, node: OnnxNode, family: type[Operator], form: F
 
 def _float_reason(view: OnnxView, node: OnnxNode, form: Form, name: str) -> str:
     """The reason that input ``name`` of ``node`` is in float: what no quantiser could mend, else simply that it is."""
+    plain = _unquantised(view, name)
+    return (float_reason(view, form, node) or plain) if plain.endswith(NOT_QUANTISED) else plain
+
+
+def _unquantised(view: OnnxView, name: str) -> str:
+    """Return why an operand is not quantised: its type, else simply that it is not."""
     kind = view.element_type(name)
     if kind.startswith(("int", "uint", "bool")):
         return f"its input '{name}' is {kind}, integers that stand for no real numbers: the CPU computes with them"
     if kind and kind != "float32":
         return f"its input '{name}' is {kind}; only float32 is quantised: export the model in float32"
-    plain = f"its input '{name}' is not quantised with constant parameters"
-    return float_reason(view, form, node) or plain
+    return f"its input '{name}' {NOT_QUANTISED}"
 
 
 def _rescale(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:

@@ -156,7 +156,7 @@ def _standard_attention(writer: _Writer) -> bool:
     else:
         k = _heads(writer, k, kv_heads, last=True)
     rows, columns = writer.shapes[q][2], writer.shapes[k][3]
-    masks = [_causal(writer, rows, columns, past)] if options.get("is_causal", 0) else []
+    masks = [_causal(writer, rows, columns, past)] if options.get("is_causal", 0) == 1 else []
     if names[3]:
         found = _given_mask(writer, names[3], columns)
         if found is None:
@@ -232,7 +232,7 @@ def _multi_head(writer: _Writer, parts: Sequence[str], heads: int, mask: str, ad
     q, v = (_heads(writer, name, heads) for name in (parts[0], parts[2]))
     k = _heads(writer, parts[1], heads, last=True)
     rows, columns = writer.shapes[q][2], writer.shapes[k][3]
-    masks = [_causal(writer, rows, columns)] if writer.options.get("unidirectional", 0) else []
+    masks = [_causal(writer, rows, columns)] if writer.options.get("unidirectional", 0) == 1 else []
     if mask:
         padding = _padding(writer, mask, writer.options.get("mask_filter_value", -10000.0))
         if padding is None:

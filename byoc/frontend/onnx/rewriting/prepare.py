@@ -88,6 +88,7 @@ class Stage:
     """A pass in its place: for which ``models``, and ``why`` it stands there.
 
     ``rounds``: it may move rounding (:data:`ROUNDING`). ``light``: it never looks at weights, and runs without them.
+    ``for_cpu``: what it writes runs on the CPU.
     """
 
     step: Pass
@@ -95,6 +96,7 @@ class Stage:
     why: str
     rounds: bool = False
     light: bool = False
+    for_cpu: bool = False
 
 
 def inline_functions(model: ModelProto) -> ModelProto:
@@ -166,7 +168,7 @@ ORDER: tuple[Stage, ...] = (
     Stage(convolve_spectra, "float", "its weights are constants of a convolution", rounds=True),
     Stage(decompose_attention, "float", "what attention is made of, others write and fold", rounds=True),
     Stage(fold_constants, "float", "both leave constants behind", rounds=True),
-    Stage(tabulate_rows, "float", "before functions of rows are taken apart", rounds=True),
+    Stage(tabulate_rows, "float", "before functions of rows are taken apart", rounds=True, for_cpu=True),
     Stage(recognise_norms, "float", "before the reductions of a norm are written otherwise", rounds=True),
     Stage(decompose_reductions, "float", "what is no norm is elementary from here on", rounds=True),
     Stage(convolve_pools, "float", "before scales are folded into convolutions", rounds=True),

@@ -1,12 +1,12 @@
-"""Why a node stays though passes write its operator in another form: found by running them on the node alone.
+"""Reasons why float nodes stay on the CPU, found by changing the node alone and asking passes and quantiser again.
 
-A pass that rewrites the node without one of its attributes, optional inputs or outputs shows which of them prevents it.
-So no pass says a second time what it asks for.
+A node that is rewritten or quantised without one of its attributes, optional inputs or outputs stays because of that
+part. No pass states its conditions a second time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -18,9 +18,11 @@ from byoc.frontend.onnx.rewriting.constants import fold_constants
 from byoc.frontend.onnx.rewriting.form import convert_opset
 from byoc.frontend.onnx.rewriting.law import OperatorPass
 from byoc.frontend.onnx.rewriting.prepare import ORDER, Stage
+from byoc.frontend.onnx.rewriting.shapes import infer_shapes
+from byoc.frontend.onnx.units import NOT_QUANTISED
 from byoc.graph import Node
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE
-from byoc.operators.registry import Registry, SupportRow, support_table
+from byoc.operators.registry import Registry, SupportRow, installed, support_table
 from byoc.runtimes.protobuf import array_of, copy_model, shapes_of, standard, types_of
 
 LARGEST_BYTES = 1 << 26
@@ -41,7 +43,7 @@ def support_rows(registry: Registry | None = None) -> tuple[SupportRow, ...]:
 
 
 def _operators(stage: Stage) -> Collection[str]:
-    return stage.step.operators if isinstance(stage.step, OperatorPass) else ()
+    return stage.step.operators if isinstance(stage.step, OperatorPass) and not stage.for_cpu else ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,43 +51,67 @@ class KeptNodes:
     """Nodes that a prepared model still has.
 
     ``left_out``: names of passes that were left out of this model. ``quantised``: whether the file was quantised.
+    ``quantises``: whether the quantiser quantises every node of a float model.
     """
 
     model: ModelProto
     left_out: Collection[str]
     quantised: bool
+    quantises: Callable[[ModelProto], bool]
 
     def explain(self, nodes: Sequence[Node]) -> tuple[Node, ...]:
-        """Return ``nodes`` with a remark on those in float that have none and that passes write in another form."""
+        """Return ``nodes``; those that stay in float have a remark that names the cause, where it is known."""
         protos = {proto.name: proto for proto in self.model.graph.node}
         return tuple(
-            replace(node, remark=self.reason(protos[node.name]))
-            if not node.integer and not node.remark and node.op_type not in BOUNDARIES and node.name in protos
+            replace(node, remark=self.reason(protos[node.name]) or node.remark)
+            if node.name in protos and self._is_open(node)
             else node
             for node in nodes
         )
 
+    def _is_open(self, node: Node) -> bool:
+        """Return whether a node is in float for no cause known so far, but that its operands are in float."""
+        if node.integer or node.op_type in BOUNDARIES:
+            return False
+        return not node.remark or (not self.quantised and node.remark.endswith(NOT_QUANTISED))
+
     def reason(self, node: NodeProto) -> str:
-        """Return what prevents that ``node`` runs in another form; the empty string where no pass knows it."""
+        """Return what prevents that ``node`` is rewritten or quantised; the empty string where nothing is known."""
         stages = [stage for stage in ORDER if node.op_type in _operators(stage)]
-        alone = self._alone(node) if stages else None
+        known = not self.quantised and node.op_type in _quantised_operators()
+        alone = self._alone(node) if stages or known else None
         if alone is None:
             return ""
         working = next((stage for stage in stages if _rewrites(stage, alone)), None)
         if working is not None:
-            return self._applicable(working)
-        found = _causes(stages, alone)
+            return self._applicable(working, alone)
+        if known and self._is_quantised(alone):
+            return ""
+        found = _causes(alone, lambda model: any(_rewrites(stage, model) for stage in stages))
         if found:
             return f"it runs in another form, but not with {' and '.join(found)}"
+        found = _causes(alone, self._is_quantised) if known else []
+        if found:
+            return f"it runs quantised, but not with {' and '.join(found)}"
         parts = [part.text for part in _parts(alone.graph.node[0]) if part.field == "attribute"]
         parts += [f"'{value.name}' {_told(value)}" for value in alone.graph.input]
-        return f"it runs in another form, but not with {', '.join(parts)}"
+        parts += [f"'{item.name}' constant {list(item.dims)}" for item in alone.graph.initializer]
+        return f"it runs {'quantised' if known else 'in another form'}, but not with {', '.join(parts)}"
 
-    def _applicable(self, stage: Stage) -> str:
+    def _is_quantised(self, model: ModelProto) -> bool:
+        try:
+            return self.quantises(model)
+        except Exception:  # as in _rewrites
+            return False
+
+    def _applicable(self, stage: Stage, alone: ModelProto) -> str:
         """Return why a pass that rewrites the node alone did not do so in the model."""
         name = stage.step.__name__
         if name in self.left_out:
-            return f"pass {name} would write it in another form, and is left out: it moves rounding in this model"
+            parts = [part.text for part in _parts(alone.graph.node[0]) if part.field == "attribute"]
+            these = f" ({', '.join(parts)})" if parts else ""
+            found = f"pass {name} would write it in another form{these}"
+            return f"{found}, and is left out: it moves rounding in this model"
         if stage.models == "float" and self.quantised:
             return "it runs in another form in float models alone: this file gives no scales for the tensors inside"
         scales = " with the scales that this file gives" if self.quantised else ""
@@ -118,20 +144,28 @@ class KeptNodes:
             constant = self._constant(name)
             if constant is not None:
                 constants.append(constant)
-            elif name in self._types:
-                inputs.append(self._declared(name))
+            elif (source := self._dequantised(name)) in self._types:
+                inputs.append(self._declared(name, source))
             else:
                 return None
         outputs = [self._declared(name) for name in node.output if name in self._types]
         if not outputs or sum(tensor.ByteSize() for tensor in constants) > LARGEST_BYTES:
             return None
         graph = helper.make_graph([node], "alone", inputs, outputs, constants)
-        alone = helper.make_model(graph, opset_imports=self.model.opset_import, ir_version=self.model.ir_version)
-        newest = fold_constants(convert_opset(alone))  # attributes can become constant operands
-        return newest if len(newest.graph.node) == 1 else alone
+        model = helper.make_model(graph, opset_imports=self.model.opset_import, ir_version=self.model.ir_version)
+        newest = fold_constants(convert_opset(model))  # attributes can become constant operands
+        return _with_inferred_outputs(newest if len(newest.graph.node) == 1 else model)
 
-    def _declared(self, name: str) -> ValueInfoProto:
-        return helper.make_tensor_value_info(name, self._types[name], self._shapes.get(name))
+    def _declared(self, name: str, source: str = "") -> ValueInfoProto:
+        """Return the declaration of a tensor; of a dequantised one with the shape of its ``source``."""
+        shape = self._shapes.get(source or name)
+        return helper.make_tensor_value_info(name, self._types.get(name, TensorProto.FLOAT), shape)
+
+    def _dequantised(self, name: str) -> str:
+        """Return the tensor that is quantised and dequantised as ``name``, if the type of that is not known."""
+        while name not in self._types and name in self._producers and self._producers[name].op_type in BOUNDARIES:
+            name = self._producers[name].input[0]
+        return name
 
     def _constant(self, name: str) -> TensorProto | None:
         """Return a constant operand; of a dequantised one the integers as float, whose values decide nothing."""
@@ -142,14 +176,19 @@ class KeptNodes:
         return self._constants.get(name)
 
 
-def _causes(stages: Sequence[Stage], alone: ModelProto) -> list[str]:
-    """Return the parts without which a node is rewritten: one part where that is enough, else as few as possible."""
+def _quantised_operators() -> Collection[str]:
+    """Return the operators that the quantiser may quantise."""
+    registry = installed()
+    return registry.forms.keys() | registry.closes.operators
+
+
+def _causes(alone: ModelProto, runs: Callable[[ModelProto], bool]) -> list[str]:
+    """Return the parts without which a node ``runs``: one part where that is enough, else as few as possible."""
     parts = list(_parts(alone.graph.node[0]))
     parts += _computed_operands(alone)
 
     def works(removed: Collection[_Part]) -> bool:
-        changed = _without(alone, removed)
-        return any(_rewrites(stage, changed) for stage in stages)
+        return runs(_without(alone, removed))
 
     single = next((part for part in parts if works([part])), None)
     if single is not None:
@@ -235,7 +274,20 @@ def _without(alone: ModelProto, removed: Collection[_Part]) -> ModelProto:
     kept_outputs = [value for value in result.graph.output if value.name in made]
     del result.graph.output[:]
     result.graph.output.extend(kept_outputs)
-    return result
+    return _with_inferred_outputs(result)
+
+
+def _with_inferred_outputs(model: ModelProto) -> ModelProto:
+    """Return a node alone with the output shapes that its inputs decide; those declared where none are inferred."""
+    plain = copy_model(model)
+    for value in plain.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    try:
+        inferred = infer_shapes(plain)
+    except Exception:  # as in _rewrites
+        return model
+    known = all(value.type.tensor_type.HasField("shape") for value in inferred.graph.output)
+    return inferred if known else model
 
 
 def _make_constant(model: ModelProto, name: str) -> None:
@@ -251,10 +303,13 @@ def _make_constant(model: ModelProto, name: str) -> None:
 
 
 def _rewrites(stage: Stage, model: ModelProto) -> bool:
+    """Return whether a pass replaces a node alone by others; a node of the same operator on the same data is none."""
+    (node,) = model.graph.node
     try:
-        return stage.step(model) is not model
+        made = stage.step(model)
     except Exception:  # a node without a part that it needs is no model, and passes need not refuse it
         return False
+    return not any(other.op_type == node.op_type and other.input[:1] == node.input[:1] for other in made.graph.node)
 
 
 def _told(value: ValueInfoProto) -> str:

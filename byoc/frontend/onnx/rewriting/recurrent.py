@@ -21,19 +21,19 @@ MOST_STEPS = 1024
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 _FACTORS: Mapping[str, Mapping[str, float]] = {
-    "Affine": {"alpha": 1.0, "beta": 0.0},
+    "Affine": {"alpha": 0.0, "beta": 0.0},
     "Elu": {"alpha": 1.0},
     "HardSigmoid": {"alpha": 0.2, "beta": 0.5},
     "LeakyRelu": {"alpha": 0.01},
     "Relu": {},
-    "ScaledTanh": {"alpha": 1.0, "beta": 1.0},
+    "ScaledTanh": {"alpha": 0.0, "beta": 0.0},
     "Sigmoid": {},
     "Softplus": {},
     "Softsign": {},
     "Tanh": {},
-    "ThresholdedRelu": {"alpha": 1.0},
+    "ThresholdedRelu": {"alpha": 0.0},
 }
-"""The activations, with the factors that each takes from the lists of the node, and their defaults."""
+"""Activations and their factors; the values are those that ONNX Runtime uses where the node gives none."""
 
 
 @written(*_GATES)
