@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from byoc import compiler, partition
+from byoc import compiler
 from byoc.options import CompileOptions
+from byoc.partitioning import partition
 from dla_sim.presets import load_hardware
 from experiments.report.figures import RegionRun, figures
 from experiments.running.inference import infer

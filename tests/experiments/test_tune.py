@@ -33,7 +33,7 @@ from isa.arch import Arch
 from isa.errors import InputError
 from tests.experiments.command_line import dla
 
-SETTINGS = ["sram_bytes=3072", "pe.ic=16"]
+SETTINGS = ["sram_bytes=5120", "pe.ic=16"]
 
 
 @cache
