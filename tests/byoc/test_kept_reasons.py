@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from byoc.compiler import compile as compile_network
 from byoc.frontend.onnx.file import check_model
@@ -158,3 +158,17 @@ def test_nodes_that_end_the_runtime_are_refused(node: NodeProto, message: str) -
     domains = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     with pytest.raises(InputError, match=message):
         check_model(helper.make_model(graph, opset_imports=domains, ir_version=10), "ends")
+
+
+def test_attributes_that_a_call_of_a_function_gives_are_no_zeros() -> None:
+    split = helper.make_node("Split", ["x"], ["y", "z"], axis=1)
+    split.attribute.append(AttributeProto(name="num_outputs", ref_attr_name="n", type=AttributeProto.INT))
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
+    function = helper.make_function("own", "Cut", ["x"], ["y", "z"], [split], imports[:1], ["n"])
+    graph = helper.make_graph(
+        [helper.make_node("Cut", ["x"], ["y", "z"], domain="own", n=2)],
+        "halves",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 4))],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 2)) for name in "yz"],
+    )
+    check_model(helper.make_model(graph, opset_imports=imports, functions=[function], ir_version=9), "halves")
