@@ -1,1 +1,1 @@
-"""Does the imported graph still compute what the user's file computes?"""
+"""Comparison of the imported graph with the user's file."""

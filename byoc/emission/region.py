@@ -90,8 +90,9 @@ def compile_region(
     pool: SearchPool[Compiled] | None = None,
     choices: Choices = NOTHING,
 ) -> Compiled:
-    """The program of a region and its report. ``values``: the model's tensors, all that the region has
-    (:func:`values_of`): their shapes decide how tensors are laid out.
+    """Return the program of a region and its report.
+
+    ``values`` holds the region's tensors (:func:`values_of`), because their shapes decide the layouts.
 
     ``choices`` are made beforehand, those of other regions' layers may be among them.
 

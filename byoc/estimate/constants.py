@@ -238,7 +238,7 @@ Measured: none: +0.11 % (+1.91 %).
 FEW_LAYERS = 4
 """A region of at most so many layers also tries the plans of all smaller scratchpads, each with the tilings near it."""
 CLOSE = 1.003
-"""``ENOUGH`` of such a region: what it leaves may be the cost of more memory."""
+"""``ENOUGH`` for such a region. It is smaller, because the rest may become a cost of more memory."""
 LARGEST_FREE = 1 << 16
 """The largest of them where the first plan wants no more memory.
 
@@ -291,9 +291,9 @@ REMEMBERED_PLANS = 16
 SPAN = 64
 """Steps by which places in the scratchpad are indexed."""
 
-# What is not tried, because compiling it would take minutes. ---------------------------------------------------------
+# Limits of compile time: above them the compiler would take minutes. -------------------------------------------------
 
 MAX_OPERATIONS = 10_000
-"""Operations of a region."""
+"""Most operations of a region."""
 MAX_INTERLEAVED = 500
-"""Operations in an order by image that leaves every tensor whole, as that of rows of a product; it seldom pays."""
+"""Most operations in an order by image that divides no tensor, such as one over the rows of a product."""

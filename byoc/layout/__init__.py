@@ -1,1 +1,1 @@
-"""Which memory layout has each tensor, and where are copies inserted?"""
+"""Memory layouts of tensors, and the copies between layouts."""

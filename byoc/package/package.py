@@ -75,8 +75,8 @@ class FileCheck:
     furthest away is at ``coordinates`` of output ``tensor``, by ``steps``: ``file`` and ``ours`` are both values.
     ``optimiser``: that of ONNX Runtime whose result ours is, where its own integer operators give the same. ``fused``:
     elements of what ONNX Runtime makes of the file optimised that are more than a step away, of files that are
-    quantised or in half precision. ``ties``: numbers that are rounded halfway between two steps explain all that is
-    beyond, so that nothing is wrong.
+    quantised or in half precision. ``ties``: all elements beyond come from
+    numbers halfway between two steps, which both models may round either way.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _KNOWN
@@ -109,7 +109,7 @@ class FileCheck:
 
 @dataclass(frozen=True)
 class Fidelity:
-    """How the model that was imported was held to the model as given, on one inference (:mod:`byoc.checking.fidelity`).
+    """Comparison of the imported model with the model as given, on one inference (:mod:`byoc.checking.fidelity`).
 
     ``tensors`` and ``elements`` were compared; ``difference`` is the largest found, as a share of its tensor's range.
     ``integer``: the same of the outputs with integer operators, for models that came quantised; 0: to the bit.

@@ -1,1 +1,1 @@
-"""Which nodes run on which machine, and why do the others run elsewhere?"""
+"""Placement of nodes on the accelerator or the CPU, with the reasons."""

@@ -153,7 +153,7 @@ class Partitioner:
 
 
 def _too_many(node: Node, count: int) -> Refusal | None:
-    """Return why a node of so many operations runs on the CPU, or nothing where they are few enough for a region."""
+    """Return the refusal of a node with more operations than a region may have; None for a smaller ``count``."""
     if count <= MAX_OPERATIONS:
         return None
     found = finding(

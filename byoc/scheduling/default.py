@@ -118,7 +118,7 @@ class _Candidate(NamedTuple):
         return replace(self.scheduled, cycles=self.cycles, layers=self.rehearsed.layers())
 
     def within(self, share: float) -> bool:
-        """Whether it takes at most ``share`` times what it must."""
+        """Return whether it takes at most ``share`` times the least possible cycles."""
         return self.cycles <= share * self.least
 
 
@@ -160,7 +160,7 @@ class _Trials:
         self._sizes = [size for size in SIZES if size < (self._taken if free else self._arch.sram_bytes)]
 
     def improve(self) -> None:
-        """Try other plans, of a region of few layers those of every smaller scratchpad."""
+        """Try other plans; for a region of few layers also the plans of every smaller scratchpad."""
         self._smaller()
         self._nearby()
         if self._few:
@@ -191,9 +191,10 @@ class _Trials:
             self._try(plan)
 
     def _by_size(self) -> None:
-        """Improve the plans of all smaller scratchpads as this one's own; so do the compilations for those.
+        """Try the plans of all smaller scratchpads, each with the tilings near it, and keep the best.
 
-        What they find is found here, too. Where nothing was held back, sizes that hold the own plan have that plan.
+        A compilation for a smaller scratchpad tries the same plans, so more memory finds at least the same schedule. If
+        the own plan needed no more memory, every size that holds it has the same plan and is left out.
         """
         for nbytes in self._sizes:
             own = self.best
@@ -206,7 +207,7 @@ class _Trials:
                 self.best = own
 
     def _of_size(self, nbytes: int) -> _Candidate | None:
-        """The plan of a smaller scratchpad; None where it has none, has groups or is estimated to take too long."""
+        """Return the plan of a smaller scratchpad; None if it has none, has groups, or is too slow."""
         try:
             smaller = self._arch.model_copy(update={"sram_bytes": nbytes})
             plan = plan_layers(self._context, smaller, nbytes, self._choices)
@@ -216,16 +217,16 @@ class _Trials:
         return _candidate(self._context, plan, self._fresh()) if near else None
 
     def _estimate(self, plan: LayerPlan) -> float:
-        """The cycles of the layers of a plan, each by itself."""
+        """Return the estimated cycles of a plan: the sum over its layers, each by itself."""
         rooms, found = self._context.rooms, 0.0
         for index, (search, tiling) in enumerate(zip(self._context.searches, plan.tilings, strict=True)):
             found += search.cost.estimate(tiling, rooms.beside(index, plan.residents)[0])
         return found
 
     def _nearby(self) -> None:
-        """Try tilings next to those of the best plan; those that every larger scratchpad tries, too, if it can.
+        """Try tilings near those of the best plan. If possible, use no more bytes than a larger scratchpad would.
 
-        There the estimate of a layer says too little: of the first load and the last store, and of what runs ahead.
+        For few tiles the estimate of a layer is poor: it lacks the first load, the last store and early loads.
         """
         room = 2 * self._taken if self._few else LARGEST_FREE
         self.free = self.free and self._arch.sram_bytes >= room

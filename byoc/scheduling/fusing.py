@@ -71,7 +71,7 @@ class _Batch:
 
     @property
     def has_values_of_images(self) -> bool:
-        """Whether any tensor between two operations becomes one of a single image."""
+        """Return whether any tensor between two operations is divided into one tensor an image."""
         return not self._whole.issuperset(self._sizes)
 
     def ordered(self) -> Iterator[Operator]:

@@ -119,7 +119,7 @@ def _laid_out(
 
 
 def _fitting_parts(operation: Operator, fits: Callable[[Operator], bool]) -> tuple[Operator, ...]:
-    """Return a copy between layouts in as many parts as it takes for each to be tiled; others as they are."""
+    """Return a copy between layouts in parts that each have a tiling. Other operations stay whole."""
     if not isinstance(operation, StridedCopy) or fits(operation):
         return (operation,)
     return tuple(part for half in operation.finer() for part in _fitting_parts(half, fits)) or (operation,)

@@ -97,7 +97,7 @@ def rehearse(
 
 
 class _BankWaits:
-    """How long commands of EX compute where banks serve several of their operands (docs/machine.md, section 5)."""
+    """Estimate of the cycles that EX waits for banks (docs/machine.md, section 5)."""
 
     def __init__(self, requests: Sequence[Request], addresses: Sequence[int], bank: int) -> None:
         self._bank = bank
@@ -118,7 +118,10 @@ class _BankWaits:
         return cue.cycles + (turns - 1) * (cue.cycles - COMMAND_OVERHEAD)
 
     def _most(self, pointers: Sequence[Pointer]) -> int:
-        """Operands in the fullest bank; each is taken to reach the next one in its buffer, or the buffer's end."""
+        """Return the number of operands in the fullest bank.
+
+        Each operand is assumed to end at the next operand in its buffer, or at the end of the buffer.
+        """
         starts = [self._addresses[buffer] + offset for buffer, offset in pointers]
         banks = []
         for (buffer, _), start in zip(pointers, starts, strict=True):

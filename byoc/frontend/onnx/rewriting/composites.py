@@ -295,7 +295,7 @@ def _rotary(writer: _Writer) -> bool:
 
 
 def _fused_rotary(writer: _Writer) -> bool:
-    """RotaryEmbedding of ONNX Runtime; one position is that of the first token."""
+    """Write a RotaryEmbedding of ONNX Runtime; a single position counts the other tokens from the first token."""
     data, positions, cosine, sine = (writer.input(index) for index in range(4))
     options = writer.options
     if options.get("is_packed_batching", 0) or options.get("scale", 1.0) != 1 or data not in writer.shapes:

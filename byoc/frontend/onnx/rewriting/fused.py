@@ -33,7 +33,7 @@ def _alike(w: Writer, op_type: str, operands: Sequence[str], *dropped: str, resu
 
 
 def _activate(w: Writer, name: str, activation: str, options: Mapping[str, Any]) -> None:
-    """Apply an activation with its attributes to ``name``; those of Clip are operands."""
+    """Apply an activation to ``name``. The limits of Clip become operands, other options become attributes."""
     limits = [w.constant(options[key], np.float32, key) for key in ("min", "max") if key in options]
     others = {key: value for key, value in options.items() if key not in ("min", "max")}
     w.add(activation, name, *limits, **others)
@@ -110,7 +110,7 @@ def _root_mean_square(w: Writer) -> bool:
 
 
 def _blocked(w: Writer) -> bool:
-    """Write a pool, or a change of layout beside it, without the blocks, which have the channels in their order."""
+    """Write a pool or a change of layout for tensors without blocks; blocks keep the order of the channels."""
     kind, last = w.node.op_type, bool(w.options.get("channels_last"))
     if kind in _BLOCKED_POOLS:  # the tensor of the old name was in blocks
         w.add("Identity", _alike(w, kind, w.node.input))
@@ -139,7 +139,7 @@ _KNOWN: Mapping[str, tuple[Callable[[Writer], bool], tuple[str, ...]]] = {
 
 
 def _is_known(node: NodeProto) -> bool:
-    """Whether a node is one of ONNX Runtime's operators that are written otherwise."""
+    """Return whether a node is an operator of ONNX Runtime that this module rewrites."""
     domains = _KNOWN[node.op_type][1] if node.op_type in _KNOWN else ()
     return ("" if standard(node) else node.domain) in domains
 
@@ -153,7 +153,7 @@ def _restored(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
 
 @looking_at(*_KNOWN)
 def restore_operators(model: ModelProto) -> ModelProto:
-    """Return a copy in which operators that only ONNX Runtime has are those of ONNX that it replaced by them.
+    """Return a copy in which ONNX operators replace the operators that ONNX Runtime wrote when it saved the model.
 
     Raises:
         InputError: an operator whose weights have the layout of one processor.
