@@ -141,6 +141,10 @@ def test_activations_without_factors_have_those_of_onnx_runtime(name: str) -> No
             helper.make_node("QLinearSigmoid", ["x", "s", "p", "s"], ["y"], "op", domain="com.microsoft"),
             "ONNX Runtime needs the zero point of the result of QLinearSigmoid",
         ),
+        (
+            helper.make_node("QLinearWhere", [*"xxsxxspsp"], ["y"], "op", domain="com.microsoft"),
+            "ONNX Runtime needs zero point 'x' as a constant",
+        ),
     ],
     ids=lambda value: value.op_type if isinstance(value, NodeProto) else "",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import graphlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from math import prod
 from pathlib import Path
@@ -150,7 +150,9 @@ def check_model(model: ModelProto, source: str) -> None:
             _check_function(function)
         _check_calls(model)
         _check_nodes(chain(_nodes(model.graph), *(_nodes_of(function.node) for function in model.functions)))
-        _check_loops(model.graph.node, _constants(model.graph), 1)
+        constants = _constants(model.graph)
+        _check_zero_points(model.graph, constants)
+        _check_loops(model.graph.node, constants, 1)
     except InputError as error:
         raise InputError(f"{source}: inconsistent ONNX model ({error}); {REMEDY}") from error
     try:
@@ -370,6 +372,15 @@ def _check_nodes(nodes: Iterable[NodeProto]) -> None:
                 )
         if node.op_type in _NEEDS_ZERO_POINT and not any(node.input[_RESULT_ZERO_POINT:]):
             raise InputError(f"node '{label}': ONNX Runtime needs the zero point of the result of {node.op_type}")
+
+
+def _check_zero_points(graph: GraphProto, constants: Collection[str]) -> None:
+    """Raise InputError for a QLinearWhere whose operands have computed zero points: they end ONNX Runtime's process."""
+    for node in graph.node:
+        if (node.domain, node.op_type) == (_RUNTIME_DOMAIN, "QLinearWhere"):
+            for name in (*node.input[3:4], *node.input[6:7]):
+                if name not in constants:
+                    raise InputError(f"node '{_label(node)}': ONNX Runtime needs zero point '{name}' as a constant")
 
 
 _WINDOWS = frozenset({"kernel_shape", "strides", "dilations"})
