@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.graph import Value
-from byoc.operators.movement import Copy, StridedCopy
+from byoc.operators.movement import Copy
 from byoc.operators.operator import Lying, Operand, Operator
 from byoc.operators.packing import in_atoms
 from byoc.operators.products import apart
@@ -120,7 +120,7 @@ def _laid_out(
 
 def _fitting_parts(operation: Operator, fits: Callable[[Operator], bool]) -> tuple[Operator, ...]:
     """Return a copy between layouts in parts that each have a tiling. Other operations stay whole."""
-    if not isinstance(operation, StridedCopy) or fits(operation):
+    if not operation.traits.moves or fits(operation):
         return (operation,)
     return tuple(part for half in operation.finer() for part in _fitting_parts(half, fits)) or (operation,)
 

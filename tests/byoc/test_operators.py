@@ -27,6 +27,8 @@ from tests.e2e.harness import compare
 
 ROOT = Path(byoc.__path__[0])
 ROOMS = ("operators", "frontend")
+FAULTS = "runtimes/runtime_faults.py"
+"""The one other file that names operators: those that ONNX Runtime computes wrongly."""
 
 
 def _elsewhere() -> Iterator[tuple[str, ast.AST]]:
@@ -58,8 +60,10 @@ def test_no_operator_is_known_by_its_name_outside_its_room() -> None:
         for name, node in _elsewhere()
         if isinstance(node, ast.Constant) and node.value in known
     ]
+    others = [one for one in found if not one.startswith(FAULTS)]
     assert len(known) > 180
-    assert found == []
+    assert len(others) < len(found)
+    assert others == []
 
 
 def test_nobody_asks_what_class_an_operation_is() -> None:
@@ -175,31 +179,29 @@ def test_layers_share_a_search_exactly_where_nothing_that_a_tiling_depends_on_di
 ORDER = (
     "graph",
     "options",
-    "protobuf",
     "operators",
-    "fusing",
-    "arrangement",
-    "moving",
-    "lowering",
+    "layout",
     "estimate",
-    "tiling",
     "scheduling",
     "emission",
-    "partition",
+    "partitioning",
 )
+BESIDE = {
+    "runtimes": ("operators",),
+    "frontend": ("graph", "options", "operators", "runtimes"),
+    "partitioning": ("package",),
+}
+"""What a folder imports besides those before it in the order."""
 
 
 def test_the_rooms_import_each_other_in_the_order_in_which_data_flows() -> None:
-    """Operators, tiling, scheduling, emission: each knows those before it; the front end operators and sessions."""
+    """Each folder of the compiler imports the folders before it; the front end imports operators and sessions."""
     for path in sorted(ROOT.rglob("*.py")):
         room = path.relative_to(ROOT).with_suffix("").parts[0]
-        allowed = (
-            ORDER[: ORDER.index(room) + 1]
-            if room in ORDER
-            else (*ORDER[: ORDER.index("operators") + 1], "session", "litert", "litert_process", "frontend")
-        )
-        if room not in (*ORDER, "frontend"):
+        if room not in (*ORDER, *BESIDE):
             continue
+        before = ORDER[: ORDER.index(room)] if room in ORDER else ()
+        allowed = (*before, room, *BESIDE.get(room, ()))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("byoc."):
                 assert (node.module or "").split(".")[1] in allowed, f"{path.name} imports {node.module}"
