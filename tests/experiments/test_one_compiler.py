@@ -44,7 +44,7 @@ def test_a_sweep_compiles_layers_of_one_row_as_a_run_does(tmp_path: Path) -> Non
 
 def test_a_pool_gives_no_program_of_other_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     """With choices that are the compiler's first plan, it gave the better one that it had found from there."""
-    arch = Arch.model_validate({"isa": "v2", "sram_bytes": 65536, "pe": {"ic": 8, "oc": 8}})
+    arch = Arch.model_validate({"isa": "v2", "sram_bytes": 8192, "pe": {"ic": 8, "oc": 8}})
     found = partition_package(load_network("digits-cnn").package, arch)
 
     def made(options: CompileOptions, pool: SearchPool[Compiled] | None) -> Compiled:
@@ -52,8 +52,7 @@ def test_a_pool_gives_no_program_of_other_choices(monkeypatch: pytest.MonkeyPatc
         return one
 
     with monkeypatch.context() as patch:
-        patch.setattr(default._Trials, "smaller", lambda trials: None)
-        patch.setattr(default._Trials, "nearby", lambda trials: None)
+        patch.setattr(default._Trials, "improve", lambda trials: None)
         first = made(CompileOptions(), None)[1].choices
     pool = SearchPool[Compiled]()
     assert made(CompileOptions(), pool)[1].choices != first
