@@ -370,7 +370,7 @@ def _check_nodes(nodes: Iterable[NodeProto]) -> None:
                 raise InputError(
                     f"node '{label}': num_outputs is {item.i}, and the node has {len(node.output)} outputs"
                 )
-        if node.op_type in _NEEDS_ZERO_POINT and not any(node.input[_RESULT_ZERO_POINT:]):
+        if node.op_type in _NEEDS_ZERO_POINT and len(node.input) <= _RESULT_ZERO_POINT:  # an empty name is enough
             raise InputError(f"node '{label}': ONNX Runtime needs the zero point of the result of {node.op_type}")
 
 
