@@ -24,8 +24,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.package.package import Package
-from isa.arch import Arch, PeArray
+from isa.arch import PACKED, Arch, PeArray
 from isa.errors import InputError
+from tests.banked_machines import either_memory
 from tests.e2e.harness import Comparison, Simulation, compare, simulate
 from tests.e2e.random_quantisation import random_package
 
@@ -629,7 +630,10 @@ def random_graph(seed: int, *, shown: bool = True) -> tuple[onnx.ModelProto, dic
 
 
 def random_machine(seed: int) -> tuple[Arch, str]:
-    """A machine, mostly of the newest instructions, its scratchpad small enough to tile in, and a schedule."""
+    """A machine, mostly of the newest instructions, its scratchpad small enough to tile in, and a schedule.
+
+    Half of the machines have banked memory, for which the schedule is the default one.
+    """
     rng = np.random.default_rng(seed)
     pe = PeArray(**{axis: int(rng.choice([1, 2, 3, 8, 16])) for axis in ("ic", "oc", "ow")})
     sram = int(rng.choice([1 << 10, 1 << 12, 1 << 13, 1 << 16, 1 << 20]))
@@ -638,8 +642,9 @@ def random_machine(seed: int) -> tuple[Arch, str]:
     schedule = "seed" if rng.random() < 0.3 else "default"
     isa = str(rng.choice(["v1", "v2", "v3", *["v4"] * 17]))
     numerics = "fixed" if rng.random() < 0.1 else "onnxruntime"
-    arch = Arch(isa=isa, numerics=numerics, pe=pe, sram_bytes=sram, post_lanes=lanes, alignment=alignment)
-    return arch, schedule
+    ideal = Arch(isa=isa, numerics=numerics, pe=pe, sram_bytes=sram, post_lanes=lanes, alignment=alignment)
+    arch = either_memory(ideal, rng)
+    return arch, "default" if arch.packed else schedule
 
 
 def run(seed: int, *, shown: bool = True) -> Comparison:
@@ -656,10 +661,12 @@ def run(seed: int, *, shown: bool = True) -> Comparison:
 def _alike(package: Package, feeds: dict[str, NDArray[Any]], arch: Arch, schedule: str) -> Comparison:
     """The network on a machine and, in place of the oracle, under the other schedule on a large one, or on the same.
 
+    Machines with banked memory have one schedule; they are compared with machines that have ideal memory.
     Wherever the same operators run on the CPU, whose numerics are others; where they never do, nothing is compared.
     """
     found, other = simulate(package, feeds, arch, schedule), "default" if schedule == "seed" else "seed"
-    for machine in (arch.model_copy(update={"sram_bytes": 1 << 21}), arch):
+    ideal = Arch(pe=arch.pe, sram_bytes=arch.sram_bytes, numerics=arch.numerics, isa="v4") if arch.packed else arch
+    for machine in (ideal.model_copy(update={"sram_bytes": 1 << 21}), ideal):
         expected = simulate(package, feeds, machine, other)
         if _places(expected) == _places(found):
             return found.comparison({name: expected.run.values[name] for name in found.results & expected.results})
@@ -718,7 +725,7 @@ class Tally:
         for name in () if fidelity is None else fidelity.left_out:
             self.counts[LEFT_OUT] += 1
             print(f"{seed}: {name} moves rounding too far and is left out", flush=True)
-        newest = random_machine(seed)[0].isa == "v4"
+        newest = random_machine(seed)[0].isa in ("v4", PACKED)
         for placed in done.partition.placement:
             if not newest or placed.op_type in BOUNDARIES:
                 continue

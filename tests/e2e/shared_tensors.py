@@ -33,6 +33,7 @@ from dla_sim.timing import Timing
 from experiments.running.check import check_values
 from isa.arch import Arch, PeArray
 from isa.errors import InputError
+from tests.banked_machines import either_memory
 from tests.e2e.given_models import run_unfused
 from tests.e2e.random_schedules import drawn_choices
 
@@ -272,11 +273,12 @@ def _model(graph: onnx.GraphProto) -> onnx.ModelProto:
 
 
 def machine(random: np.random.Generator) -> Arch:
-    """A machine of today's instructions, mostly, with room for some of the tensors."""
+    """A machine of today's instructions, mostly, with room for some of the tensors; half have banked memory."""
     pe = PeArray(**{axis: int(random.choice([1, 2, 4, 8, 16])) for axis in ("ic", "oc", "ow")})
     sram = 1 << int(random.integers(12, 20))
     isa = str(random.choice(["v1", "v2", "v3", *["v4"] * 7]))
-    return Arch(isa=isa, pe=pe, sram_bytes=sram, alignment=int(random.choice([4, 8, 64])))
+    ideal = Arch(isa=isa, pe=pe, sram_bytes=sram, alignment=int(random.choice([4, 8, 64])))
+    return either_memory(ideal, random)
 
 
 def chosen(package: Package, arch: Arch, random: np.random.Generator) -> Choices:
@@ -309,7 +311,7 @@ def outcome(seed: int) -> Outcome:
         return Outcome()
     arch, way = machine(random), random.random()
     package = import_model(model)
-    options: dict[str, Any] = {"schedule": "seed"} if way < 0.05 else {}
+    options: dict[str, Any] = {"schedule": "seed"} if way < 0.05 and not arch.packed else {}
     without = False
     try:
         drawn = chosen(package, arch, random) if way > 0.75 else NOTHING

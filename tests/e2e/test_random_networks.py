@@ -9,19 +9,21 @@ from hypothesis import strategies as st
 
 from byoc.importing import import_model
 from isa.arch import Arch, PeArray
+from tests.banked_machines import either_memory
 from tests.e2e.harness import compare
 from tests.e2e.random_networks import random_network
 
 
 def random_arch(seed: int) -> Arch:
-    """A machine: small scratchpads too, so that layers tile or fall back."""
+    """A machine: small scratchpads too, so that layers tile or fall back; half have banked memory."""
     rng = np.random.default_rng(seed)
     pe = PeArray(**{axis: int(rng.choice([1, 2, 3, 8, 16])) for axis in ("ic", "oc", "ow")})
     sram = int(rng.choice([1 << 9, 1 << 11, 1 << 13, 1 << 16, 1 << 20]))
     lanes = None if rng.random() < 0.5 else int(rng.integers(1, 17))
     alignment = int(rng.choice([4, 8, 64]))
     isa = str(rng.choice(["v1", "v2", "v3", "v1+OP_GROUP_CONV"]))
-    return Arch(isa=isa, pe=pe, sram_bytes=sram, post_lanes=lanes, alignment=alignment)
+    ideal = Arch(isa=isa, pe=pe, sram_bytes=sram, post_lanes=lanes, alignment=alignment)
+    return either_memory(ideal, rng)
 
 
 @pytest.mark.slow
@@ -35,5 +37,7 @@ def random_arch(seed: int) -> Arch:
 def test_random_networks_are_exact(seed: int, schedule: str, emulate: bool, grouped: str) -> None:
     model, feed = random_network(seed)
     package = import_model(model, calibration=[feed])
-    result = compare(package, feed, random_arch(seed), schedule, emulate_depthwise=emulate, grouped=grouped)
+    arch = random_arch(seed)
+    schedule = "default" if arch.packed else schedule
+    result = compare(package, feed, arch, schedule, emulate_depthwise=emulate, grouped=grouped)
     assert result.mismatches == 0
