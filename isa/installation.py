@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import re
 import shlex
 import stat
 import sys
 from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
@@ -47,6 +49,15 @@ def is_private(folder: Path) -> bool:
         return True
     found = folder.stat()
     return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+@cache
+def processor() -> str:
+    """Return model and vector instructions of the processor, as far as the system says: kernels depend on them."""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return "\n".join(dict.fromkeys(line for line in lines if line.startswith(("model name", "flags", "Features"))))
+    return f"{platform.machine()} {platform.processor()}"
 
 
 def install_line(packages: Iterable[str]) -> str:

@@ -139,4 +139,3 @@ class Executor(Protocol[TraceT_co]):
 
     def run(self, program: Program, inputs: Mapping[str, NDArray[Any]]) -> Execution[TraceT_co]:
         """Raises InputError when the program is for another Arch or an input is missing or of another shape or type."""
-        ...

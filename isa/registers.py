@@ -302,4 +302,4 @@ def _compute(base: int) -> list[Register]:
 REGISTERS: tuple[Register, ...] = (*_dma("LD", 0x00), *_dma("ST", 0x10), *_compute(0x20))
 COMMON = RegisterFile(REGISTERS)
 """What every variant has. Instructions bring further registers (``Instruction.adds_registers``) into their variants."""
-BY_NAME, BY_INDEX, RESET = COMMON.by_name, COMMON.by_index, COMMON.reset
+BY_NAME, RESET = COMMON.by_name, COMMON.reset

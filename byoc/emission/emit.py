@@ -176,12 +176,8 @@ def _pages(touched: _Touched) -> set[int]:
     return pages
 
 
-def conflicts(first: Operands, second: Operands) -> bool:
-    """Whether two commands touch a common byte that at least one of them writes."""
-    return _meet(_touched(first), _touched(second))
-
-
 def _meet(first: _Touched, second: _Touched) -> bool:
+    """Return whether two commands touch a common byte that at least one of them writes."""
     return (
         _any_touch(first.writes, second.writes)
         or _any_touch(first.writes, second.reads)

@@ -212,10 +212,6 @@ TRANSPOSED = "transB"
 """The attribute of a Gemm that may hold its weights transposed."""
 
 
-def _transposes(node: OnnxNode) -> bool:
-    return bool(node.attributes.get(TRANSPOSED, 0))
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MatMul(Product):
     """Matrix product (M, K) × (K, N) with constant int8 ``weights`` (K, N) and int32 ``bias`` (N,).
@@ -294,7 +290,7 @@ class MatMul(Product):
             "beta": float(node.attributes.get("beta", 1.0)),
             "transA": int(bool(node.attributes.get("transA", 0))),
         }
-        if _transposes(node) and not written.view.is_constant(written.operands[1]):
+        if node.attributes.get(TRANSPOSED, 0) and not written.view.is_constant(written.operands[1]):
             found["transB"] = 1
         if node.op_type != "Gemm":
             found["scaled_bias"] = 1

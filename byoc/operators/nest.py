@@ -302,7 +302,7 @@ def find_pieces(index: NDArray[np.integer]) -> tuple[Piece, ...]:
     if found is None:
         if len(_FOUND) == REMEMBERED_MAPS:
             _FOUND.clear()
-        found = _FOUND[key] = tuple(_merged(piece) for piece in _pieces(whole))
+        found = _FOUND[key] = tuple(Piece(piece.source, piece.target, merged(piece.dims)) for piece in _pieces(whole))
     return found
 
 
@@ -397,11 +397,6 @@ def _alike(kinds: NDArray[np.int64]) -> Iterable[tuple[list[int], NDArray[np.int
     members = np.split(np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1])
     for number in np.argsort(seen).tolist():
         yield kinds[seen[number]].tolist(), members[number]
-
-
-def _merged(piece: Piece) -> Piece:
-    """The piece with dimensions that continue each other as one."""
-    return Piece(piece.source, piece.target, merged(piece.dims))
 
 
 def spread_of(dims: Iterable[Dim]) -> int:

@@ -240,16 +240,12 @@ def _decode_node(entry: Json) -> Node:
         op_type=_text(entry["op_type"]),
         inputs=_texts(entry["inputs"]),
         outputs=_texts(entry["outputs"]),
-        attributes=_attributes(entry["attributes"]),
+        attributes={_text(key): _tuples(found) for key, found in entry["attributes"].items()},
         onnx_nodes=_texts(entry["onnx_nodes"]),
         remark=_text(entry["remark"]),
         macs=_count(entry["macs"]),
         integer=entry["integer"] is True,
     )
-
-
-def _attributes(entry: Json) -> Mapping[str, Any]:
-    return {_text(key): _tuples(found) for key, found in entry.items()}
 
 
 def _tuples(found: Json, depth: int = 0) -> Any:

@@ -138,14 +138,9 @@ def fusion_graph(layers: Sequence[Layer], lowered: Lowered) -> FusionGraph:
     }
     alone = tuple(_member(layer, *use, planes) for layer, use in zip(layers, uses, strict=True))
     types = [layer.geometry.operator.traits.mapping for layer in layers]
-    thorough = [_reads_all(layer) for layer in layers]
+    thorough = [layer.operation.rows_read() is None for layer in layers]
     linked = (_linked(number, alone, planes, types, thorough) for number in range(len(layers)))
     return FusionGraph(tuple(linked), planes)
-
-
-def _reads_all(layer: Layer) -> bool:
-    """Whether a layer reads every row: its window skips none, and ends with the last."""
-    return layer.operation.rows_read() is None
 
 
 def _linked(

@@ -35,7 +35,7 @@ def seed_tiling(layer: Layer, arch: Arch) -> Tiling:
     low, high = 1, geometry.nest.rows if _banded(geometry) else geometry.nest.channels
     while low < high:  # the working set grows with the tile
         middle = (low + high + 1) // 2
-        if _fits(geometry, _tiling(geometry, middle), arch):
+        if working_set(geometry, _tiling(geometry, middle), streamed(geometry), arch.granule) <= arch.sram_bytes:
             low = middle
         else:
             high = middle - 1
@@ -46,10 +46,6 @@ def _tiling(geometry: Geometry, size: int) -> Tiling:
     if _banded(geometry):
         return Tiling(allowed_channels(geometry.nest, 1), size)
     return Tiling(allowed_channels(geometry.nest, size), geometry.nest.rows)
-
-
-def _fits(geometry: Geometry, tiling: Tiling, arch: Arch) -> bool:
-    return working_set(geometry, tiling, streamed(geometry), arch.granule) <= arch.sram_bytes
 
 
 def schedule_seed(layers: Sequence[Layer], memory: Memory) -> Scheduled:

@@ -31,7 +31,8 @@ def _pairs(work: Work, usable: Callable[[Command], bool]) -> AtOnce:
     """The kernel that does ``work`` on blocks of commands that are ``usable``."""
 
     def kernel(command: Command, machine: Machine, scratch: Workspace) -> bool:
-        shapes = [operand_shape(command, repeat) for repeat in _repeats(command)]
+        repeats = command.fields["repeat_a"], command.fields["repeat_b"], 0
+        shapes = [operand_shape(command, repeat) for repeat in repeats]
         starts = [command[f"EX_{name}_ADDRESS"] for name in ("INPUT", "OPERAND", "OUTPUT")]
         ranges: list[Range] = [(at, at + n * m) for at, (n, m) in zip(starts, shapes, strict=True)]
         channels, length = shapes[2]
@@ -51,10 +52,6 @@ def _pairs(work: Work, usable: Callable[[Command], bool]) -> AtOnce:
         return True
 
     return kernel
-
-
-def _repeats(command: Command) -> tuple[int, int, int]:
-    return command.fields["repeat_a"], command.fields["repeat_b"], 0
 
 
 def _cut(operand: NDArray[np.int8], part: tuple[slice, slice]) -> NDArray[np.int8]:

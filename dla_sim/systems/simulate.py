@@ -198,7 +198,8 @@ class Simulation:
                 waiting = sum(map(len, self._live))
                 memory.require(JOB_BYTES * waiting, f"{self._system.source}: {waiting:,} jobs that wait for others")
             self._dispatch()
-            limit = min(self._until, self._next_release(), self._next_core_end())
+            release = self._next[0][0] if self._next else NEVER
+            limit = min(self._until, release, self._next_core_end())
             happened = self._machines.advance(limit)
             self._now = happened[0].time if happened else limit
             if self._now >= self._until:
@@ -226,9 +227,6 @@ class Simulation:
             start = stop
 
     # Releases.
-
-    def _next_release(self) -> int:
-        return self._next[0][0] if self._next else NEVER
 
     def _release(self) -> None:
         while self._next and self._next[0][0] <= self._now:

@@ -269,21 +269,16 @@ def specified(spec: Specification) -> System:
     return spec if isinstance(spec, System) else checked(document(spec))
 
 
-def load_system(path: Path, *, idle: bool = False) -> System:
-    """Raises InputError in one line that begins with the file and names the key or the task.
-
-    Without ``idle`` there is a task at least.
-    """
-    return checked(document(path), idle=idle)
-
-
 def parse_system(text: str, folder: Path = Path(), source: str = "system", *, idle: bool = False) -> System:
-    """The system of a TOML text; raises InputError as :func:`load_system` does."""
+    """The system of a TOML text; raises InputError as :func:`checked` does."""
     return checked(Document(toml_of(text, source, _REMEDY), folder, source), idle=idle)
 
 
 def checked(given: Document, *, idle: bool = False) -> System:
-    """The system that is written; raises InputError as :func:`load_system` does."""
+    """The system that is written; without ``idle`` it has a task at least.
+
+    Raises InputError in one line that begins with the file and names the key or the task.
+    """
     try:
         written = _Written.model_validate(given.values)
         if not written.task and not idle:

@@ -344,7 +344,7 @@ def _manifest(export: Export) -> dict[str, Any]:
             "dram_address": program.command_address, "crc32": _crc(words),
         },
         "memories": [_memory(*name, image) for name, image in _images(export).items()],
-        "tensors": [_tensor(item) for item in program.tensors],
+        "tensors": [{**vars(item), "shape": list(item.shape), "bytes": item.nbytes} for item in program.tensors],
         "operations": [_operation(item) for item in export.operations],
     }  # fmt: skip
 
@@ -354,10 +354,6 @@ def _memory(space: str, when: str, image: bytes) -> dict[str, Any]:
         "file": f"{space}_{when}.hex", "space": space, "when": when, "word_bits": 8, "words": len(image),
         "first_address": 0, "crc32": _crc(image),
     }  # fmt: skip
-
-
-def _tensor(tensor: Any) -> dict[str, Any]:
-    return {**vars(tensor), "shape": list(tensor.shape), "bytes": tensor.nbytes}
 
 
 def _operation(operation: Operation) -> dict[str, Any]:

@@ -33,7 +33,6 @@ class Exported(Protocol):
     @property
     def model_proto(self) -> ModelProto:
         """The model."""
-        ...
 
 
 @runtime_checkable
@@ -43,12 +42,10 @@ class Traced(Protocol):
     @property
     def graph_signature(self) -> Any:
         """Which of its tensors are inputs, parameters and outputs."""
-        ...
 
     @property
     def example_inputs(self) -> Any:
         """What it was traced with."""
-        ...
 
 
 Model = str | Path | ModelProto | Package | Exported | Traced
@@ -84,7 +81,6 @@ class ComparedExecutor(Executor[Trace], Protocol):
     @property
     def check(self) -> HardwareCheck:
         """How it compared so far."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,6 @@ import hashlib
 import hmac
 import json
 import os
-import platform
 import secrets
 import stat
 from collections.abc import Mapping
@@ -29,7 +28,7 @@ from byoc.package.package import Package, load_package, package_bytes
 from experiments.version import sources_digest
 from isa.errors import InputError
 from isa.files import HEAD, PACKAGE, is_leftover, kind_of, write_atomically
-from isa.installation import NAME, is_private, users_folder
+from isa.installation import NAME, is_private, processor, users_folder
 
 LARGEST = 2 << 30
 """Bytes that all entries together may have; beyond, those go that were not used for longest."""
@@ -150,7 +149,7 @@ def key_of(given: Mapping[str, Any]) -> str | None:
     if installed() is not built_in():
         return None
     libraries = {name: _version(name) for name in (NAME, "numpy", "onnx", "onnxruntime", "ai-edge-litert")}
-    facts = {"given": given, "code": sources_digest(*_SOURCES), "libraries": libraries, "processor": _processor()}
+    facts = {"given": given, "code": sources_digest(*_SOURCES), "libraries": libraries, "processor": processor()}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
@@ -159,14 +158,6 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return ""
-
-
-def _processor() -> str:
-    """What decides which kernels ONNX Runtime takes, as far as the system says it."""
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return "\n".join(dict.fromkeys(line for line in lines if line.startswith(("model name", "flags", "Features"))))
-    return f"{platform.machine()} {platform.processor()}"
 
 
 def sum_of(content: bytes) -> str:

@@ -84,15 +84,12 @@ class Planner(Protocol[Points]):
 
     def items(self, points: Iterable[Points]) -> Iterator[Item]:
         """All that is to be done for ``points``, in their order."""
-        ...
 
     def skipped(self) -> Collection[str]:
         """The statuses of points found to have a row, or to be another point of this sweep, since the last call."""
-        ...
 
     def settled(self, keys: Iterable[str]) -> None:
         """These points have their rows."""
-        ...
 
 
 Wanted = TypeVar("Wanted")

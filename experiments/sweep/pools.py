@@ -38,19 +38,15 @@ class Pool(Protocol):
 
     def warm(self) -> None:
         """Let workers get ready while something else goes on here."""
-        ...
 
     def submit(self, job: Job) -> Future[bytes]:
         """Start a job some time."""
-        ...
 
     def restart(self) -> None:
         """After a BrokenExecutor: make new workers. Jobs that had not ended are lost."""
-        ...
 
     def close(self) -> None:
         """Drop what has not begun and wait for what has."""
-        ...
 
 
 class LocalPool:

@@ -136,7 +136,7 @@ def _checked(written: _Written, text: str, source: str, folder: Path) -> Spec:
         check_key("timing", key, TIMING_KEYS)
         timing[key] = axis_values(key, values)
     return Spec(
-        networks=_distinct(written.networks),
+        networks=tuple(dict.fromkeys(written.networks)),
         presets={name: load_preset(_placed(name, folder, (".toml",))) for name in written.presets},
         options={option.name: tuple(dict.fromkeys(getattr(written, option.axis))) for option in PROGRAM_OPTIONS},
         given=_given(written, folder),
@@ -183,10 +183,6 @@ def _given(written: _Written, folder: Path) -> dict[str, Any]:
     """Keywords of what is given to networks; files from the specification's folder."""
     found = {name: getattr(written, name) for name in _GIVEN if getattr(written, name) is not None}
     return {name: folder / value if _GIVEN[name].kind is Path else value for name, value in found.items()}
-
-
-def _distinct(names: list[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
 
 
 def _placed(name: str, folder: Path, endings: tuple[str, ...]) -> str:

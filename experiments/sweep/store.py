@@ -218,11 +218,6 @@ class Store:
         found: str = row[tuple(self.kind.columns).index("status")]
         return found
 
-    def counts(self) -> dict[str, int]:
-        """Rows by status."""
-        with self._clearly():
-            return dict(self._connection.execute("SELECT status, count(*) FROM points GROUP BY status"))
-
     def add_manifest(self, digest: str, content: str) -> None:
         """Add a manifest (JSON text) unless it is there."""
         with self._clearly(), self._writing():

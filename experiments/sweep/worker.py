@@ -153,7 +153,6 @@ class Job(Protocol):
 
     def run(self) -> Result:
         """The outcomes of its points."""
-        ...
 
 
 def run_job(job: Job) -> bytes:

@@ -10,7 +10,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from dla_sim.presets import quantity
 from dla_sim.systems.choices import policy_of
@@ -24,9 +24,6 @@ from experiments.systems.points import run_points
 from experiments.systems.request import SystemSweepRequest
 from isa.errors import InputError, meant
 from isa.reading import toml_of, toml_text
-
-if TYPE_CHECKING:
-    pass
 
 SCHEMA: Literal["dla-system-sweep/1"] = "dla-system-sweep/1"
 MOST_POINTS = 10_000

@@ -43,62 +43,123 @@ Rules of ONNX Runtime (1.31, CPU) that its documentation does not state, found b
 - `Gemm` becomes `QGemm` only with alpha = beta = 1; otherwise it stays in float.
 """
 
-from isa.numerics.addition import AddFixedConstants as AddFixedConstants
-from isa.numerics.addition import add as add
-from isa.numerics.addition import add_constants as add_constants
-from isa.numerics.addition import add_fixed as add_fixed
-from isa.numerics.addition import add_fixed_constants as add_fixed_constants
-from isa.numerics.addition import add_table as add_table
-from isa.numerics.addition import divide as divide
-from isa.numerics.addition import divide_fixed as divide_fixed
-from isa.numerics.addition import multiply as multiply
-from isa.numerics.addition import multiply_fixed as multiply_fixed
-from isa.numerics.addition import squared_difference_constants as squared_difference_constants
-from isa.numerics.addition import squared_difference_fixed as squared_difference_fixed
-from isa.numerics.addition import subtract as subtract
-from isa.numerics.pooling import average_fixed as average_fixed
-from isa.numerics.pooling import average_taps as average_taps
-from isa.numerics.pooling import global_average as global_average
-from isa.numerics.pooling import global_average_scale as global_average_scale
-from isa.numerics.pooling import interpolate as interpolate
-from isa.numerics.pooling import interpolate_fixed as interpolate_fixed
-from isa.numerics.pooling import mean_multiplier as mean_multiplier
-from isa.numerics.pooling import resize_coordinates as resize_coordinates
-from isa.numerics.requantising import LARGEST_SHIFT as LARGEST_SHIFT
-from isa.numerics.requantising import accumulator_bound as accumulator_bound
-from isa.numerics.requantising import activation_steps as activation_steps
-from isa.numerics.requantising import add_int32 as add_int32
-from isa.numerics.requantising import bits_float32 as bits_float32
-from isa.numerics.requantising import check_int32 as check_int32
-from isa.numerics.requantising import float32_bits as float32_bits
-from isa.numerics.requantising import fused_multiply_add as fused_multiply_add
-from isa.numerics.requantising import multiply_by_quantised_multiplier as multiply_by_quantised_multiplier
-from isa.numerics.requantising import product_multiplier as product_multiplier
-from isa.numerics.requantising import quantise_multiplier as quantise_multiplier
-from isa.numerics.requantising import quantise_multipliers as quantise_multipliers
-from isa.numerics.requantising import real_multiplier as real_multiplier
-from isa.numerics.requantising import requantise as requantise
-from isa.numerics.requantising import requantise_fixed as requantise_fixed
-from isa.numerics.requantising import requantise_float32 as requantise_float32
-from isa.numerics.requantising import requantise_once as requantise_once
-from isa.numerics.requantising import requantise_scale as requantise_scale
-from isa.numerics.requantising import rounded_multiplier as rounded_multiplier
-from isa.numerics.requantising import rounding_divide_by_power_of_two as rounding_divide_by_power_of_two
-from isa.numerics.requantising import saturate as saturate
-from isa.numerics.requantising import saturate_int8 as saturate_int8
-from isa.numerics.requantising import (
-    saturating_rounding_doubling_high_multiply as saturating_rounding_doubling_high_multiply,
+from isa.numerics.addition import (
+    AddFixedConstants,
+    add,
+    add_constants,
+    add_fixed,
+    add_fixed_constants,
+    divide,
+    divide_fixed,
+    multiply,
+    multiply_fixed,
+    squared_difference_constants,
+    squared_difference_fixed,
+    subtract,
 )
-from isa.numerics.requantising import shift_int32 as shift_int32
-from isa.numerics.requantising import steps as steps
-from isa.numerics.rows import normalisation_scales as normalisation_scales
-from isa.numerics.rows import normalise as normalise
-from isa.numerics.rows import normalise_fixed as normalise_fixed
-from isa.numerics.rows import softmax as softmax
-from isa.numerics.rows import softmax_factor as softmax_factor
-from isa.numerics.rows import softmax_factor_fixed as softmax_factor_fixed
-from isa.numerics.rows import softmax_fixed as softmax_fixed
-from isa.numerics.rows import softmax_table as softmax_table
-from isa.numerics.rows import softmax_table_fixed as softmax_table_fixed
-from isa.numerics.unary import unary as unary
-from isa.numerics.unary import unary_fixed as unary_fixed
+from isa.numerics.pooling import (
+    average_fixed,
+    average_taps,
+    global_average,
+    global_average_scale,
+    interpolate,
+    interpolate_fixed,
+    mean_multiplier,
+    resize_coordinates,
+)
+from isa.numerics.requantising import (
+    LARGEST_SHIFT,
+    accumulator_bound,
+    activation_steps,
+    add_int32,
+    check_int32,
+    float32_bits,
+    fused_multiply_add,
+    multiply_by_quantised_multiplier,
+    product_multiplier,
+    quantise_multiplier,
+    quantise_multipliers,
+    real_multiplier,
+    requantise,
+    requantise_fixed,
+    requantise_float32,
+    requantise_once,
+    requantise_scale,
+    rounded_multiplier,
+    rounding_divide_by_power_of_two,
+    saturate,
+    saturate_int8,
+    saturating_rounding_doubling_high_multiply,
+    shift_int32,
+    steps,
+)
+from isa.numerics.rows import (
+    normalisation_scales,
+    normalise,
+    normalise_fixed,
+    softmax,
+    softmax_factor,
+    softmax_factor_fixed,
+    softmax_fixed,
+    softmax_table,
+    softmax_table_fixed,
+)
+from isa.numerics.unary import unary, unary_fixed
+
+__all__ = [
+    "LARGEST_SHIFT",
+    "AddFixedConstants",
+    "accumulator_bound",
+    "activation_steps",
+    "add",
+    "add_constants",
+    "add_fixed",
+    "add_fixed_constants",
+    "add_int32",
+    "average_fixed",
+    "average_taps",
+    "check_int32",
+    "divide",
+    "divide_fixed",
+    "float32_bits",
+    "fused_multiply_add",
+    "global_average",
+    "global_average_scale",
+    "interpolate",
+    "interpolate_fixed",
+    "mean_multiplier",
+    "multiply",
+    "multiply_by_quantised_multiplier",
+    "multiply_fixed",
+    "normalisation_scales",
+    "normalise",
+    "normalise_fixed",
+    "product_multiplier",
+    "quantise_multiplier",
+    "quantise_multipliers",
+    "real_multiplier",
+    "requantise",
+    "requantise_fixed",
+    "requantise_float32",
+    "requantise_once",
+    "requantise_scale",
+    "resize_coordinates",
+    "rounded_multiplier",
+    "rounding_divide_by_power_of_two",
+    "saturate",
+    "saturate_int8",
+    "saturating_rounding_doubling_high_multiply",
+    "shift_int32",
+    "softmax",
+    "softmax_factor",
+    "softmax_factor_fixed",
+    "softmax_fixed",
+    "softmax_table",
+    "softmax_table_fixed",
+    "squared_difference_constants",
+    "squared_difference_fixed",
+    "steps",
+    "subtract",
+    "unary",
+    "unary_fixed",
+]

@@ -66,19 +66,6 @@ def add(
     return saturate_int8(rint_to_int64(total) - offset, low, high)
 
 
-def add_table(
-    ratio_a: np.float32,
-    ratio_b: np.float32,
-    constant: np.float32,
-    offset: int = 0,
-    low: int = INT8_LOW,
-    high: int = INT8_HIGH,
-) -> Int8Array:
-    """Return `add` of all pairs: an int8 (256, 256) table for kernels, indexed [a.view(uint8), b.view(uint8)]."""
-    every = np.arange(256, dtype=np.uint8).view(np.int8)
-    return add(every[:, np.newaxis], every, ratio_a, ratio_b, constant, offset, low, high)
-
-
 LEFT_SHIFT = 20  # TensorFlow Lite's headroom for int8: |x - zero| < 2**8, so the operands stay below 2**28
 
 

@@ -120,13 +120,6 @@ def float32_bits(x: float | np.float32) -> int:
     return int(np.float32(x).view(np.uint32))
 
 
-def bits_float32(bits: int) -> np.float32:
-    """Return the float32 whose raw IEEE 754 bits are ``bits``. Raises InputError outside 0..2**32-1."""
-    if not 0 <= bits < 2**32:
-        raise InputError(f"float32 bits {bits} do not fit 32 bits; give 0..4294967295")
-    return np.uint32(bits).view(np.float32)
-
-
 def checked_scale(scale: ScaleLike, name: str) -> Float32Array:
     """Return ``scale`` as a float32 array (0-d for a scalar). Raises InputError unless all are finite and above 0."""
     array = np.asarray(scale, dtype=np.float32)

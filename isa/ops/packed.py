@@ -863,5 +863,3 @@ PACKED: Mapping[str, Packed] = {
     "OP_E_DIV": Packed(_pair_layouts, _quotient_cycles, _pair_words),
 }
 """What machines of words have, by mnemonic, beside transfers and synchronisation."""
-RAW = frozenset(mnemonic for mnemonic, packed in PACKED.items() if packed.raw)
-"""Those that find bytes where they lie, whatever they are."""

@@ -18,7 +18,7 @@ from onnx import ModelProto, NodeProto, helper
 from byoc import importing
 from byoc.checking import fidelity
 from byoc.checking.fidelity import TOLERANCE
-from byoc.frontend.onnx.rewriting.law import Law, Pass, View, applied, refusals, rewriting
+from byoc.frontend.onnx.rewriting.law import ANY, Law, Pass, View, applied, rewriting
 from byoc.frontend.onnx.rewriting.linear import (
     MeanAsPool,
     MergeProducts,
@@ -35,6 +35,7 @@ from byoc.frontend.onnx.rewriting.movement import (
 )
 from byoc.frontend.onnx.rewriting.prepare import LAWS, passes
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
+from byoc.runtimes.protobuf import without_initializers
 from tests.byoc.float_models import make_model, operators, random_arrays, run
 
 node = helper.make_node
@@ -291,13 +292,22 @@ def test_a_law_keeps_what_a_model_computes(law: Law) -> None:
     assert times > DRAWS // 4
 
 
+def refusals(model: ModelProto, law: Law) -> dict[str, str]:
+    """By node, why the condition of ``law`` does not hold where its left side stands."""
+    start = without_initializers(model)
+    graph = View(start, model)
+    roots = (node for node in start.graph.node if node.op_type in law.roots or law.roots == ANY)
+    found = {node.name or node.output[0]: law.match(graph, node) for node in roots}
+    return {name: reason for name, reason in found.items() if isinstance(reason, str)}
+
+
 def refused(law: Law, nodes: Sequence[NodeProto], shape: Sequence[int], outputs: Sequence[str] = ("y",)) -> str:
     """Why the law does not hold in a model of these nodes; the constants have their shape in their name."""
     names = {name for item in nodes for name in item.input if name.startswith("c")}
     shapes = {name: [int(size) for size in name[1:].split("_")[0].split("x") if size] for name in names}
     model = infer_shapes(make_model(nodes, shape, random_arrays(0, **shapes), outputs=outputs))
     assert rewriting("law", [law])(model) is model
-    return "; ".join(found.reason for found in refusals(model, [law]))
+    return "; ".join(dict.fromkeys(refusals(model, law).values()))
 
 
 PLANES = [1, 4, 6, 6]
@@ -420,10 +430,7 @@ def test_a_reshape_that_cuts_unevenly_ends_a_chain() -> None:
         node("Transpose", ["b"], ["y"]),
     ]
     model = infer_shapes(make_model(nodes, [2, 6], {"s": shape}))
-    found = refusals(model, [ComposeMovement()])
-    assert [(each.law, each.node, each.reason) for each in found] == [
-        ("compose-movement", name, "a reshape cuts a dimension unevenly") for name in ("b", "y")
-    ]
+    assert refusals(model, ComposeMovement()) == dict.fromkeys("by", "a reshape cuts a dimension unevenly")
 
 
 @pytest.mark.parametrize(("pads", "left"), [([0, 0, 0, 0], {"Conv": 1}), ([1, 0, 0, 0], {"Conv": 2})])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from pathlib import Path
 
 from experiments.sweep.session import run_sweep
@@ -30,6 +31,11 @@ def swept(folder: Path, text: str, workers: int = 1) -> dict[str, dict[str, obje
     """The rows by key after running a specification."""
     run_sweep(spec_of(folder, text), folder / "results.sqlite", workers=workers)
     return rows_of(folder / "results.sqlite")
+
+
+def statuses(store: Store) -> Counter[str]:
+    """How many rows have each status."""
+    return Counter(map(store.status_of, store.rows()))
 
 
 def rows_of(path: Path) -> dict[str, dict[str, object]]:

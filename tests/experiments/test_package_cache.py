@@ -83,7 +83,7 @@ def test_whatever_makes_another_package_is_another_entry(model: Path, imports: l
     assert len(imports) == len(cache().entries()) == 4
 
 
-@pytest.mark.parametrize("what", ["sources_digest", "_processor"])
+@pytest.mark.parametrize("what", ["sources_digest", "processor"])
 def test_other_code_and_another_processor_make_other_names(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = key_of({})
     monkeypatch.setattr(package_cache, what, lambda *folders: "other")

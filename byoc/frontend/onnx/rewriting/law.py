@@ -16,7 +16,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial, update_wrapper
 from math import prod
 from typing import Any, ClassVar
@@ -88,15 +87,6 @@ ANY: frozenset[str] = frozenset()
 FEW = 1024
 """Numbers of constants that are compared."""
 _KEY = "law:"
-
-
-@dataclass(frozen=True)
-class Refused:
-    """Where a law's left side stands but its condition does not hold: the node, and why."""
-
-    law: str
-    node: str
-    reason: str
 
 
 class Law(ABC):
@@ -344,7 +334,14 @@ def rewriting(name: str, laws: Sequence[Law]) -> Pass:
     """
 
     def step(model: ModelProto) -> ModelProto:
-        return _rewritten(model, laws, [])
+        result = without_initializers(model)
+        graph = View(result, model)
+        counts = _apply_all(graph, laws)
+        if not counts:
+            return model
+        _fill(result, model, graph)
+        _record(result, counts)
+        return result
 
     step.__name__ = name
     roots = [law.roots for law in laws]
@@ -398,13 +395,6 @@ def walked(
     return result
 
 
-def refusals(model: ModelProto, laws: Sequence[Law]) -> tuple[Refused, ...]:
-    """Where conditions of ``laws`` do not hold in what they make of ``model``."""
-    found: list[Refused] = []
-    _rewritten(model, laws, found)
-    return tuple(dict.fromkeys(found))
-
-
 def applied(given: ModelProto, model: ModelProto) -> dict[str, int]:
     """How often each law was applied to make ``model`` of ``given``, by the names of those that were."""
     before, counts = _recorded(given), _recorded(model)
@@ -417,17 +407,6 @@ def _recorded(model: ModelProto) -> Counter[str]:
     return Counter({key.removeprefix(_KEY): int(count) for key, count in entries.items() if count.isdecimal()})
 
 
-def _rewritten(model: ModelProto, laws: Sequence[Law], refused: list[Refused]) -> ModelProto:
-    result = without_initializers(model)
-    graph = View(result, model)
-    counts = _apply_all(graph, laws, refused)
-    if not counts:
-        return model
-    _fill(result, model, graph)
-    _record(result, counts)
-    return result
-
-
 def _fill(result: ModelProto, model: ModelProto, graph: View) -> None:
     """Let ``result`` have the nodes of ``graph``, and the constants of it and of ``model`` that are read."""
     set_nodes(result.graph, (node for nodes in graph.slots for node in nodes))
@@ -436,7 +415,7 @@ def _fill(result: ModelProto, model: ModelProto, graph: View) -> None:
     result.graph.initializer.extend(tensor for tensor in (*model.graph.initializer, *graph.made) if used[tensor.name])
 
 
-def _apply_all(graph: View, laws: Sequence[Law], refused: list[Refused]) -> Counter[str]:
+def _apply_all(graph: View, laws: Sequence[Law]) -> Counter[str]:
     """Apply ``laws`` to ``graph`` until none holds; how often each was applied."""
     roots = {node.op_type for nodes in graph.slots for node in nodes}.union(*(law.roots for law in laws))
     by_root = {root: [law for law in laws if root in law.roots or law.roots == ANY] for root in roots}
@@ -444,9 +423,8 @@ def _apply_all(graph: View, laws: Sequence[Law], refused: list[Refused]) -> Coun
     most = MOST_A_NODE * (len(graph.slots) + 1)
     while True:
         before = counts.total()
-        refused.clear()
         for slot in range(len(graph.slots)):
-            while (law := _applied(graph, slot, by_root, refused)) is not None:
+            while (law := _applied(graph, slot, by_root)) is not None:
                 counts[law.name] += 1
                 if counts.total() > most:
                     raise RuntimeError(f"the laws {dict(counts)} run in a circle; please report it with the model")
@@ -454,14 +432,12 @@ def _apply_all(graph: View, laws: Sequence[Law], refused: list[Refused]) -> Coun
             return counts
 
 
-def _applied(graph: View, slot: int, laws: Mapping[str, Sequence[Law]], refused: list[Refused]) -> Law | None:
+def _applied(graph: View, slot: int, laws: Mapping[str, Sequence[Law]]) -> Law | None:
     """The law that was applied to a node of ``slot``, the first that holds; None where none does."""
     for node in graph.slots[slot]:
         for law in laws.get(node.op_type, ()) if standard(node) else ():
             found = law.match(graph, node)
-            if isinstance(found, str):
-                refused.append(Refused(law.name, node.name or node.output[0], found))
-            elif found is not None:
+            if found is not None and not isinstance(found, str):
                 graph.replace(node, law.apply(graph, node, found))
                 return law
     return None

@@ -383,7 +383,9 @@ class Rows(Engine):
         mean = Signal(signed(SUM_BITS + 2))
         m.d.comb += mean.eq(Mux(self._centred, count * value - state[arithmetic.STATE_BITS :].as_signed(), value))
         own = state[: arithmetic.STATE_BITS]
-        reduced = self._part(m, "ReduceLane", {"value": total, "sums": self._sums})
+        reduced = self._part(
+            m, "ReduceLane", {"value": total, "sums": (self.command.field("OP_REDUCE", "mode") == SUM)}
+        )
         share = self._part(m, "SoftmaxLane", {"entry": entry[:32], "state": own})
         moved = self._part(m, "NormLane", {"deviation": mean, "state": own, "gain": entry[:32], "bias": entry[32:]})
         return Mux(self.reduce, reduced["result"], Mux(self.softmax, share["result"], moved["result"]))
@@ -391,10 +393,6 @@ class Rows(Engine):
     @property
     def _centred(self) -> Value:
         return self.command.field("OP_NORM", "centred")
-
-    @property
-    def _sums(self) -> Value:
-        return self.command.field("OP_REDUCE", "mode") == SUM
 
     def _part(self, m: Module, name: str, inputs: dict[str, ValueLike]) -> dict[str, Signal]:
         """One more of a part of the arithmetic. Ports called as a register of the command are that register."""
