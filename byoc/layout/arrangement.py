@@ -235,7 +235,7 @@ class _Arrangement:
             wish = self._wishes.get(name) or self._default(name)
             chosen = homes.most_common(1)[0][0] if homes else wish if self._is_whole(operation.output) else chosen
             if self._is_whole(operation.output):
-                chosen = self.home.get(name, chosen)
+                chosen = self.home.get(name, wish if wish.atom != self._atom else chosen)
         self._make(
             replace(operation, inputs=tuple(self._read(operation, one, chosen) for one in operation.inputs)), chosen
         )

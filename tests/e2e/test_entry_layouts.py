@@ -1,0 +1,57 @@
+"""Images of few channels at the entry of a region with banked memory: narrow atoms stay through a change of scale."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from byoc.compiler import compile
+from byoc.importing import import_model
+from byoc.package.package import Package
+from dla_sim.device import Device
+from dla_sim.presets import load_hardware
+from isa.arch import Arch, PeArray
+from tests.byoc.small_models import ModelBuilder
+from tests.e2e.harness import compare
+
+SIZE = 32
+CHANNELS = 3
+
+
+def rescaled_image(*, output: bool = False, pooled: bool = False) -> Package:
+    """Return an image, a change of its scale, and a convolution of the result.
+
+    ``output``: the rescaled image is an output of the model; ``pooled``: a pool reads it too.
+    """
+    builder = ModelBuilder()
+    image = builder.dequantize(builder.input("x", (1, CHANNELS, SIZE, SIZE), "int8"), 0.05, 3)
+    rescaled = builder.quantize(image, 0.051, -2)
+    real = builder.dequantize(rescaled, 0.051, -2)
+    weights = np.random.default_rng(0).integers(-127, 128, (8, CHANNELS, 3, 3)).astype(np.int8)
+    results = [builder.node("Conv", real, builder.weights(weights, 0.01), strides=[2, 2], pads=[0, 0, 1, 1])]
+    results += [builder.node("MaxPool", real, kernel_shape=[2, 2])] if pooled else []
+    for result in results:
+        builder.output(builder.quantize(result, 0.1), "int8")
+    if output:
+        builder.output(rescaled, "int8")
+    return import_model(builder.model())
+
+
+def machine(isa: str) -> Arch:
+    return Arch(isa=isa, pe=PeArray(ic=16, oc=16), sram_bytes=1 << 16)
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("output", [False, True])
+def test_a_rescaled_image_is_exact(output: bool, pooled: bool) -> None:
+    feed = {"x": np.random.default_rng(1).integers(-128, 128, (1, CHANNELS, SIZE, SIZE)).astype(np.int8)}
+    assert compare(rescaled_image(output=output, pooled=pooled), feed, machine("v5")).mismatches == 0
+
+
+def test_a_rescaled_image_loads_atoms_of_four_bytes() -> None:
+    """Atoms of 16 bytes would load more than five times the bytes of the image."""
+    network = compile(rescaled_image(), machine("v5"))
+    device = Device(machine("v5"), load_hardware().timing)
+    traces = [device.run(program, {}, timing_only=True).trace for program in network.programs.values()]
+    loaded = sum(layer.dram_read_bytes for trace in traces for layer in trace.layers if layer.kind == "ACT")
+    assert CHANNELS * SIZE * SIZE <= loaded < 2 * CHANNELS * SIZE * SIZE
