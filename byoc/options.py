@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 from isa.errors import InputError, meant
 
 if TYPE_CHECKING:
-    from isa.arch import Arch, Words
+    from isa.arch import Arch, BankedMemory
 
 Order = Literal["rows", "channels"]
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -467,7 +467,7 @@ class Target:
     spatial_limit: int = 1 << 16
     window_limit: int = 1 << 8
     group_limit: int = 1 << 16
-    words: Words | None = None
+    words: BankedMemory | None = None
 
 
 def target_of(arch: Arch, options: CompileOptions = DEFAULTS) -> Target:

@@ -186,8 +186,7 @@ class Device:
     ) -> None:
         self.arch = arch or Arch()
         self.timing = timing or Timing()
-        if self.arch.words is not None:
-            self.timing.word_cycles(self.arch.words.word)
+        self.arch.memory.check_bus(self.timing.word_cycles)
         self._engine = engine
         self._kernels = Kernels(self.arch, load_compiled() if compiled else None)
         self._sram_reset = sram_reset

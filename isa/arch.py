@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
 from functools import cache
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -52,14 +53,38 @@ class PeArray(BaseModel):
 
 
 PACKED = "v5"
-"""The variant of machines whose scratchpad is read in words; with further instructions it is ``v5+OP_NAME``."""
+"""The variant of machines with banked memory; with further instructions it is ``v5+OP_NAME``."""
 
 
 @dataclass(frozen=True)
-class Words:
-    """A scratchpad of words and what stands around it (docs/machine.md, section 12).
+class IdealMemory:
+    """A scratchpad that serves any byte in any cycle. Tensors are dense: an atom and a word are one byte."""
 
-    ``atom``: bytes of the channels of one position that lie together, A; ``word``: bytes that a bank serves in a cycle,
+    atom: ClassVar[int] = 1
+    word: ClassVar[int] = 1
+    keys: ClassVar[Mapping[str, int]] = MappingProxyType({})
+    note: ClassVar[str] = ""
+
+    def limit_lanes(self, lanes: int) -> int:
+        """Return how many of ``lanes`` the scratchpad can feed: all."""
+        return lanes
+
+    def check_bus(self, word_cycles: Callable[[int], int]) -> None:
+        """Accept a bus of any width."""
+
+    def keys_after(self, before: Memory, bus_bytes: int) -> Mapping[str, int]:
+        """Return the keys that the change from another memory to this one sets: none."""
+        return {}
+
+
+IDEAL = IdealMemory()
+
+
+@dataclass(frozen=True)
+class BankedMemory:
+    """A scratchpad whose banks serve one word a cycle, and the units around it (docs/machine.md, section 12).
+
+    ``atom``: channels of one position that are stored together, A bytes; ``word``: bytes that a bank serves in a cycle,
     W; ``accumulators``: output positions whose sums the array holds, P; ``dividers``, each of which takes
     ``divide_cycles`` a quotient.
     """
@@ -70,6 +95,16 @@ class Words:
     dividers: int
     divide_cycles: int
 
+    @property
+    def keys(self) -> Mapping[str, int]:
+        """Every size by its key as ``--set`` has it."""
+        return dict(zip(WORD_KEYS, astuple(self), strict=True))
+
+    @property
+    def note(self) -> str:
+        """Sizes of words and atoms, for the machine line of a report."""
+        return f" (words of {self.word} bytes, atoms of {self.atom})"
+
     def surfaces(self, channels: int) -> int:
         """Atoms of a position of so many channels: ⌈C/A⌉."""
         return -(-channels // self.atom)
@@ -78,11 +113,26 @@ class Words:
         """Words of so many dense bytes: ⌈n/W⌉."""
         return -(-nbytes // self.word)
 
+    def limit_lanes(self, lanes: int) -> int:
+        """Return how many of ``lanes`` a word can feed."""
+        return min(lanes, self.word)
+
+    def check_bus(self, word_cycles: Callable[[int], int]) -> None:
+        """Raise what ``word_cycles``, cycles of a bus for a word, raises for a bus that is too wide."""
+        word_cycles(self.word)
+
+    def keys_after(self, before: Memory, bus_bytes: int) -> Mapping[str, int]:
+        """Return the keys that the change from another memory to this one sets: a word of two beats of the bus."""
+        return {"word_bytes": 2 * bus_bytes} if before == IDEAL and self.word < 2 * bus_bytes else {}
+
+
+Memory = IdealMemory | BankedMemory
+
 
 class Arch(BaseModel):
     """A machine as the compiler sees it. Sizes are bytes; ``post_lanes`` None means one lane a processing element.
 
-    ``atom`` to ``divide_cycles`` are keys of ``v5`` alone; None means what fits the array (:attr:`words`).
+    ``atom`` to ``divide_cycles`` are keys of banked memory alone; None means what fits the array (:attr:`memory`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -123,19 +173,19 @@ class Arch(BaseModel):
     def _consistent(self) -> Arch:
         if self.alignment & (self.alignment - 1):
             raise ValueError(f"alignment is {self.alignment}; it must be a power of two")
-        if self.packed:
-            self._check_words()
+        memory = self.memory
+        if isinstance(memory, BankedMemory):
+            self._check_words(memory)
         if self.sram_bytes % self.sram_banks:
             raise ValueError(f"sram_bytes {self.sram_bytes} is not a multiple of sram_banks {self.sram_banks}")
         for key in WORD_KEYS:
-            if not self.packed and getattr(self, key) is not None:
+            if memory == IDEAL and getattr(self, key) is not None:
                 raise ValueError(f"{key} is a key of {PACKED}, not of {self.isa}; leave it out or choose isa {PACKED}")
         return self
 
-    def _check_words(self) -> None:
+    def _check_words(self, words: BankedMemory) -> None:
         """Raises ValueError for an atom, a word or a bank that does not fit, with a value that would."""
-        words, array = self.words, self.pe
-        assert words is not None
+        array = self.pe
         for key, value in (("atom", words.atom), ("word_bytes", words.word)):
             if value & (value - 1):
                 raise ValueError(f"{key} is {value}; it must be a power of two, {_power(value)} would do")
@@ -157,49 +207,47 @@ class Arch(BaseModel):
         return {key: value for key, value in dump(self).items() if value is not None or key not in WORD_KEYS}
 
     @property
-    def packed(self) -> bool:
-        """Whether tensors lie in atoms and the scratchpad is read in words."""
-        return self.isa.split("+", 1)[0] == PACKED
-
-    @property
-    def words(self) -> Words | None:
-        """The words of a packed machine, by default as they fit its array; None where every byte has an address.
+    def memory(self) -> Memory:
+        """The scratchpad: ideal, or with ``v5`` banked, by default as it fits the array.
 
         An atom feeds the array's input channels, or 16 of them, so that tensors of few channels do not waste most of
         it; a word holds what four steps of the array read, and 32 bytes at least, so that the stream of activations
         leaves three of four cycles of a bank to others.
         """
-        if not self.packed:
-            return None
+        if not _is_banked(self.isa):
+            return IDEAL
         chosen = self.atom, self.word_bytes, self.accumulators, self.dividers, self.divide_cycles
         return _fitted(self.pe.ic, self.pe.ow, *chosen)
 
+    @property
+    def words(self) -> BankedMemory | None:
+        """The banked memory, None of other machines."""
+        memory = self.memory
+        return memory if isinstance(memory, BankedMemory) else None
+
     def settled(self) -> dict[str, Any]:
-        """Every value by its key as ``--set`` has it, of a packed machine those of its words as they fit."""
-        words = self.words
-        return flat(dict(self)) | ({} if words is None else dict(zip(WORD_KEYS, astuple(words), strict=True)))
+        """Every value by its key as ``--set`` has it, those of banked memory as they fit."""
+        return {**flat(dict(self)), **self.memory.keys}
 
     def same_machine(self, other: Arch) -> bool:
         """Whether the two are one machine, whatever of it is chosen and what fits by default."""
-        return self == other or (self.packed and other.packed and self.settled() == other.settled())
+        return self.settled() == other.settled()
 
     def differences(self, other: Arch) -> dict[str, tuple[Any, Any]]:
-        """The keys in which the two differ, with both values: of two packed machines as they fit."""
-        both = self.packed and other.packed
+        """The keys in which the two differ, with both values: of two banked memories as they fit."""
+        both = type(self.memory) is type(other.memory)
         mine, theirs = (arch.settled() if both else flat(dict(arch)) for arch in (self, other))
         return {key: (mine[key], theirs[key]) for key in mine if mine[key] != theirs[key]}
 
     @property
     def lanes(self) -> int:
         """Post-processing lanes: elements requantised, added or compared in one cycle."""
-        if self.post_lanes is not None:
-            return self.post_lanes
-        return self.pe.count if self.words is None else min(self.pe.count, self.words.word)
+        return self.memory.limit_lanes(self.pe.count) if self.post_lanes is None else self.post_lanes
 
     @property
     def granule(self) -> int:
         """What every buffer's address is a multiple of: ``alignment``, and a word at least."""
-        return self.alignment if self.words is None else max(self.alignment, self.words.word)
+        return max(self.alignment, self.memory.word)
 
     @property
     def channel_record_bytes(self) -> int:
@@ -216,7 +264,7 @@ class Arch(BaseModel):
 
 
 WORD_KEYS = ("atom", "word_bytes", "accumulators", "dividers", "divide_cycles")
-"""Keys that a machine of words has alone."""
+"""Keys that banked memory has alone."""
 MOST_CHANNELS = 16
 """Channels of an atom at most, where none are chosen: layers of 16 channels, and of 8 or 24, fill most of it."""
 
@@ -230,12 +278,21 @@ def _fitted(
     accumulators: int | None,
     dividers: int | None,
     divide_cycles: int | None,
-) -> Words:
-    """The words of an array of so many input channels and columns: what is chosen, and what fits it for the rest."""
+) -> BankedMemory:
+    """Return the banked memory of an array of so many input channels and columns, with the sizes that are chosen."""
     across = 4 * _power(inputs) * _power(columns)
     atom = atom or min(MOST_CHANNELS, max(8, _power(inputs)))
     word = word or max(32, across, 4 * atom * _power(columns))
-    return Words(atom, word, accumulators or 32, dividers or 4, divide_cycles or 16)
+    return BankedMemory(atom, word, accumulators or 32, dividers or 4, divide_cycles or 16)
+
+
+def _is_banked(isa: str) -> bool:
+    return isa.split("+", 1)[0] == PACKED
+
+
+def memory_of(arch: Mapping[str, Any]) -> Memory:
+    """Return the memory of a machine of another version: keys are validated for banked memory alone."""
+    return Arch.model_validate(arch).memory if _is_banked(arch["isa"]) else IDEAL
 
 
 def _power(value: int) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa.access import Access, strided
-from isa.arch import Arch, Words
+from isa.arch import IDEAL, Arch, BankedMemory
 from isa.instruction import (
     Atoms,
     Blocks,
@@ -39,7 +39,7 @@ GAP = -1
 # Where operands lie: ``registers`` are those of a command, ``words`` its machine's ------------------------------------
 
 
-def access(layout: Layout, registers: Mapping[str, int], words: Words) -> Access:
+def access(layout: Layout, registers: Mapping[str, int], words: BankedMemory) -> Access:
     """The bytes of an operand that lies as ``layout`` says."""
     at = registers[layout.register]
     if not isinstance(layout, Atoms):
@@ -49,16 +49,16 @@ def access(layout: Layout, registers: Mapping[str, int], words: Words) -> Access
     return strided("sram", at, _dense(layout, words), surfaces)
 
 
-def _own(layout: Atoms, words: Words) -> Words:
+def _own(layout: Atoms, words: BankedMemory) -> BankedMemory:
     """``words`` with the atoms of a tensor."""
     return replace(words, atom=layout.narrow) if layout.narrow else words
 
 
-def _dense(layout: Atoms, words: Words) -> int:
+def _dense(layout: Atoms, words: BankedMemory) -> int:
     return layout.positions * words.atom * layout.element
 
 
-def _surface(layout: Atoms, registers: Mapping[str, int], words: Words) -> int:
+def _surface(layout: Atoms, registers: Mapping[str, int], words: BankedMemory) -> int:
     return (registers[layout.plane] if layout.plane else 0) or _dense(layout, words)
 
 
@@ -86,7 +86,7 @@ class Copy(NamedTuple):
 _ELEMENTS: Mapping[int, type[np.unsignedinteger[Any]]] = {1: np.uint8, 4: np.uint32}
 
 
-def copies(layout: Atoms | Plain, registers: Mapping[str, int], words: Words, start: int) -> list[Copy]:
+def copies(layout: Atoms | Plain, registers: Mapping[str, int], words: BankedMemory, start: int) -> list[Copy]:
     """How an operand comes to lie plainly from byte ``start`` on: whole atoms, and the last one if it is not whole."""
     at = registers[layout.register]
     if isinstance(layout, Plain):
@@ -107,7 +107,7 @@ def copies(layout: Atoms | Plain, registers: Mapping[str, int], words: Words, st
     return [copy for copy in found if 0 not in copy.shape]
 
 
-def _behind(layout: Layout, registers: Mapping[str, int], words: Words) -> Copy | None:
+def _behind(layout: Layout, registers: Mapping[str, int], words: BankedMemory) -> Copy | None:
     """The zeros behind the last channel of a result, as elements that lie plainly at its first one; None: none."""
     if not isinstance(layout, Atoms):
         return None
@@ -294,10 +294,11 @@ def with_words(plain: Instruction, packed: Packed) -> Instruction:
         return Operands(tuple(found[:reads]), tuple(found[reads:]))
 
     def semantics(command: Command, machine: Machine) -> None:
-        if machine.arch.words is None or packed.raw:
+        found = unpacked(command, machine.arch)
+        if found is None:
             plain.semantics(command, machine)
         else:
-            Unpacked(command, machine.arch).run(plain.semantics, machine)
+            found.run(plain.semantics, machine)
 
     @formula(f"{formula_of(plain.cycles)}\n\nOn a machine of words: {formula_of(packed.cycles)}")
     def cycles(command: Command, arch: Arch) -> int:
@@ -312,6 +313,21 @@ def with_words(plain: Instruction, packed: Packed) -> Instruction:
     return replace(
         plain, operands=operands, semantics=semantics, cycles=cycles, least=least, packed=packed, plain=plain
     )  # fmt: skip
+
+
+def unpacked(command: Command, arch: Arch) -> Unpacked | None:
+    """Return the command on plain operands; None where its operands are plain as they are stored."""
+    packed = command.instruction.packed
+    return None if arch.memory == IDEAL or packed is None or packed.raw else Unpacked(command, arch)
+
+
+def serving_cycles(command: Command, arch: Arch) -> int:
+    """Return the compute cycles of a command, on banked memory as many at least as any operand has words."""
+    instruction = command.instruction
+    cycles = instruction.cycles(command, arch)
+    if arch.memory == IDEAL or instruction.packed is None or instruction.packed.raw:
+        return cycles
+    return max(cycles, *instruction.packed.words(command, arch))
 
 
 _DENSE = {"EX_INPUT_PLANE": 0, "EX_OUTPUT_PLANE": 0}

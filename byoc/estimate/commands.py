@@ -37,6 +37,7 @@ from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Command, Instruction, Unit, ceil_div
 from isa.ops.dma import Side, side_registers
+from isa.packing import serving_cycles
 from isa.registers import RESET
 
 _LOADING, _STORING = side_registers(Unit.LD, "dram"), side_registers(Unit.ST, "dram")
@@ -218,7 +219,7 @@ class Compute:
             return 0
         key = channels, rows, depth
         if key not in self._known:
-            self._known[key] = self._asked(_busiest, self._command(instruction, channels, rows, depth))
+            self._known[key] = self._asked(serving_cycles, self._command(instruction, channels, rows, depth))
         return self._known[key]
 
     def _command(self, instruction: Instruction, channels: int, rows: int, depth: int = 0) -> Command:
@@ -237,15 +238,6 @@ class Compute:
                 f"the cycle formula of {command.instruction.mnemonic} reads {error.args[0]}, which is among the "
                 f"numbers of operator {self._geometry.operator.__name__}; take it off there"
             ) from error
-
-
-def _busiest(command: Command, arch: Arch) -> int:
-    """Compute cycles; on a machine of words as many at least as any of its requesters has words."""
-    instruction = command.instruction
-    cycles = instruction.cycles(command, arch)
-    if arch.words is None or instruction.packed is None or instruction.packed.raw:
-        return cycles
-    return max(cycles, *instruction.packed.words(command, arch))
 
 
 def copy_cycles(planes: int, nbytes: int, arch: Arch) -> int:

@@ -13,8 +13,8 @@ from byoc.compiler import CompiledNetwork
 from byoc.emission.region import Region
 from byoc.graph import Graph, Value
 from byoc.host.sessions import Engine, opener
+from byoc.layout.boundary import from_stored, to_stored
 from byoc.operators import domain
-from byoc.operators.packing import edge_lying, from_atoms, in_atoms
 from byoc.partitioning.partition import HostPart
 from isa.arch import Arch
 from isa.errors import InputError
@@ -95,22 +95,19 @@ def _as_declared(graph: Graph, found: Tensors) -> Tensors:
 
 
 def to_device(array: NDArray[Any], tensor: Tensor, arch: Arch) -> NDArray[Any]:
-    """A model tensor in the accelerator's domain: uint8 moved by 128 to int8, flags 0 and 1, dense, in the program's
-    shape; packed in atoms for a machine of words.
+    """A model tensor in the accelerator's domain: uint8 moved by 128 to int8, flags 0 and 1, in the layout of the
+    program.
     """
     if array.dtype == np.uint8:
         array = (array ^ np.uint8(0x80)).view(np.int8)
     elif array.dtype == np.bool_:
         array = array.astype(np.int8)
-    if arch.words is not None:
-        return in_atoms(array, edge_lying(array.shape, tensor.shape))
-    return np.ascontiguousarray(array).reshape(tensor.shape)
+    return to_stored(array, tensor, arch)
 
 
 def from_device(array: NDArray[Any], value: Value, arch: Arch) -> NDArray[Any]:
     """An accelerator tensor as the model's: moved back to uint8, or made flags or indices, where the model says so."""
-    if arch.words is not None:
-        array = from_atoms(array, edge_lying(value.shape, array.shape))
+    array = from_stored(array, value.shape, arch)
     if value.dtype == "uint8":
         array = array.view(np.uint8) ^ np.uint8(0x80)
     elif value.dtype == domain.FLAGS:

@@ -39,7 +39,7 @@ from byoc.operators.nest import (
 )
 from byoc.operators.sharding import Along, Sharding
 from byoc.options import Target
-from isa.arch import Arch, Words
+from isa.arch import Arch, BankedMemory
 from isa.instruction import Instruction
 from isa.ops.convolution import ACCUMULATE, parallel_groups
 from isa.ops.lookup import TABLE_BYTES
@@ -353,7 +353,7 @@ class Packing:
     second_bytes: int = 0
 
     @cached_property
-    def words(self) -> Words:
+    def words(self) -> BankedMemory:
         """The words of the machine."""
         return words_of(self.machine)
 

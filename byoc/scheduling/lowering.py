@@ -19,7 +19,7 @@ from byoc.operators.movement import Copy
 from byoc.operators.operator import Lying, Operand, Operator
 from byoc.operators.packing import in_atoms
 from byoc.operators.products import apart
-from isa.arch import Words
+from isa.arch import BankedMemory
 
 Role = Literal["input", "output", "intermediate"]
 
@@ -75,7 +75,7 @@ def lower(
     values: Mapping[str, Value],
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
-    words: Words | None = None,
+    words: BankedMemory | None = None,
     fits: Callable[[Operator], bool] = lambda _: True,
 ) -> Lowered:
     """Buffers for all values of a region and its operations that compute or copy, order kept.
@@ -106,7 +106,7 @@ def _laid_out(
     operations: tuple[Operator, ...],
     values: Mapping[str, Value],
     edges: tuple[str, ...],
-    words: Words,
+    words: BankedMemory,
     fits: Callable[[Operator], bool],
 ) -> tuple[tuple[Operator, ...], Mapping[str, Lying]]:
     """The operations on a machine of words, movements that follow one another as one, and how values lie."""

@@ -20,7 +20,7 @@ from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Command, Machine
 from isa.ops.lookup import table_count
-from isa.packing import Unpacked
+from isa.packing import Unpacked, unpacked
 
 Kernel = Callable[[Command, Machine], None]
 """Executes one command on a machine: reads its operands and writes its results at once."""
@@ -78,9 +78,8 @@ class Kernels:
         try:
             return self._prepared[command]
         except KeyError:
-            form = command.instruction.packed
-            packed = self.arch.packed and form is not None and not form.raw
-            found = self._prepared[command] = self._unpacked(command) if packed else self._plain(command)
+            plain = unpacked(command, self.arch)
+            found = self._prepared[command] = self._plain(command) if plain is None else self._unpacked(plain)
             return found
 
     def _plain(self, command: Command) -> Attempt | None:
@@ -88,9 +87,8 @@ class Kernels:
         found = prepare(command, self.arch) if prepare else None
         return looked_up(found, command, self.arch) if found is not None and table_count(command) else found
 
-    def _unpacked(self, command: Command) -> Attempt | None:
+    def _unpacked(self, unpacked: Unpacked) -> Attempt | None:
         """The kernel, or where it declines the semantics, on plain operands between unpacking and packing."""
-        unpacked = Unpacked(command, self.arch)
         found = self._plain(unpacked.command)
         if found is None:
             return None

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from dla_sim.timing import Timing
-from isa.arch import Arch, PeArray, flat
+from isa.arch import Arch, Memory, PeArray, flat
 from isa.errors import InputError, meant
 from isa.plugins import variant
 from isa.reading import check_file, read_bytes, toml_of
@@ -151,8 +151,7 @@ class Preset(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Preset:
-        if self.arch.words is not None:
-            self.timing.word_cycles(self.arch.words.word)
+        self.arch.memory.check_bus(self.timing.word_cycles)
         return self
 
     @property
@@ -272,22 +271,21 @@ def apply_settings(preset: Preset, settings: Settings) -> Preset:
         if not separator:
             raise InputError(f"setting '{setting}' is not of the form key=value")
         _place(values, key.strip(), text.strip())
-    if not preset.arch.packed:
-        widen_words(values)
+    widen_words(values, preset.arch.memory)
     return _validated(values, f"setting {', '.join(given)}") if given else preset
 
 
-def widen_words(values: Mapping[str, Any]) -> None:
-    """Two beats of the bus a word, where a machine gets words and chooses none so wide by default.
+def widen_words(values: Mapping[str, Any], before: Memory) -> None:
+    """Choose words of two beats of the bus where a machine gets banked memory whose default words are narrower.
 
-    ``values`` has tables ``arch``, which is changed, and ``timing``.
+    ``values`` has tables ``arch``, which is changed, and ``timing``; ``before`` is the memory without the settings.
     """
     try:
-        words, timing = Arch.model_validate(values["arch"]).words, Timing.model_validate(values["timing"])
+        memory, timing = Arch.model_validate(values["arch"]).memory, Timing.model_validate(values["timing"])
     except ValidationError:
         return  # as the machine is refused
-    if words is not None and values["arch"].get("word_bytes") is None and words.word < 2 * timing.bus_bytes:
-        values["arch"]["word_bytes"] = 2 * timing.bus_bytes
+    if values["arch"].get("word_bytes") is None:
+        values["arch"].update(memory.keys_after(before, timing.bus_bytes))
 
 
 def setting_texts(settings: Settings) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from amaranth.hdl import Const, Signal, Value
 
 from dla_sim.timing import MemoryTiming, Timing
-from isa.arch import Arch
+from isa.arch import IDEAL, Arch
 from isa.errors import InputError
 from isa.instruction import Instruction
 from isa.plugins import variant
@@ -68,12 +68,17 @@ def further_instructions(isa: str) -> tuple[Instruction, ...]:
     Raises InputError listing the variants that exist.
     """
     known = VARIANTS[NEWEST].mnemonics
-    return () if isa in VARIANTS else tuple(one for one in variant(isa).instructions if one.mnemonic not in known)
+    return tuple(one for one in variant(isa).instructions if one.mnemonic not in known)
+
+
+def has_hardware(arch: Arch) -> bool:
+    """Return whether hardware is written of the machine: of ideal memory alone."""
+    return arch.memory == IDEAL
 
 
 def limits_of(arch: Arch, timing: Timing, *, pipelined: bool = True) -> Limits:
     """The sizes of exactly that machine. Raises InputError where there are too many to write its wires down."""
-    if arch.packed:
+    if not has_hardware(arch):
         raise InputError(f"isa {arch.isa}: there is no hardware of words yet; choose v1 to {NEWEST}")
     for what, count in (("processing elements", arch.pe.count), ("post-processing lanes", arch.lanes)):
         if count > LARGEST:

@@ -113,11 +113,13 @@ def ports(
 ) -> None:
     """List the ports on the scratchpad: those of the machine, or what the commands of a network ask of them."""
     from experiments.report.terminal import plain_table, report_console
+    from isa.arch import BankedMemory, IdealMemory
 
     machine = _machine(hardware)
     with options.stages() as progress:
         programs = None if model is None else _programs(model, machine, choices, seed, progress)
-    listed = _word_ports(machine, programs) if machine.arch.packed else _byte_ports(machine, programs)
+    list_ports = {IdealMemory: _byte_ports, BankedMemory: _word_ports}[type(machine.arch.memory)]
+    listed = list_ports(machine, programs)
     results.write_json(json, listed.document)
     results.write_csv(csv, listed.rows)
     texts = ("instruction", "operand", "access", "owner", "port", "slots")

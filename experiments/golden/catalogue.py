@@ -30,6 +30,7 @@ from experiments.models.builder import NetworkBuilder
 from experiments.running.inference import infer
 from experiments.running.network import Network, load_network, network_feeds
 from isa.assembler import assemble
+from isa.plugins import variant
 from isa.program import Segment
 
 CASES = Path(__file__).with_name("cases.zip")
@@ -126,7 +127,9 @@ def _network(name: str) -> Network:
 def _cases(recipe: Recipe, network: Network) -> Iterator[Case]:
 
     hardware: Preset = load_hardware(recipe.preset, [f"numerics={recipe.numerics}"], recipe.isa)
-    options = CompileOptions(schedule=recipe.schedule, emulate_depthwise=recipe.isa == "v1")
+    options = CompileOptions(
+        schedule=recipe.schedule, emulate_depthwise="OP_DEPTH_CONV" not in variant(recipe.isa).mnemonics
+    )
     done = infer(network, hardware, network_feeds(network), options)
     for index, program in done.compiled.programs.items():
         inputs = {name: data.tobytes() for name, data in region_inputs(program, done.result.values).items()}

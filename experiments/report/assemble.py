@@ -21,6 +21,7 @@ from byoc.compiler import CompiledNetwork
 from byoc.emission.region import Region
 from byoc.graph import Graph, Node
 from byoc.host.sessions import DEFAULT_COST, estimate_cycles
+from byoc.layout.boundary import packed_bytes
 from byoc.operators.onnx_view import BOUNDARIES, QUANTIZE
 from byoc.package.interface import Interface, Port, connect
 from byoc.partitioning.partition import Partition
@@ -254,12 +255,7 @@ def end_to_end(compiled: CompiledNetwork, host: Host, regions: Mapping[int, int]
     words it crosses packed, and the host moves as many bytes when it packs or unpacks it.
     """
     partition = compiled.partition
-    packed = {
-        (index, tensor.name): tensor.nbytes
-        for index, program in compiled.programs.items()
-        for tensor in program.tensors
-        if compiled.arch.packed
-    }
+    packed = packed_bytes(compiled.programs)
     estimates = {layer.node: layer for layer in host.layers}
     segments = tuple(_segments(partition, estimates, regions, partial(_transfer, partition.graph, packed, bus_bytes)))
     cycles = Counter[str]()

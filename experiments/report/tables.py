@@ -31,7 +31,7 @@ from experiments.report.schema import (
     RunReport,
 )
 from experiments.report.terminal import LiteralTable, Printed, ReportTable, line, plain_table
-from isa.arch import PACKED, Arch
+from isa.arch import memory_of
 
 Row = dict[str, Any]
 LAYER_FIGURES = figures_of(Layer)
@@ -164,9 +164,7 @@ def machine_line(report: RunReport) -> str:
     bus = f"{report.timing['bus_bytes']} bytes/cycle"
     if report.timing.get("flash_bytes"):
         bus += f" (flash {report.timing['flash_bytes']})"
-    isa = report.arch["isa"]
-    if isa.split("+", 1)[0] == PACKED and (words := Arch.model_validate(report.arch).words) is not None:
-        isa += f" (words of {words.word} bytes, atoms of {words.atom})"
+    isa = report.arch["isa"] + memory_of(report.arch).note
     return f"{array} PEs (ic x oc), {memory}, {bus}, ISA {isa}, schedule {report.schedule}"
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from experiments.repro import Claim, Figure
+from isa.plugins import variant
 
 Scenario = Literal["none", "emulated", "native"]
 Side = Literal["I", "O"]
@@ -104,7 +105,8 @@ def bars_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, Bars]:
 
 def _bar(row: Mapping[str, Any]) -> Bar:
     prefix = "ex_cycles."
-    scenario: Scenario = "native" if row["isa"] != "v1" else "emulated" if row["emulate_depthwise"] else "none"
+    native = "OP_DEPTH_CONV" in variant(row["isa"]).mnemonics
+    scenario: Scenario = "native" if native else "emulated" if row["emulate_depthwise"] else "none"
     return Bar(
         scenario=scenario,
         schedule=row["schedule"],

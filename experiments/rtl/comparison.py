@@ -11,6 +11,7 @@ from typing import Any
 
 from dla_sim.device import Device
 from dla_sim.inspection import Playback
+from dla_sim.rtl.parameters import has_hardware
 from dla_sim.rtl.simulator.case import Case, content_of, expect
 from dla_sim.rtl.simulator.running import Outcome, difference_text
 from experiments.golden.check import require_variant, runnable, timing_of
@@ -36,7 +37,7 @@ def corpus_cases(corpus: Corpus, names: Iterable[str], within: Callable[[Arch], 
         if stored.record.refused is not None:
             continue
         program, timing = runnable(stored), timing_of(stored)
-        if not program.arch.packed:
+        if has_hardware(program.arch):
             program = program if within is None else replace(program, arch=within(program.arch))
             inputs = tensors(program, stored.inputs)
             yield Case(name, program, inputs, timing, expect(program, inputs, timing))

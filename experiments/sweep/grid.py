@@ -148,9 +148,9 @@ class Grid:
             elif key in Arch.model_fields:
                 arch[key] = value
         timing = base.timing.model_dump()
-        if "isa" in chosen and not base.arch.packed:
+        if "isa" in chosen:
             buses = self.axes.get("bus_bytes", (timing["bus_bytes"],))
-            widen_words({"arch": arch, "timing": {**timing, "bus_bytes": max(buses)}})
+            widen_words({"arch": arch, "timing": {**timing, "bus_bytes": max(buses)}}, base.arch.memory)
         return arch, timing
 
     def _contradiction(self) -> str:

@@ -211,14 +211,12 @@ def region_layouts(
     package: Package, arch: Arch, options: CompileOptions, made: Sequence[Compiled], timing: Timing
 ) -> tuple[RegionLayouts, ...]:
     """Of all regions that are ``made`` (:func:`compiled_regions`); none for a machine without words."""
-    if arch.words is None:
-        return ()
     found, told = _partitioned(package, arch, options), list[RegionLayouts]()
     for region, (program, report) in zip(found.regions, made, strict=True):
         lowered, layers = layers_chosen(region, found.graph.values, arch, report.choices)
         near = tuple(edges(region, lowered, found.graph.values, timing))
         told.append(RegionLayouts(layer_layouts(program, layers, arch, timing), near))
-    return tuple(told)
+    return tuple(told) if any(one.layers for one in told) else ()
 
 
 def taken(compiled: Compiled, timing: Timing) -> Mapping[str, Taken]:
@@ -266,7 +264,7 @@ def _explanations(
         if names:
             cycles = taken(compiled, timing)
             lowered, layers = layers_chosen(region, found.graph.values, arch, chosen)
-            layouts = {} if arch.words is None else layer_layouts(compiled[0], layers, arch, timing)
+            layouts = layer_layouts(compiled[0], layers, arch, timing)
         for name in names:
             account = _Account(name, region.index, lowered, layers, arch, pool, chosen)
             told = account.explained(options, cycles[name], 1 if layer is None else SHOWN)

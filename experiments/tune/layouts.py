@@ -18,7 +18,7 @@ from byoc.scheduling.lowering import Lowered, value_bytes
 from dla_sim.engine.workload import Workload
 from dla_sim.prepared import prepare
 from dla_sim.timing import Timing
-from isa.arch import Arch
+from isa.arch import IDEAL, Arch
 from isa.ops.convolution import MAPPING
 from isa.program import Program
 
@@ -93,9 +93,10 @@ class LayerLayouts:
 
 
 def layer_layouts(program: Program, layers: Sequence[Layer], arch: Arch, timing: Timing) -> Mapping[str, LayerLayouts]:
-    """By layer; raises ValueError for a machine without words."""
-    assert arch.words is not None
-    every, overhead = timing.word_cycles(arch.words.word), timing.ex_fill + timing.ex_drain
+    """Return the layouts of banked memory by layer; none of ideal memory, where all tensors are dense."""
+    if arch.memory == IDEAL:
+        return {}
+    every, overhead = timing.word_cycles(arch.memory.word), timing.ex_fill + timing.ex_drain
     moved = _moved(program, timing)
     found: dict[str, LayerLayouts] = {}
     for layer in layers:

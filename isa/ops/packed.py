@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from isa.arch import Arch, Words
+from isa.arch import Arch, BankedMemory
 from isa.instruction import Atoms, Blocks, Command, Layout, Packed, Plain, ceil_div, formula
 from isa.ops import matmul, movement, pairs, pooling, rows
 from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, MAPPING, element_bytes, group_shape, refused, taps
@@ -31,7 +31,7 @@ from isa.packing import (
 )
 
 
-def words_of(arch: Arch) -> Words:
+def words_of(arch: Arch) -> BankedMemory:
     """The words of a machine; raises ValueError where it has none."""
     words = arch.words
     if words is None:
@@ -188,7 +188,7 @@ def _reach(product: Product, block: Block, arch: Arch) -> _Reach:
     return _Reach(streams, each, words.count(streams * positions * atom))
 
 
-def _atom(product: Product, words: Words) -> int:
+def _atom(product: Product, words: BankedMemory) -> int:
     """Bytes of a position of the input in an atom."""
     return NARROW if product.narrow else words.atom
 
@@ -667,16 +667,16 @@ def _rows_at(register: str, command: Command) -> Atoms:
     return Atoms(register, channels, positions, plane=register.replace("ADDRESS", "PLANE"), rows=dense)
 
 
-def _padded_elements(channels: int, positions: int, words: Words) -> int:
+def _padded_elements(channels: int, positions: int, words: BankedMemory) -> int:
     """Elements of a tensor, those of channels that are not there included."""
     return words.surfaces(channels) * words.atom * positions
 
 
-def _surface_words(channels: int, positions: int, words: Words) -> int:
+def _surface_words(channels: int, positions: int, words: BankedMemory) -> int:
     return words.surfaces(channels) * words.count(positions * words.atom)
 
 
-def _divided(cycles: int, quotients: int, words: Words) -> int:
+def _divided(cycles: int, quotients: int, words: BankedMemory) -> int:
     """``cycles``, beside which so many quotients are made."""
     return max(cycles, ceil_div(quotients, words.dividers) * words.divide_cycles)
 

@@ -11,7 +11,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 
-from isa.arch import PACKED, Arch, PeArray, Words
+from isa.arch import PACKED, Arch, BankedMemory, PeArray
 from isa.instruction import Command, Unit
 from isa.ops import ALL
 from isa.ops.pooling import GLOBAL_AVERAGE
@@ -227,7 +227,7 @@ def _compute(rng: random.Random, arch: Arch) -> Step:
     return Step(mnemonic, "EX", registers, fields)
 
 
-def _fit_words(mnemonic: str, registers: dict[str, int], fields: dict[str, int], words: Words) -> None:
+def _fit_words(mnemonic: str, registers: dict[str, int], fields: dict[str, int], words: BankedMemory) -> None:
     """Make of any registers and fields such as a machine of words has."""
     if mnemonic == "OP_DEPTH_CONV":
         fields |= {"mapping": 0} if "mapping" in fields else {}

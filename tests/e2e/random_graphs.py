@@ -644,7 +644,7 @@ def random_machine(seed: int) -> tuple[Arch, str]:
     numerics = "fixed" if rng.random() < 0.1 else "onnxruntime"
     ideal = Arch(isa=isa, numerics=numerics, pe=pe, sram_bytes=sram, post_lanes=lanes, alignment=alignment)
     arch = either_memory(ideal, rng)
-    return arch, "default" if arch.packed else schedule
+    return arch, "default" if arch.words else schedule
 
 
 def run(seed: int, *, shown: bool = True) -> Comparison:
@@ -665,7 +665,7 @@ def _alike(package: Package, feeds: dict[str, NDArray[Any]], arch: Arch, schedul
     Wherever the same operators run on the CPU, whose numerics are others; where they never do, nothing is compared.
     """
     found, other = simulate(package, feeds, arch, schedule), "default" if schedule == "seed" else "seed"
-    ideal = Arch(pe=arch.pe, sram_bytes=arch.sram_bytes, numerics=arch.numerics, isa="v4") if arch.packed else arch
+    ideal = Arch(pe=arch.pe, sram_bytes=arch.sram_bytes, numerics=arch.numerics, isa="v4") if arch.words else arch
     for machine in (ideal.model_copy(update={"sram_bytes": 1 << 21}), ideal):
         expected = simulate(package, feeds, machine, other)
         if _places(expected) == _places(found):

@@ -311,7 +311,7 @@ def outcome(seed: int) -> Outcome:
         return Outcome()
     arch, way = machine(random), random.random()
     package = import_model(model)
-    options: dict[str, Any] = {"schedule": "seed"} if way < 0.05 and not arch.packed else {}
+    options: dict[str, Any] = {"schedule": "seed"} if way < 0.05 and not arch.words else {}
     without = False
     try:
         drawn = chosen(package, arch, random) if way > 0.75 else NOTHING

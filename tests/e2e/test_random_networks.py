@@ -38,6 +38,6 @@ def test_random_networks_are_exact(seed: int, schedule: str, emulate: bool, grou
     model, feed = random_network(seed)
     package = import_model(model, calibration=[feed])
     arch = random_arch(seed)
-    schedule = "default" if arch.packed else schedule
+    schedule = "default" if arch.words else schedule
     result = compare(package, feed, arch, schedule, emulate_depthwise=emulate, grouped=grouped)
     assert result.mismatches == 0

