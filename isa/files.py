@@ -9,13 +9,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import io
 import os
 import re
 import secrets
 import shutil
 import stat
 import time
-from collections.abc import Iterable, Iterator
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -150,6 +152,17 @@ def whole_file(path: Path) -> Iterator[Path]:
         with _named(path):
             _check_replaced(path, target, "", kind_of(_head(temporary)) or TEXT)
             temporary.replace(target)
+
+
+def archive_bytes(contents: Mapping[str, bytes], compression: int = zipfile.ZIP_STORED, mode: int = 0o600) -> bytes:
+    """Return a zip archive of ``contents`` in their order; equal contents give equal bytes."""
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as archive:
+        for name, data in contents.items():
+            information = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            information.compress_type, information.external_attr = compression, mode << 16
+            archive.writestr(information, data)
+    return whole.getvalue()
 
 
 def check_writable(path: Path, ending: str = "") -> None:

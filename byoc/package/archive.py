@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,23 +28,11 @@ MODELS = ("model.onnx", "model.tflite")
 """What the embedded model is called, by its format."""
 MAXIMUM_FILE = 4 << 30
 MAXIMUM_JSON = 256 << 20
-_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def members(model: str) -> tuple[str, ...]:
     """The members of a package whose embedded model has this name, the manifest apart, in their order."""
     return "graph.json", model, "weights.bin"
-
-
-def archive_bytes(contents: Mapping[str, bytes]) -> bytes:
-    """An archive of members, stored, in their order. Equal contents make equal bytes."""
-    whole = io.BytesIO()
-    with zipfile.ZipFile(whole, "w", zipfile.ZIP_STORED) as archive:
-        for name, data in contents.items():
-            information = zipfile.ZipInfo(name, _EPOCH)
-            information.external_attr = 0o644 << 16
-            archive.writestr(information, data)
-    return whole.getvalue()
 
 
 def read_archive(file: Path | bytes, names: Iterable[str]) -> dict[str, bytes]:

@@ -29,14 +29,13 @@ from byoc.package.archive import (
     MANIFEST,
     MODELS,
     ArrayWriter,
-    archive_bytes,
     decode_graph,
     encode_graph,
     members,
     read_archive,
 )
 from isa.errors import InputError
-from isa.files import write_atomically
+from isa.files import archive_bytes, write_atomically
 from isa.reading import json_of
 
 if TYPE_CHECKING:
@@ -253,7 +252,8 @@ def save_package(package: Package, path: str | Path) -> None:
 
 def package_bytes(package: Package) -> bytes:
     """The content of the file of ``package``."""
-    return archive_bytes({MANIFEST: _manifest(package), **{name: package.read_member(name) for name in package.sha256}})
+    contents = {MANIFEST: _manifest(package), **{name: package.read_member(name) for name in package.sha256}}
+    return archive_bytes(contents, mode=0o644)
 
 
 def load_package(path: str | Path, content: bytes | None = None) -> Package:

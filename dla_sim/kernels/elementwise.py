@@ -19,8 +19,8 @@ from isa.instruction import Command, Machine
 from isa.numerics.unary import Function
 from isa.ops.elementwise import unary_result
 from isa.ops.lookup import TABLE_BYTES, look_up, result_shape, shape, table_count
+from isa.ops.lookup import shape as planes_of
 from isa.ops.requant import load_records
-from isa.ops.requant import shape as planes_of
 from isa.registers import float_value
 
 _EVERY = np.arange(256, dtype=np.uint8).view(np.int8)

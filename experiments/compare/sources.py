@@ -5,7 +5,6 @@ A file is a zip of ``snapshot.json`` and one array a tensor, for versions to com
 
 from __future__ import annotations
 
-import io
 import json
 import zipfile
 from collections import Counter
@@ -25,13 +24,13 @@ from experiments.figure import SHARE, values_of
 from experiments.golden.case import StoredCase
 from experiments.golden.store import INDEX, open_corpus
 from experiments.report.schema import Layer, RunReport
-from experiments.report.store import load_report
+from experiments.report.store import load_report, npy_bytes
 from experiments.running.inference import Inference, infer
 from experiments.running.network import Network, load_network, network_feeds
 from experiments.version import tool_version
 from isa.arch import flat
 from isa.errors import InputError
-from isa.files import write_atomically
+from isa.files import archive_bytes, write_atomically
 from isa.progress import Progress
 from isa.reading import array_of, file_fault, json_of, open_zip, zip_member
 
@@ -208,20 +207,9 @@ def save_snapshot(snapshot: Snapshot, path: Path) -> None:
         "totals": dict(snapshot.totals),
         "layers": layers,
     }
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        _add(archive, "snapshot.json", json.dumps(document, indent=1, ensure_ascii=False).encode())
-        for place, value in arrays.items():
-            member = io.BytesIO()
-            np.save(member, value, allow_pickle=False)
-            _add(archive, place, member.getvalue())
-    write_atomically(path, content.getvalue())
-
-
-def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-    info.compress_type = zipfile.ZIP_DEFLATED
-    archive.writestr(info, data)
+    contents = {"snapshot.json": json.dumps(document, indent=1, ensure_ascii=False).encode()}
+    contents |= {place: npy_bytes(value) for place, value in arrays.items()}
+    write_atomically(path, archive_bytes(contents, zipfile.ZIP_DEFLATED))
 
 
 def load_snapshot(path: Path) -> Snapshot:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import re
 import zipfile
@@ -30,7 +29,7 @@ from typing import Any
 
 from experiments.golden.case import LEVELS, StoredCase, case_text, parse_case
 from isa.errors import InputError
-from isa.files import is_leftover, write_atomically
+from isa.files import archive_bytes, is_leftover, write_atomically
 from isa.reading import json_of, open_zip, read_bytes, zip_member
 
 FORMAT = "dla-golden/1"
@@ -313,19 +312,9 @@ class Writer:
         """The packs by place; names and bytes follow from the contents alone."""
         files = {}
         for level, objects in self._packs.items():
-            raw = _zipped(objects)
+            raw = archive_bytes(dict(sorted(objects.items())), zipfile.ZIP_DEFLATED)
             files[f"objects/{level}-{hashlib.sha256(raw).hexdigest()[:8]}.zip"] = raw
         return files
-
-
-def _zipped(objects: dict[str, bytes]) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for digest in sorted(objects):
-            info = zipfile.ZipInfo(digest, (1980, 1, 1, 0, 0, 0))
-            info.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(info, objects[digest])
-    return stream.getvalue()
 
 
 class Reader:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +15,7 @@ from pydantic import ValidationError
 
 from experiments.report.schema import SCHEMA, Part, RunReport, report_json
 from isa.errors import InputError
-from isa.files import write_atomically
+from isa.files import archive_bytes, write_atomically
 from isa.reading import json_of, read_bytes
 
 DEFAULT_FOLDER = "runs"
@@ -33,13 +32,14 @@ def default_path(report: RunReport) -> Path:
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write arrays as a ``.npz`` file; equal arrays give equal bytes, and every name is allowed."""
+    write_atomically(path, archive_bytes({f"{name}.npy": npy_bytes(array) for name, array in arrays.items()}))
+
+
+def npy_bytes(array: NDArray[Any]) -> bytes:
+    """Return the content of a ``.npy`` file."""
     content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
-        for name, array in arrays.items():
-            member = io.BytesIO()
-            np.save(member, array, allow_pickle=False)
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0)), member.getvalue())
-    write_atomically(path, content.getvalue())
+    np.save(content, array, allow_pickle=False)
+    return content.getvalue()
 
 
 def load_report(path: str | Path) -> RunReport:

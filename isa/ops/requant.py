@@ -15,7 +15,7 @@ from isa import numerics
 from isa.access import strided
 from isa.arch import Arch
 from isa.instruction import INT8, INT32, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
-from isa.ops.lookup import with_tables
+from isa.ops.lookup import elements, shape, with_tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,23 +102,13 @@ def requantise_channels(
     return np.where(once.reshape(shape), single, twice)
 
 
-def shape(command: Command) -> tuple[int, int, int]:
-    """(outer, channels, elements a channel): (1, C, H·W) for planes, (M, N, 1) for a matrix."""
-    return command["EX_ROWS"], command["EX_OUTPUT_CHANNELS"], command["EX_LENGTH"]
-
-
-def _elements(command: Command) -> int:
-    outer, channels, inner = shape(command)
-    return outer * channels * inner
-
-
 def _operands(command: Command, arch: Arch) -> Operands:
-    elements = _elements(command)
+    count = elements(command)
     reads = (
-        strided("sram", command["EX_INPUT_ADDRESS"], 4 * elements),
+        strided("sram", command["EX_INPUT_ADDRESS"], 4 * count),
         strided("sram", command["EX_CHANNEL_ADDRESS"], command["EX_OUTPUT_CHANNELS"] * arch.channel_record_bytes),
     )
-    return Operands(reads, (strided("sram", command["EX_OUTPUT_ADDRESS"], elements),))
+    return Operands(reads, (strided("sram", command["EX_OUTPUT_ADDRESS"], count),))
 
 
 @formula(
@@ -140,7 +130,7 @@ def _requant(command: Command, machine: Machine) -> None:
 
 @formula("⌈rows·OC·length / post_lanes⌉.")
 def _cycles(command: Command, arch: Arch) -> int:
-    return ceil_div(_elements(command), arch.lanes)
+    return ceil_div(elements(command), arch.lanes)
 
 
 OP_REQUANT = Instruction(

@@ -39,10 +39,11 @@ import byoc
 import dla_sim
 import experiments
 import isa
-from byoc.package.archive import MANIFEST, archive_bytes
+from byoc.package.archive import MANIFEST
 from experiments.cli import main
 from experiments.running import package_cache
 from isa.errors import InputError
+from isa.files import archive_bytes
 from tests.faults.fault import read_faults
 from tests.fuzz_inputs import calls, drawn, drawn_models, materials
 from tests.fuzz_inputs.execution import Case, Ending, execute_together
