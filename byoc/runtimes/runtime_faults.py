@@ -5,6 +5,7 @@ two uint8 or of two int8 operands are exact on every processor. So the int8 oper
 the same operand plus 128, as uint8, with a zero point that is 128 higher, and every processor takes the same path.
 
 Averages: its QLinearAveragePool counts padding wrongly where windows end behind it. Such a pool stays in float.
+With channels last, an empty result ends the process. Such a pool computes with channels first, where it is an error.
 
 Weights in float that multiply a quantised tensor: it rounds them to int8. They stay in float.
 
@@ -14,7 +15,7 @@ get a zero point of 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -168,12 +169,29 @@ class _Rewriter:
             for product in PRODUCTS.get(node.op_type, ()):
                 if self._is_mixed(node, product, types):
                     nodes += self._replace(node, product, producers)
-            nodes.append(node)
+            nodes += self._with_channels_first(node)
             producers |= dict.fromkeys(node.output, node)
             self._note_types(node, types)
         if len(nodes) > len(graph.node):
             set_nodes(graph, nodes)
             _remove_unread(graph)
+
+    def _with_channels_first(self, node: NodeProto) -> Sequence[NodeProto]:
+        """Return a QLinearAveragePool with channels last as one with channels first, between two Transposes."""
+        options = attributes(node)
+        if node.op_type != "QLinearAveragePool" or not options.get("channels_last"):
+            return (node,)
+        pool, rank = copy_node(node), len(options["kernel_shape"]) + 2
+        names = [unused(f"{name}_channels_first", self._names) for name in (node.input[0], node.output[0])]
+        pool.input[0], pool.output[0] = names
+        del pool.attribute[:]
+        pool.attribute.extend(item for item in node.attribute if item.name != "channels_last")
+        first, last = [0, rank - 1, *range(1, rank - 1)], [0, *range(2, rank), 1]
+        return (
+            helper.make_node("Transpose", node.input[:1], names[:1], perm=first),
+            pool,
+            helper.make_node("Transpose", names[1:], node.output[:1], perm=last),
+        )
 
     def _is_mixed(self, node: NodeProto, product: MixedProduct, types: Mapping[str, int]) -> bool:
         unsigned, signed, zero, _ = product

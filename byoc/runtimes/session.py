@@ -12,7 +12,7 @@ from typing import Any
 import onnx
 from numpy.typing import NDArray
 
-from byoc.runtimes.protobuf import copy_fields, use_counts
+from byoc.runtimes.protobuf import all_nodes, copy_fields, use_counts
 from byoc.runtimes.runtime_faults import avoid_saturation, consumers_against_fusion
 from isa.errors import InputError
 from isa.reading import first_line
@@ -243,11 +243,17 @@ def _session(
         return lean_session(model, options, outputs, further, part=part, every=quick, disabled_optimizers=left_out)
 
 
+_TRANSPOSING = ["TransposeOptimizer", "TransposeOptimizer_CPUExecutionProvider"]
+"""Optimisers that make channels last of channels first between two Transposes."""
+
+
 def _disabled(graph: onnx.GraphProto) -> list[str]:
     """Optimisers that must not run on ``graph``.
 
     Moving a DequantizeLinear down to what the body of control flow reads from outside ends the process by an assertion
-    (ONNX Runtime 1.31): bodies read beside a node's inputs, where the optimiser looks for it.
+    (ONNX Runtime 1.31): bodies read beside a node's inputs, where the optimiser looks for it. Pools whose channels are
+    first (:mod:`byoc.runtimes.runtime_faults`) stay so.
     """
     has_body = any(item.type == onnx.AttributeProto.GRAPH for node in graph.node for item in node.attribute)
-    return [*DISABLED, *(["QDQPropagationTransformer"] if has_body else [])]
+    has_pool = any(node.op_type == "QLinearAveragePool" for node in all_nodes(graph))
+    return [*DISABLED, *["QDQPropagationTransformer"] * has_body, *_TRANSPOSING * has_pool]

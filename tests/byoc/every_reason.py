@@ -17,7 +17,6 @@ from itertools import chain, islice, product
 from typing import Any
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper
 from onnxruntime.capi import onnxruntime_pybind11_state as runtime_state
@@ -29,6 +28,7 @@ from byoc.importing import import_model
 from byoc.operators.forms import QLinear
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.operators.registry import installed
+from byoc.runtimes.session import OnnxRuntimeSession
 from isa.arch import Arch
 from isa.errors import InputError
 
@@ -137,15 +137,13 @@ class Case:
     @cached_property
     def outputs(self) -> Sequence[NDArray[Any]] | None:
         """What ONNX Runtime computes; None where it does not take the model."""
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
             check_model(self._model([TensorProto.FLOAT] * len(list(filter(None, self.node.output)))), "single")
-            session = onnxruntime.InferenceSession(self._model([]).SerializeToString(), options)
-            return session.run(None, dict(self.feeds))  # type: ignore[no-any-return]
-        except Exception:  # the runtime's errors have no common class
+            session = OnnxRuntimeSession(self._model([]), optimised=False)
+            found = session.run([name for name in self.node.output if name], self.feeds)
+        except Exception:  # errors of model, runtime and NumPy have no common class
             return None
+        return list(found.values())
 
     def attribute(self, name: str, value: Any, text: str) -> Case:
         node = NodeProto()

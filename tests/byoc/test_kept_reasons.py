@@ -139,7 +139,15 @@ def test_activations_without_factors_have_those_of_onnx_runtime(name: str) -> No
         (helper.make_node("MaxPool", ["x"], ["y"], "op", kernel_shape=[1], strides=[0]), "strides has 0"),
         (
             helper.make_node("QLinearSigmoid", ["x", "s", "p", "s"], ["y"], "op", domain="com.microsoft"),
-            "ONNX Runtime needs the zero point of the result of QLinearSigmoid",
+            "has 4 inputs; ONNX Runtime reads 5, '' is one",
+        ),
+        (
+            helper.make_node("QLinearConcat", ["s", "p", "x", "s", ""], ["y"], "op", domain="com.microsoft", axis=0),
+            "needs a scale and a zero point of every tensor",
+        ),
+        (
+            helper.make_node("QLinearSoftmax", [*"xspse"], ["y"], "op", domain="com.microsoft", opset=13),
+            "scale or zero point 'e' has no elements",
         ),
         (
             helper.make_node("QLinearWhere", [*"xxsxxspsp"], ["y"], "op", domain="com.microsoft"),
@@ -157,11 +165,67 @@ def test_nodes_that_end_the_runtime_are_refused(node: NodeProto, message: str) -
         "ends",
         [helper.make_tensor_value_info("x", kind, (1, 1, 4))],
         [helper.make_tensor_value_info(name, kind, None) for name in node.output],
-        [helper.make_tensor(name, element, (), [1]) for name, element in constants],
+        [helper.make_tensor("e", kind, (0,), []), *(helper.make_tensor(name, it, (), [1]) for name, it in constants)],
     )
     domains = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     with pytest.raises(InputError, match=message):
         check_model(helper.make_model(graph, opset_imports=domains, ir_version=10), "ends")
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "options"),
+    [
+        ("QLinearSigmoid", ["x", "s", "p", "s", ""], {}),
+        ("QLinearSigmoid", ["x", "s", "", "s", "p"], {}),
+        ("QLinearWhere", ["c", "x", "s", "p", "x", "s", "p", "s", "p"], {}),
+        ("QLinearWhere", ["c", "x", "s", "q", "x", "s", "q", "s", "q"], {}),
+        ("QLinearAveragePool", ["x", "s", "p", "s", "p"], {"kernel_shape": [1], "channels_last": 1}),
+    ],
+)
+def test_nodes_like_them_run(op_type: str, inputs: list[str], options: Mapping[str, Any]) -> None:
+    """Parameters that may be absent or computed in these places, and windows that fit."""
+    node = helper.make_node(op_type, inputs, ["y"], "op", domain="com.microsoft", **options)
+    arrays = {"x": np.arange(6, dtype=np.uint8).reshape(1, 3, 2), "c": np.ones((1, 3, 2), np.bool_)}
+    arrays["q"] = np.array(1, np.uint8)
+    feeds = {name: array for name, array in arrays.items() if name in inputs}
+    graph = helper.make_graph(
+        [node],
+        "runs",
+        [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in feeds.items()
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+        [helper.make_tensor("s", TensorProto.FLOAT, (), [1]), helper.make_tensor("p", TensorProto.UINT8, (), [1])],
+    )
+    domains = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=domains, ir_version=10)
+    check_model(model, "runs")
+    assert OnnxRuntimeSession(model).run(["y"], feeds)["y"].shape == (1, 3, 2)
+
+
+@pytest.mark.parametrize("optimised", [False, True])
+def test_a_pool_of_larger_windows_does_not_end_the_process(optimised: bool) -> None:
+    """With channels last, in a network and in the form with channels first, and of a shape that is not declared."""
+    pool = {"kernel_shape": [4], "domain": "com.microsoft"}
+    nodes = [
+        helper.make_node("QLinearAveragePool", ["x", "s", "p", "s", "p"], ["y"], "last", channels_last=1, **pool),
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("QLinearAveragePool", ["t", "s", "p", "s", "p"], ["u"], "first", **pool),
+        helper.make_node("Transpose", ["u"], ["z"], perm=[0, 2, 1]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "empty",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, ("n", "h", "c"))],
+        [helper.make_empty_tensor_value_info(name) for name in "yz"],
+        [helper.make_tensor("s", TensorProto.FLOAT, (), [1]), helper.make_tensor("p", TensorProto.UINT8, (), [1])],
+    )
+    domains = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=domains, ir_version=10)
+    session = OnnxRuntimeSession(model, optimised=optimised)
+    found = session.run(["y", "z"], {"x": np.ones((1, 3, 2), np.uint8)})
+    assert {array.size for array in found.values()} == {0}
 
 
 def test_attributes_that_a_call_of_a_function_gives_are_no_zeros() -> None:

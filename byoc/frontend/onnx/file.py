@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import graphlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from math import prod
 from pathlib import Path
@@ -22,8 +22,11 @@ from onnx import (
     ValueInfoProto,
     numpy_helper,
 )
+from onnx.inliner import inline_local_functions
 
+from byoc.operators.forms import QLinear
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
+from byoc.operators.registry import installed
 from isa import memory
 from isa.errors import InputError
 from isa.reading import check_file, first_line
@@ -150,9 +153,8 @@ def check_model(model: ModelProto, source: str) -> None:
             _check_function(function)
         _check_calls(model)
         _check_nodes(chain(_nodes(model.graph), *(_nodes_of(function.node) for function in model.functions)))
-        constants = _constants(model.graph)
-        _check_zero_points(model.graph, constants)
-        _check_loops(model.graph.node, constants, 1)
+        _check_loops(model.graph.node, _constants(model.graph), 1)
+        _check_parameters((inline_local_functions(model) if model.functions else model).graph, {})
     except InputError as error:
         raise InputError(f"{source}: inconsistent ONNX model ({error}); {REMEDY}") from error
     try:
@@ -370,23 +372,48 @@ def _check_nodes(nodes: Iterable[NodeProto]) -> None:
                 raise InputError(
                     f"node '{label}': num_outputs is {item.i}, and the node has {len(node.output)} outputs"
                 )
-        if node.op_type in _NEEDS_ZERO_POINT and len(node.input) <= _RESULT_ZERO_POINT:  # an empty name is enough
-            raise InputError(f"node '{label}': ONNX Runtime needs the zero point of the result of {node.op_type}")
+        least = _LEAST_INPUTS.get(node.op_type, 0)
+        if len(node.input) < least:
+            raise InputError(f"node '{label}' has {len(node.input)} inputs; ONNX Runtime reads {least}, '' is one")
 
 
-def _check_zero_points(graph: GraphProto, constants: Collection[str]) -> None:
-    """Raise InputError for a QLinearWhere whose operands have computed zero points: they end ONNX Runtime's process."""
+def _check_parameters(graph: GraphProto, outer: Mapping[str, TensorProto]) -> None:
+    """Raise InputError for scales and zero points that end ONNX Runtime's process.
+
+    ``outer`` are the constants of the graphs around it. A constant that is an input, too, is a default.
+    """
+    given = {value.name for value in graph.input}
+    fixed = {**outer, **{name: tensor for name, tensor in _constants(graph).items() if name not in given}}
     for node in graph.node:
-        if (node.domain, node.op_type) == (_RUNTIME_DOMAIN, "QLinearWhere"):
-            for name in (*node.input[3:4], *node.input[6:7]):
-                if name not in constants:
-                    raise InputError(f"node '{_label(node)}': ONNX Runtime needs zero point '{name}' as a constant")
+        label, places = f"node '{_label(node)}'", _parameter_places(node)
+        names = {place: node.input[place] for place in places if place < len(node.input)}
+        if node.op_type == "QLinearConcat" and "" in names.values():
+            raise InputError(f"{label} needs a scale and a zero point of every tensor")
+        empty = next((name for name in names.values() if name in fixed and 0 in fixed[name].dims), None)
+        if empty is not None:
+            raise InputError(f"{label}: scale or zero point '{empty}' has no elements")
+        if node.op_type == "QLinearWhere" and all(names.get(place) in fixed for place in _RESULT_OF_WHERE):
+            computed = next((names[place] for place in _ZEROS_OF_WHERE if names.get(place, "") not in fixed), None)
+            if computed is not None:
+                raise InputError(f"{label}: ONNX Runtime needs zero point '{computed}' as a constant")
+    for _, body in _graphs(graph.node):
+        _check_parameters(body, fixed)
+
+
+def _parameter_places(node: NodeProto) -> tuple[int, ...]:
+    """Return the places of the scales and zero points among the inputs of an operator that carries them."""
+    *_, form = installed().integer_forms.get(node.op_type, (None,))
+    if not isinstance(form, QLinear):
+        return ()
+    return (*form.result, *chain(*(pair for _, *pair in form.triples(len(node.input)))))
 
 
 _WINDOWS = frozenset({"kernel_shape", "strides", "dilations"})
-_NEEDS_ZERO_POINT = frozenset({"QLinearLeakyRelu", "QLinearSigmoid"})
-_RESULT_ZERO_POINT = 4
-"""Place of the zero point of the result among the inputs of these operators."""
+_LEAST_INPUTS = {"QLinearLeakyRelu": 5, "QLinearSigmoid": 5}
+"""Inputs that ONNX Runtime reads, however few a node has; an empty name is enough."""
+_ZEROS_OF_WHERE = (3, 6)
+_RESULT_OF_WHERE = (7, 8)
+"""Inputs of QLinearWhere: with constant parameters of the result it looks into its operands' zero points at once."""
 
 
 def _check_values(values: Iterable[ValueInfoProto]) -> None:
