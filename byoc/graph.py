@@ -76,7 +76,6 @@ class Value:
 
     @property
     def elements(self) -> int:
-        """Number of elements."""
         return prod(self.shape)
 
     @property

@@ -403,7 +403,6 @@ class Option:
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """All values."""
         return (False, True) if self.switch else get_args(self.type)
 
     @property

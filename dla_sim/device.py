@@ -62,7 +62,6 @@ class Trace:
 
     @property
     def cycles(self) -> int:
-        """Cycles of the whole run."""
         return self.times.total
 
     @property

@@ -136,7 +136,6 @@ class _Chunks:
         return self._begin, self._slots[chunk]
 
     def ended(self, now: int) -> None:
-        """The chunk's data phase has ended."""
         self.phases.append((self._begin, now))
 
     def _used_up(self, chunk: int) -> int:

@@ -93,7 +93,6 @@ def _is_float(annotation: Any) -> bool:
 
 
 def all_figures(record: type[BaseModel]) -> Iterator[Figure]:
-    """Those of a record, and of the records in it."""
     for name, field in record.model_fields.items():
         found = _declared(name, field)
         if found is not None:
@@ -105,7 +104,6 @@ def all_figures(record: type[BaseModel]) -> Iterator[Figure]:
 
 
 def values_of(record: BaseModel) -> Iterator[tuple[Figure, Any]]:
-    """Every figure of a record and of the records in it, with its value."""
     for name, field in type(record).model_fields.items():
         found, value = _declared(name, field), getattr(record, name)
         if found is not None:
@@ -132,12 +130,10 @@ def summed(tables: Sequence[Mapping[str, int]], names: Sequence[str] = ()) -> di
 
 
 def added(name: str) -> Callable[[Machine, Parts], int]:
-    """The sum of a count."""
     return lambda machine, parts: sum(getattr(part, name) for part in parts)
 
 
 def largest(name: str) -> Callable[[Machine, Parts], int]:
-    """The largest of a count."""
     return lambda machine, parts: max((getattr(part, name) for part in parts), default=0)
 
 
@@ -214,7 +210,6 @@ def shown(value: Any, unit: str = "", exact: bool = True) -> str:
 
 
 def told(figure: Figure, value: Any) -> str:
-    """A figure with its unit."""
     text = shown(value, figure.unit)
     return text if figure.unit in ("", BYTES, SHARE) else f"{text} {figure.unit}"
 

@@ -77,7 +77,6 @@ def missing(packages: Iterable[Dependency]) -> tuple[str, ...]:
 
 
 def look() -> Installation:
-    """What is installed here."""
     try:
         given = tuple(map(Requirement, requires(NAME) or ()))
     except PackageNotFoundError:  # it runs without being installed

@@ -48,7 +48,6 @@ def markdown(table: Table) -> str:
 
 
 def rows(header: Sequence[str], body: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
     lines = [header, ["---"] * len(header), *body]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 

@@ -134,7 +134,6 @@ def _take(claims: dict[Key, _Claim], key: Key, claim: _Claim) -> None:
 
 @cache
 def built_in() -> Table:
-    """The table of this repository alone."""
     claims: dict[Key, _Claim] = {}
     for item in COMMON.registers:
         claims["register", item.name] = _Claim(item, "", PROJECT)

@@ -35,7 +35,6 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
 

@@ -51,8 +51,6 @@ _Header = TypeVar("_Header", bound=Header)
 
 
 class _FileHeader(Header):
-    """The header of the binary form."""
-
     arch_hash: _Text
     words: _Count
     segments: list[tuple[_Count, _Count]]

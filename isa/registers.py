@@ -189,12 +189,10 @@ class RegisterFile:
 
     @cached_property
     def by_name(self) -> Mapping[str, Register]:
-        """Registers by name."""
         return {register.name: register for register in self.registers}
 
     @cached_property
     def by_index(self) -> Mapping[int, Register]:
-        """Registers by index."""
         return {register.index: register for register in self.registers}
 
     @cached_property

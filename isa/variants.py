@@ -54,7 +54,6 @@ class Variant:
 
     @cached_property
     def by_opcode(self) -> Mapping[int, Instruction]:
-        """Instructions of the variant by opcode."""
         return {item.opcode: item for item in self._sorted()}
 
     @cached_property

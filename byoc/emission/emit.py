@@ -150,8 +150,6 @@ _SRAM_PAGE, _DRAM_PAGE = 1 << 12, 1 << 16
 
 
 class _Touched(NamedTuple):
-    """The accesses of one command."""
-
     reads: list[_Hull]
     writes: list[_Hull]
 

@@ -112,7 +112,6 @@ def vouches(model: Model, numerics: Numerics) -> bool:
 
 
 def runtime_name(model: Model, numerics: Numerics) -> str:
-    """The runtime and its kernels, for reports."""
     if not isinstance(model, TfliteModel):
         return f"ONNX Runtime {version('onnxruntime')}, integer operators"
     kernels = {"reference": "reference kernels (BUILTIN_REF)", "default": "default resolver (XNNPACK)"}

@@ -310,7 +310,6 @@ def _pieces(index: Int64, atom: int) -> list[tuple[tuple[int, int], tuple[int, i
 
 
 def _apart(place: int, surface: int) -> tuple[int, int]:
-    """So many surfaces, and bytes."""
     surfaces = (place + surface // 2) // surface
     return surfaces, place - surfaces * surface
 
@@ -349,7 +348,6 @@ class Gather(Operator):
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """As many rows as a tile has."""
         return {"EX_COUNT_1": tile.output.rows.size, "EX_COUNT_2": 1, "EX_COUNT_4": 1}
 
     def commands(self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole) -> tuple[Part, ...]:

@@ -127,7 +127,6 @@ class Activation(Elementwise):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> Self:
-        """The operation that an activation is, once it meets every requirement."""
         before, after = (domain.numbers(node, graph.values[name]) for name in (*node.inputs, *node.outputs))
         low, high = domain.quantised_bounds(node.attributes.get("bounds", (-np.inf, np.inf)), after)
         function = cls.functions[node.op_type]
@@ -146,7 +145,6 @@ class Activation(Elementwise):
 
     @property
     def mnemonic(self) -> str:
-        """One for each function."""
         return _MNEMONICS[self.function]
 
     def settings(self, arch: Arch) -> Settings:
@@ -209,7 +207,6 @@ def unscalable(source: Value, result: Value, target: Target) -> Finding | None:
 
 
 def rescaled_constant(value: Value, result: Value) -> Value:
-    """A constant in the quantisation of the result."""
     assert value.constant is not None
     before, after = domain.affine(value), domain.affine(result)
     scales, zeros = (float(before.scale), float(after.scale)), (before.stored_zero_point, after.stored_zero_point)

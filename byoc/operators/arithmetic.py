@@ -101,7 +101,6 @@ class Arithmetic(Pair):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> Self:
-        """The operation that a node is, once it meets every requirement."""
         values = tuple(graph.values[name] for name in (*node.inputs, *node.outputs))
         a, b, y = map(domain.affine, values)
         low, high = domain.clamp(node, y)
@@ -115,7 +114,6 @@ class Arithmetic(Pair):
         )
 
     def clamps(self) -> dict[str, int]:
-        """The registers of the limits."""
         return {"EX_CLAMP_LOW": self.low, "EX_CLAMP_HIGH": self.high}
 
     def stored_zero_points(self) -> dict[str, int]:
@@ -129,7 +127,6 @@ class Arithmetic(Pair):
 
 
 def _registers(constants: numerics.AddFixedConstants) -> dict[str, int]:
-    """The registers of multipliers and shifts."""
     return {
         "EX_SCALE_A": constants.multiplier_a,
         "EX_SHIFT_A": constants.shift_a,
@@ -356,7 +353,6 @@ class Comparison(Subtraction):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> Self:
-        """The difference that a comparison is."""
         first, second, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
         a, b = (domain.numbers(node, value) for value in (first, second))
         difference = replace(result, name=f"{result.name}:difference")

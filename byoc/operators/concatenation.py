@@ -92,7 +92,6 @@ class Concatenation(Operator):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> ConcatRecord:
-        """The record of a concatenation that meets every requirement."""
         result = graph.values[node.outputs[0]]
         sources = tuple(_constant_as(graph.values[name], result) for name in node.inputs)
         starts = np.cumsum([0, *(source.elements for source in sources)])[:-1]

@@ -245,7 +245,6 @@ class Convolution(Product, Window):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> ConvRecord:
-        """The record of a convolution that meets every requirement."""
         source, kernel, result = (graph.values[name] for name in (*node.inputs[:2], node.outputs[0]))
         assert kernel.constant is not None
         data = products.centred(domain.stored(kernel.constant), products.zero_points(graph, node, 1))
@@ -333,7 +332,6 @@ class Convolution(Product, Window):
 
     @property
     def window(self) -> tuple[int, int]:
-        """The kernel."""
         return self.weights.shape[2], self.weights.shape[3]
 
     def finer(self) -> tuple[Operator, ...]:
@@ -349,12 +347,10 @@ class Convolution(Product, Window):
         return products.summed(self, [replace(self, inputs=(half,), weights=part) for half, part in terms])
 
     def turned(self) -> dict[str, Any]:
-        """The filters."""
         return {"weights": np.ascontiguousarray(self.weights.swapaxes(2, 3))}
 
     @property
     def channel_groups(self) -> int:
-        """Its groups."""
         return self.groups
 
     @property
@@ -410,7 +406,6 @@ class Convolution(Product, Window):
         )
 
     def constants(self) -> ChannelConstants:
-        """Filters."""
         scale = None if self.requantise is None else self.requantise.scales
         same = self.shared or (id(self.bias), id(scale), id(self.weights))  # images of a batch have them in common
         return ChannelConstants(self.bias, self.channel_scales, self.weights, shared=same)

@@ -39,7 +39,6 @@ class Elementwise(Operator):
 
     @property
     def loops(self) -> Loops:
-        """Elements are on their own."""
         return super().loops._replace(images=True)
 
     @classmethod
@@ -176,7 +175,6 @@ def channels_fit(record: Pair | Pairs, target: Target) -> Finding | None:
 
 
 def _pairs(record: Pair | Pairs) -> Sequence[Pair]:
-    """The pairs of a record, which is one or has several."""
     return (record,) if isinstance(record, Pair) else record.pairs
 
 
@@ -211,7 +209,6 @@ class Pair(Elementwise):
 
     @classmethod
     def operations(cls, record: Self, target: Target) -> tuple[Operator, ...]:
-        """One operation a slice."""
         return tuple(
             replace(
                 record,
@@ -223,7 +220,6 @@ class Pair(Elementwise):
 
     @property
     def mnemonic(self) -> str:
-        """The one instruction for such operands."""
         return self.repeating if self.repeats else self.dense
 
     def fields(self) -> dict[str, int]:

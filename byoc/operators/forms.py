@@ -93,7 +93,6 @@ class Closes:
         return self.functions | self.arithmetic
 
     def __or__(self, other: Closes) -> Closes:
-        """Those of both."""
         return Closes(*(getattr(self, each.name) | getattr(other, each.name) for each in fields(Closes)))
 
 
@@ -147,7 +146,6 @@ class Form:
 
     @property
     def op_type(self) -> str:
-        """Type of the canonical node."""
         return self.canonical or self.onnx
 
     def channel_axis(self, node: OnnxNode, rank: int) -> int | None:
@@ -188,7 +186,6 @@ class Written:
     positions: Positions | str | None = None
 
     def operand_shape(self, index: int = 0) -> tuple[int, ...]:
-        """Static shape of an operand."""
         return self.view.shape(self.operands[index])
 
     @property
@@ -210,7 +207,6 @@ class Written:
 
     @property
     def result_shape(self) -> tuple[int, ...]:
-        """Static shape of the result."""
         return self.view.shape(self.result)
 
 

@@ -32,7 +32,6 @@ class Layer:
 
     @property
     def name(self) -> str:
-        """The layer's name in reports."""
         return self.operation.name
 
     @cached_property
@@ -42,7 +41,6 @@ class Layer:
 
     @property
     def nest(self) -> Nest:
-        """The loop nest."""
         return self.geometry.nest
 
     @property
@@ -183,7 +181,6 @@ def loads_constants(geometry: Geometry, resident: Resident) -> bool:
 
 
 def tiles(geometry: Geometry, tiling: Tiling) -> tuple[Tile, ...]:
-    """The tiles in order of execution."""
     nest = geometry.nest
     channels, rows = split(nest.channels, tiling.channels), split(nest.rows, tiling.rows)
     chunks = split(nest.input_channels, tiling.depth) if tiling.depth else (None,)
@@ -208,7 +205,6 @@ def chunk_count(geometry: Geometry, tiling: Tiling) -> int:
 
 
 def tile_count(geometry: Geometry, tiling: Tiling) -> int:
-    """All tiles."""
     parts, bands = counts(geometry, tiling)
     return parts * bands * chunk_count(geometry, tiling)
 

@@ -178,7 +178,6 @@ def scales_in_int32(record: MatMulRecord, target: Target) -> Finding | None:
 
 
 def _largest(record: MatMulRecord) -> int:
-    """The largest magnitude that an accumulator can have."""
     if record.left is None and record.right is None:
         first, second = (128 + abs(zero_point) for zero_point in record.zero_points)
         return record.sizes[1] * first * second
@@ -420,7 +419,6 @@ class MatMul(Product):
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """Rows, depth and columns."""
         return {
             "EX_ROWS": tile.output.rows.size,
             "EX_INPUT_CHANNELS": tile.input.channels.size,
@@ -542,5 +540,4 @@ class DynamicMatMul(products.Requantised):
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """Rows, depth and columns."""
         return MatMul.tile_registers(geometry, tile)

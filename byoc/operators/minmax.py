@@ -59,11 +59,9 @@ class _Maker:
         self._pairs: list[MinMax] = []
 
     def steps(self) -> Steps:
-        """All of them."""
         return Steps(self.result, tuple(self.before), tuple(self._others), tuple(self._pairs))
 
     def scaled(self, value: Value) -> Value:
-        """An operand in the quantisation of the result."""
         result = self.result
         if _alike(value, result):
             return value
@@ -207,7 +205,6 @@ class Choice(Pair):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> Steps:
-        """The record of a node that meets every requirement."""
         condition, first, second = (graph.values[name] for name in node.inputs)
         maker = _Maker(node, graph.values[node.outputs[0]])
         result = maker.result.name

@@ -220,7 +220,6 @@ class Movement(Operator):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> MovementRecord:
-        """The record of a movement."""
         source, result = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
         pieces = node_pieces(graph, node)
         filled: tuple[Piece, ...] = ()
@@ -389,7 +388,6 @@ class StridedCopy(Operator):
 
     @property
     def dims(self) -> tuple[Dim, ...]:
-        """All dimensions."""
         return (self.channels, self.rows, *self.inner)
 
     def settings(self, arch: Arch) -> Settings:
@@ -471,7 +469,6 @@ class Fill(StridedCopy):
     value: int
 
     def settings(self, arch: Arch) -> Settings:
-        """The byte, too."""
         registers, fields = super().settings(arch)
         return Settings({**registers, "EX_INPUT_ZERO_POINT": self.value}, fields)
 

@@ -40,7 +40,6 @@ class Box(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """Number of elements."""
         return self.channels.size * self.rows.size * self.columns.size
 
 
@@ -95,12 +94,10 @@ class Nest:
 
     @property
     def group_inputs(self) -> int:
-        """Input channels of a group."""
         return self.input_channels // self.groups
 
     @property
     def group_outputs(self) -> int:
-        """Output channels of a group."""
         return self.channels // self.groups
 
     @property
@@ -207,7 +204,6 @@ class Transfer(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Bytes moved."""
         return self.nbytes * prod(axis.size for axis in self.dims)
 
 
@@ -261,7 +257,6 @@ class Piece(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """How many elements it moves."""
         return math.prod(dim.size for dim in self.dims)
 
     @property
@@ -271,16 +266,13 @@ class Piece(NamedTuple):
 
     @property
     def lowest(self) -> int:
-        """The lowest position that it reads."""
         return self.source + sum(min(0, (dim.size - 1) * dim.source) for dim in self.dims)
 
     @property
     def highest(self) -> int:
-        """The highest position that it reads."""
         return self.source + sum(max(0, (dim.size - 1) * dim.source) for dim in self.dims)
 
     def positions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The positions of all of its sources, and of its targets."""
         sources, targets = np.array([self.source]), np.array([self.target])
         for dim in self.dims:
             steps = np.arange(dim.size)

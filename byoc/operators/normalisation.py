@@ -170,7 +170,6 @@ class Normalisation(Rows):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> Normalisation:
-        """The operation that a normalisation is."""
         source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
         before, after = domain.affine(source), domain.affine(result)
         rows, channels, length = layout(graph, node)
@@ -212,7 +211,6 @@ class Normalisation(Rows):
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """Rows of the tile."""
         return {"EX_ROWS": tile.output.rows.size}
 
     @property
@@ -268,7 +266,6 @@ class GroupNormalisation(Normalisation):
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """Rows of the tile."""
         return {"EX_ROWS": tile.output.channels.size}
 
     def constants(self) -> ChannelConstants:
@@ -285,7 +282,6 @@ class ColumnNormalisation(Columns, Normalisation):
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """Rows of the tile."""
         return Normalisation.tile_registers(geometry, tile)
 
     def constants(self) -> ChannelConstants:

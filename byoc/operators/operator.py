@@ -58,7 +58,6 @@ class Finding:
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """The sentence."""
         return self.text.format(**self.values)
 
 
@@ -103,11 +102,9 @@ class Refusal:
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """The actual values."""
         return self.finding.values
 
     def __str__(self) -> str:
-        """The finding, then the rule."""
         return f"{self.finding}; {self.rule_text}" if self.rule_text else str(self.finding)
 
 
@@ -163,7 +160,6 @@ class Lying(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """Number of elements."""
         return self.images * self.channels * self.positions
 
     @property
@@ -209,7 +205,6 @@ class Operand:
 
     @property
     def elements(self) -> int:
-        """Number of elements."""
         return prod(self.shape)
 
     @property
@@ -219,7 +214,6 @@ class Operand:
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
         if self.lying is not None:
             return self.lying.images * self.lying.image_bytes * self.element_bytes
         return self.elements * self.element_bytes
@@ -354,7 +348,6 @@ class Packing:
 
     @cached_property
     def words(self) -> BankedMemory:
-        """The words of the machine."""
         return words_of(self.machine)
 
     def channels(self, atoms: Span, count: int) -> Span:
@@ -516,7 +509,6 @@ class Geometry:
         return self.weights_offset(channels) + channels * weights
 
     def table_bytes(self, channels: int) -> int:
-        """Bytes of the tables of a tile of so many output channels."""
         channels = channels if self.packing is None else self.packing.outputs(channels)
         return {"none": 0, "one": TABLE_BYTES, "each": TABLE_BYTES * channels}[self.tables]
 
@@ -541,7 +533,6 @@ class Geometry:
         return depth * (1 if repeat.rows else band_rows(nest, rows)) * nest.input_columns * self.input_bytes
 
     def output_tile_bytes(self, channels: int, rows: int) -> int:
-        """Bytes of the output box of a tile."""
         return channels * rows * self.nest.columns * self.output_bytes
 
     def sums_bytes(self, channels: int, rows: int) -> int:

@@ -98,7 +98,6 @@ class Pool(Window):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """A window that fits, and as many planes behind the pool as before it."""
         source, result = graph.values[node.inputs[0]].shape, graph.values[node.outputs[0]].shape
         planes = None if source[:2] == result[:2] else f"'{node.name}' pools shape {source} to shape {result}"
         return super().misfit(graph, node) or planes
@@ -144,12 +143,10 @@ class Pool(Window):
         return (height, width) if self.mode == "global_average" else self.kernel
 
     def turned(self) -> dict[str, Any]:
-        """The kernel."""
         return {"kernel": self.kernel[::-1]}
 
     @property
     def channel_groups(self) -> int:
-        """Every channel by itself."""
         return self.inputs[0].shape[0]
 
     def settings(self, arch: Arch) -> Settings:
@@ -158,12 +155,10 @@ class Pool(Window):
         return Settings(registers, {"mode": _MODES[self.mode_of(arch)], "count_include_pad": int(self.counts_padding)})
 
     def mode_of(self, arch: Arch) -> Mode:
-        """The mode of the instruction."""
         return self.mode
 
     @property
     def counts_padding(self) -> bool:
-        """Whether padding counts as elements of a window."""
         return False
 
     def number_registers(self, arch: Arch) -> Registers:
@@ -194,7 +189,6 @@ class MaxPool(Pool):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> MaxPool:
-        """The operation that a maximum pool is, once it meets every requirement."""
         return cls.of(graph, node, "max")
 
     def number_registers(self, arch: Arch) -> Registers:
@@ -270,7 +264,6 @@ class AveragePool(Pool):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> AveragePool:
-        """The operation that an average pool is, once it meets every requirement."""
         source, result = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
         before, after = domain.affine(source), domain.affine(result)
         low, high = domain.clamp(node, after)
@@ -297,7 +290,6 @@ class AveragePool(Pool):
 
     @property
     def counts_padding(self) -> bool:
-        """As the model says."""
         return self.count_include_pad
 
     def number_registers(self, arch: Arch) -> Registers:

@@ -55,7 +55,6 @@ class Requantise:
     high: int = 127
 
     def channels(self, chosen: slice) -> Requantise:
-        """The requantisation of some of the channels."""
         return replace(self, scales=self.scales.chosen(chosen))
 
 
@@ -178,7 +177,6 @@ class Product(Requantised):
 
     @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
-        """Products of two computed values stay in float."""
         return any(name not in constants for name in node.inputs[1:] if name)
 
     @classmethod

@@ -100,7 +100,6 @@ class Reduction(Rows):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> tuple[Reduction, ...]:
-        """The operations that a reduction is."""
         source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
         shape = folded(source.shape, node.attributes["axes"])
         assert shape is not None
@@ -109,12 +108,10 @@ class Reduction(Rows):
 
     @property
     def divisor(self) -> int:
-        """What sums are divided by."""
         return self.count if self.mode == "mean" else 1
 
     @property
     def ratio(self) -> float:
-        """What the integers are multiplied by."""
         return self.scales[0] / self.scales[1] / self.divisor
 
     @property
@@ -267,7 +264,6 @@ class Search(Operator):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> SearchRecord:
-        """The record of a search that meets every requirement."""
         source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
         shape, mode = folded(source.shape, node.attributes["axes"]), _SEARCHED[node.op_type]
         assert shape is not None

@@ -95,7 +95,6 @@ class Rows(Operator):
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """Rows of the tile, and their elements."""
         return {"EX_ROWS": tile.output.rows.size, "EX_INPUT_CHANNELS": geometry.nest.input_columns, "EX_LENGTH": 1}
 
     @property
@@ -118,7 +117,6 @@ class Columns(Operator):
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """Elements of a row, and rows of the tile."""
         return {
             "EX_ROWS": 1,
             "EX_INPUT_CHANNELS": geometry.nest.input_channels,
@@ -224,14 +222,12 @@ class Softmax(Rows):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Axes that are there, and a result of the operand's shape."""
         source, result = graph.values[node.inputs[0]].shape, graph.values[node.outputs[0]].shape
         shapes = None if source == result else f"'{node.name}' makes {result} of {source}"
         return shapes or misfit_axes(graph, node)
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> tuple[Softmax, ...]:
-        """The operations that a softmax is."""
         source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
         shape = folded(source.shape, node.attributes["axes"])
         assert shape is not None

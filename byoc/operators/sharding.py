@@ -42,7 +42,6 @@ class Sharding:
 
 
 def is_image(value: Value) -> bool:
-    """Whether it has the four dimensions of one image."""
     return len(value.shape) == 4 and value.shape[0] == 1
 
 

@@ -202,12 +202,10 @@ class ChannelTable(Operator):
         return Loops(Nest(channels, 1, elements, channels, 1, elements, groups=channels))
 
     def settings(self, arch: Arch) -> Settings:
-        """One row of channels."""
         return Settings({"EX_ROWS": 1}, {})
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """Channels, and elements of each."""
         return {"EX_OUTPUT_CHANNELS": tile.output.channels.size, "EX_LENGTH": tile.output.columns.size}
 
     def constants(self) -> ChannelConstants:

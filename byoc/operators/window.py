@@ -69,12 +69,10 @@ class Window(Operator):
 
     @property
     def window(self) -> tuple[int, int]:
-        """Rows and columns of the window."""
         raise NotImplementedError
 
     @property
     def channel_groups(self) -> int:
-        """Groups of channels, each of which reads only its own."""
         raise NotImplementedError
 
     @property
@@ -86,7 +84,6 @@ class Window(Operator):
         return Loops(Nest(oc, oh, ow, ic, ih, iw, *window, self.channel_groups))
 
     def window_registers(self) -> Registers:
-        """The registers of the window."""
         height, width = self.window
         return {
             "EX_KERNEL_HEIGHT": height,

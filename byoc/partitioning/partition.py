@@ -61,12 +61,10 @@ class Partition:
 
     @property
     def regions(self) -> tuple[Region, ...]:
-        """The accelerator's parts."""
         return tuple(part for part in self.parts if isinstance(part, Region))
 
     @property
     def host_parts(self) -> tuple[HostPart, ...]:
-        """The CPU's parts."""
         return tuple(part for part in self.parts if isinstance(part, HostPart))
 
 
@@ -302,7 +300,6 @@ class Group:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes of all components."""
         return tuple(node for component in self.components for node in component)
 
 

@@ -207,7 +207,6 @@ class _Boundaries:
         }
 
     def written(self) -> ModelProto:
-        """The quantised model."""
         given = list(self._graph.node)
         del self._graph.node[:]
         for node in given:
@@ -261,7 +260,6 @@ class _Boundaries:
         self._add(DEQUANTIZE, name, [steps_name, scale, zero_point], self._real[name])
 
     def _constant(self, name: str, scaling: Scaling) -> str:
-        """Name of a dequantised constant."""
         if (name, scaling) not in self._constants:
             parameters, array = self._weights[name, scaling], self._plan.constants[name]
             scale, zero_point = (
@@ -273,7 +271,6 @@ class _Boundaries:
         return self._constants[name, scaling]
 
     def _bias(self, name: str, scale: Scale) -> str:
-        """Name of a dequantised bias."""
         bias, scale = self._plan.constants[name], scale.reshape(-1)
         integers = steps(bias.astype(np.float64), scale.astype(np.float64), 0, np.int32)
         zeros = np.zeros(scale.shape if scale.size > 1 else (), np.int32)

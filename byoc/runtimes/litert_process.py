@@ -80,8 +80,6 @@ def known_session(model: bytes, thing: str = "the model") -> Session:
 
 
 class _Process:
-    """The other process, and the lines to it."""
-
     def __init__(self) -> None:
         paths = os.pathsep.join(path for path in sys.path if path)
         self._lock, self._owner = Lock(), os.getpid()
@@ -117,7 +115,6 @@ class _Process:
         return answer, found
 
     def forget(self, session: int) -> None:
-        """Closes a session."""
         if self.there:
             self.ask({"do": "close", "session": session}, [], "the model")
 
@@ -138,7 +135,6 @@ def _last() -> list[_Process]:
 
 
 def _process() -> _Process:
-    """The process that there is, or a new one."""
     kept = _last()
     if kept and not kept[0].there:
         kept.pop().end()
@@ -216,7 +212,6 @@ def _answer(
 
 
 def _run(made: Any, given: Mapping[int, NDArray[Any]], wanted: Sequence[int]) -> list[NDArray[Any]]:
-    """One inference of an interpreter."""
     shapes = {one["index"]: tuple(one["shape"]) for one in made.get_input_details()}
     for number, array in given.items():
         if shapes[number] != array.shape:

@@ -40,20 +40,17 @@ def copy_fields(source: Any, target: Any, *leave_out: str) -> None:
 
 
 def copy_model(model: ModelProto) -> ModelProto:
-    """A deep copy."""
     result = ModelProto()
     result.CopyFrom(model)
     return result
 
 
 def copy_node(node: NodeProto) -> NodeProto:
-    """A deep copy."""
     result: NodeProto = NodeProto.FromString(node.SerializeToString())
     return result
 
 
 def constants(graph: GraphProto) -> dict[str, TensorProto]:
-    """Initialisers by name."""
     return {tensor.name: tensor for tensor in graph.initializer}
 
 
@@ -160,7 +157,6 @@ def unused_step(base: str, step: int, taken: set[str]) -> str:
 
 
 def attributes(node: NodeProto) -> dict[str, Any]:
-    """Attribute values by name."""
     return {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
 
 
@@ -173,7 +169,6 @@ def bodies(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def all_graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    """The graph and all bodies within it."""
     yield graph
     for node in graph.node:
         for body in bodies(node):
@@ -181,7 +176,6 @@ def all_graphs(graph: GraphProto) -> Iterator[GraphProto]:
 
 
 def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    """Every node of the graph and of all its bodies."""
     for node in graph.node:
         yield node
         for body in bodies(node):

@@ -132,7 +132,6 @@ def _counts_padding(node: NodeProto, shapes: Mapping[str, tuple[int, ...]], prod
 
 
 def _has_float_weights(node: NodeProto, types: Mapping[str, int], producers: Mapping[str, NodeProto]) -> bool:
-    """Return whether float weights multiply a dequantised tensor."""
     if node.op_type not in ("Conv", "ConvTranspose", "Gemm") or types.get(node.input[1]) != TensorProto.FLOAT:
         return False
     return any(origin.op_type == DEQUANTIZE for origin in _path(node.input[0], producers))

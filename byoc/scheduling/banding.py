@@ -109,7 +109,6 @@ class _Walk:
         return Band(tuple(rows), wanted)
 
     def _read(self, position: int, rows: Span) -> Iterator[Span]:
-        """The rows that a layer reads, of every operand."""
         member, nest = self._members[position], self._layers[position].nest
         read = rows if member.undivided else make_tile(nest, Span(0, nest.channels), rows).input.rows
         return repeat(read)
@@ -262,7 +261,6 @@ class _GroupStream:
         yield load(memory.dram[name], window.at(span.start, rows.start), transfer, source)
 
     def _round(self, name: str) -> TileBuffers:
-        """The buffers for the bands of what is read."""
         if name not in self._rounds:
             planes = self._graph.planes[name]
             most = max(band.wanted[name].size for band in self.bands if name in band.wanted)

@@ -104,17 +104,14 @@ class _Candidate(NamedTuple):
 
     @property
     def cycles(self) -> int:
-        """Estimated cycles."""
         return self.rehearsed.cycles
 
     @property
     def rating(self) -> _Rating:
-        """What it is compared by."""
         return _Rating(self.cycles, self.tiles, self.free)
 
     @property
     def finished(self) -> Scheduled:
-        """The schedule with its estimates."""
         return replace(self.scheduled, cycles=self.cycles, layers=self.rehearsed.layers())
 
     def within(self, share: float) -> bool:
@@ -405,11 +402,9 @@ class SearchPool(Generic[Compiled]):
         return self._contexts.find((subject, machine), arch.sram_bytes, made)
 
     def searches(self, layers: Sequence[Layer], arch: Arch) -> list[TileSearch]:
-        """A search for every layer."""
         return [self.search(layer.geometry, arch) for layer in layers]
 
     def search(self, geometry: Geometry, arch: Arch) -> TileSearch:
-        """The search for a layer."""
         key = sizeless(arch), geometry
         if key not in self._known:
             self._known[key] = TileSearch(geometry, key[0])

@@ -149,7 +149,6 @@ class _Result(NamedTuple):
     slots: int
 
     def nbytes(self, planes: int, slots: int, alignment: int) -> int:
-        """Bytes of so many buffers of so many planes."""
         return slots * aligned(planes * self.band, alignment)
 
 
@@ -287,7 +286,6 @@ class Growth:
         return self._facts.searches[index].cost.overhead(tiles * self._bands)
 
     def group(self, choice: Choice) -> Group:
-        """The group of a choice for the layers so far."""
         parts = choice.parts or [(layer.fact.whole, True) for layer in reversed(self._layers)]
         channels, held = tuple(part.channels for part, _ in parts), tuple(held for _, held in parts)
         return Group(self.first, self._last, self._height, choice.kept, channels, held, choice.slots)

@@ -160,7 +160,6 @@ def _share_or_copy(free: Operator, sharing: _Sharing) -> list[Operator]:
 
 
 def _copies_of_constants(free: Operator) -> list[Operator]:
-    """Constants lie elsewhere."""
     return [
         Copy(
             name=free.name, kind="DMA", inputs=(source,), output=target, onnx_nodes=free.onnx_nodes,
@@ -226,7 +225,6 @@ class _Sharing:
         del self._extents[guest]
 
     def buffers(self) -> tuple[Buffer, ...]:
-        """All buffers that are left."""
         return tuple(
             Buffer(name, nbytes, next(iter(self._roles[name]), "intermediate"))
             for name, nbytes in self._extents.items()

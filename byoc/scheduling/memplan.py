@@ -136,7 +136,6 @@ class _Placed:
         self._spans: dict[int, list[Taken]] = {}
 
     def add(self, taken: Taken) -> None:
-        """Add a placed buffer."""
         insort(self._all, taken)
         for span in range(taken.first // SPAN, taken.last // SPAN + 1):
             insort(self._spans.setdefault(span, []), taken)

@@ -59,7 +59,6 @@ class Rehearsed(NamedTuple):
 
     @property
     def cycles(self) -> int:
-        """Of all."""
         return max(self.ends, default=0)
 
     def layers(self) -> dict[str, int]:
@@ -392,7 +391,6 @@ class Pipelined(NamedTuple):
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The steps in stream order."""
         return tuple([cue.step for cue in self.cues])
 
     def rehearsed(self, shared: Collection[int]) -> Rehearsed:
@@ -688,7 +686,6 @@ def _stream(tiles: Sequence[TileSteps], cycles: Sequence[int], fetches: Sequence
 
 
 def _renamed(steps: Iterable[Step], names: Mapping[int, int]) -> Iterable[Step]:
-    """The steps with other buffers."""
     return (step._replace(pointers=_followed(step.pointers, names)) for step in steps) if names else steps
 
 

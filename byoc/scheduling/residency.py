@@ -69,12 +69,10 @@ class RegionContext:
 
     @cached_property
     def graph(self) -> FusionGraph:
-        """What can be in groups."""
         return fusion_graph(self.layers, self.lowered)
 
     @cached_property
     def fusion(self) -> Fusion:
-        """The search for groups."""
         return Fusion(self.layers, self.searches, self.graph, self.arch)
 
 
@@ -322,7 +320,6 @@ def group_at(first: int, choice: GroupChoice, choices: Choices, layers: Sequence
 
 
 def _riding(choices: Choices, named: str, layers: Sequence[Layer], graph: FusionGraph, first: int, last: int) -> Group:
-    """The group of two layers of which the last rides."""
     if last != first + 1 or not may_ride(layers, graph, last):
         raise InputError(
             f"{named}: rows is 0, tile by tile; that is for a convolution or pool and an element-wise layer that alone "

@@ -246,7 +246,6 @@ def moved_by(step: Step) -> int:
 
 
 def used_buffers(steps: Iterable[Step]) -> Iterator[int]:
-    """Scratchpad buffers that steps use."""
     for step in steps:
         for pointer in step.pointers.values():
             yield pointer.buffer
@@ -568,7 +567,6 @@ class _RiddenStream(_LayerStream):
         }
 
     def tile_steps(self, tile: Tile, number: int) -> TileSteps:
-        """The steps of one tile of both layers."""
         loads, computes, stores = super().tile_steps(tile, number)
         if not tile.last:
             return TileSteps(loads, computes, stores)

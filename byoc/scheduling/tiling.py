@@ -64,7 +64,6 @@ class Budget:
         self._nbytes, self.least, self.most = nbytes, -math.inf, math.inf
 
     def holds(self, nbytes: int) -> bool:
-        """Whether so many bytes fit."""
         if nbytes <= self._nbytes:
             if nbytes > self.least:
                 self.least = nbytes
@@ -96,7 +95,6 @@ class Room:
         self._budget, self._taken = budget, taken
 
     def holds(self, nbytes: int) -> bool:
-        """Whether so many bytes fit."""
         return self._budget.holds(nbytes + self._taken)
 
 
@@ -345,7 +343,6 @@ class TileSearch:
                     yield other
 
     def computed(self, tiling: Tiling) -> int:
-        """Cycles that all tiles of a tiling compute."""
         return self.cost.shape_of(tiling).compute
 
     def pinned(self, pin: LayerChoice, resident: Resident, budget: int) -> Choice | None:

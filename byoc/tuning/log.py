@@ -29,7 +29,6 @@ class _Line(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     def text(self) -> str:
-        """The line, with its end."""
         return json.dumps(self.model_dump(), separators=(",", ":"), ensure_ascii=False) + "\n"
 
 
@@ -60,7 +59,6 @@ class Header(_Line):
     layers: list[LoggedSite]
 
     def text(self) -> str:
-        """The line, with its end."""
         return json.dumps(self.model_dump(by_alias=True), separators=(",", ":"), ensure_ascii=False) + "\n"
 
 

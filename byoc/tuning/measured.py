@@ -39,7 +39,6 @@ class _Known(NamedTuple):
 
     @property
     def cycles(self) -> float:
-        """The mean of all."""
         return sum(self.sites) / self.often
 
 
@@ -142,7 +141,6 @@ class MeasuredPieces:
         return starts
 
     def _of(self, state: State) -> Iterator[Piece]:
-        """The pieces of a schedule, in order."""
         for first, last, group in state.spans:
             spans = ((name, self._spans[name]) for name in state.residents)
             here = frozenset(name for name, span in spans if span.start <= last and first < span.stop)

@@ -95,7 +95,6 @@ def kind_of(layer: Layer) -> str:
 
 
 def _joined(found: Sequence[Choices]) -> Choices:
-    """The choices of all regions as one."""
     residents = tuple(name for one in found for name in one.residents or ())
     groups = tuple(group for one in found for group in one.groups or ())
     return Choices(tuple(layer for one in found for layer in one.layers), residents, groups)
@@ -263,7 +262,6 @@ class Subject:
         return Measurement(total, tuple(sites))
 
     def _part(self, number: int, choices: Choices) -> Choices:
-        """What of complete choices is about one region."""
         here = [site.region == number for site in self.sites]
         return Choices(
             tuple(one for one, own in zip(choices.layers, here, strict=True) if own),

@@ -57,8 +57,6 @@ AtOnce = Callable[[Command, Machine, Workspace], bool]
 
 
 def at_once(kernel: AtOnce) -> Prepare:
-    """A kernel that prepares nothing."""
-
     def prepare(command: Command, arch: Arch) -> Attempt:
         return lambda machine, scratch: kernel(command, machine, scratch)
 

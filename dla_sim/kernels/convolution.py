@@ -455,7 +455,6 @@ def _prepare(shape: Window, groups: int, element: int, command: Command, arch: A
 
 
 def _groups(shape: Window, groups: int) -> tuple[Window, ...]:
-    """The window of each group."""
     if groups == 1:
         return (shape,)
     inputs, outputs = shape.ic // groups, shape.oc // groups
@@ -481,7 +480,6 @@ class _Convolution:
     way: Products
 
     def run(self, results: Results, scratch: Workspace) -> None:
-        """Computes all groups."""
         machine = results.machine
         for number, shape in enumerate(self.groups):
             size = shape.oc, shape.ic * shape.kh * shape.kw

@@ -52,7 +52,6 @@ class _MatrixProduct:
     way: Products
 
     def run(self, results: Results, scratch: Workspace) -> None:
-        """Computes the product."""
         m, k, n = self.shape
         sram = results.machine.sram
         left = np.ndarray((m, k), np.int8, sram, self.left)
@@ -104,7 +103,6 @@ def _largest(zero_point: int) -> int:
 
 
 def _dynamic_sums(command: Command, machine: Machine, scratch: Workspace, way: Products) -> NDArray[Any]:
-    """The exact sums."""
     m, k, n = shape(command)
     left = np.ndarray((m, k), np.int8, machine.sram, command["EX_INPUT_ADDRESS"])
     right = np.ndarray(second_shape(command), np.int8, machine.sram, command["EX_OPERAND_ADDRESS"])

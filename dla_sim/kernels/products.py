@@ -365,7 +365,6 @@ class Results:
             self._store_fixed(sums.astype(np.int32, copy=False), output, channels, axis)
 
     def _initial(self, channels: slice, axis: int, others: slice) -> NDArray[np.int32]:
-        """What the sums of some channels start from."""
         if self.finish.partial is None:
             return _along(self.bias[channels, None], axis)
         if axis == 0:

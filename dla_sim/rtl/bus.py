@@ -19,7 +19,6 @@ class Arbiter(Component):
         super().__init__({"wants": In(requesters), "granted": Out(requesters)})
 
     def elaborate(self, platform: object) -> Module:
-        """The hardware."""
         m = Module()
         count = len(self.wants)
         served = Signal(range(count), init=count - 1)
@@ -65,7 +64,6 @@ class Slots(Elaboratable):
         self.last = Signal(name=f"{name}_last")
 
     def elaborate(self, platform: object) -> Module:
-        """The hardware."""
         m = Module()
         used, holding, closed = Signal(22), Signal(), Signal()  # slots of the burst; all its beats are over; the row's
         word, place, count = Signal.like(self.count), Signal.like(self.count), Signal.like(self.count)

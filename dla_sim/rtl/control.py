@@ -31,7 +31,6 @@ class TokenCounter(Component):
         super().__init__({"push": In(1), "pop": In(1), "there": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
-        """The hardware."""
         m = Module()
         count = Signal(COUNTER_BITS)
         m.d.comb += self.there.eq(count.any())
@@ -67,7 +66,6 @@ class CommandQueue(Component):
         ]
 
     def elaborate(self, platform: object) -> Module:
-        """The hardware."""
         m = Module()
         level = Signal(range(self._depth + 1))
         m.d.comb += [self.valid.eq(level != 0), self.room.eq(level < self._configured_depth)]
@@ -111,7 +109,6 @@ class UnitControl(Component):
         self._configuration, self._unit, self._command = configuration, unit, command
 
     def elaborate(self, platform: object) -> Module:
-        """The hardware."""
         m = Module()
         command = self._command
         busy, executing, sync_over = Signal(), Signal(), Signal()
@@ -179,7 +176,6 @@ class Control(Elaboratable):
         self.units = {unit: UnitControl(configuration, unit, queue.head) for unit, queue in self.queues.items()}
 
     def elaborate(self, platform: object) -> Module:
-        """The hardware."""
         m = Module()
         m.submodules.fetch, m.submodules.processor, m.submodules.arbiter = self.fetch, self.processor, self.arbiter
         for unit in Unit:
@@ -212,7 +208,6 @@ class Control(Elaboratable):
             m.d.comb += [queue.push.eq(push), queue.word.eq(fetch.word)]
 
     def _units(self, m: Module) -> None:
-        """Each with its queue."""
         for unit, queue in zip(self.units.values(), self.queues.values(), strict=True):
             m.d.comb += [unit.valid.eq(queue.valid), unit.halt.eq(self.halt), queue.pop.eq(unit.over)]
 

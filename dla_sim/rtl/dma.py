@@ -70,7 +70,6 @@ class Walk:
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """All of it."""
         return *self.begins, *self.left, *self.renewed
 
     def following(self, counts: Sequence[Value], strides: Sequence[Value]) -> tuple[Walk, list[Value]]:
@@ -109,7 +108,6 @@ class Transfer(Elaboratable):
         self._under_way = Signal()
 
     def elaborate(self, platform: object) -> Module:
-        """The hardware."""
         m = Module()
         m.submodules.slots = self.slots
         over = self._walk(m)
@@ -172,7 +170,6 @@ class Transfer(Elaboratable):
         return Mux(value < self.most, value, self.most)[: self.most.bit_length()]
 
     def _named(self, m: Module, walk: Walk, number: int) -> Walk:
-        """The same in signals."""
         signals = [Signal(value.shape(), name=f"walk_{number}_{place}") for place, value in enumerate(walk.values)]
         m.d.comb += [signal.eq(value) for signal, value in zip(signals, walk.values, strict=True)]
         return Walk(tuple(signals[:4]), tuple(signals[4:8]), tuple(signals[8:]))

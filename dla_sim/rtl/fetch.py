@@ -33,7 +33,6 @@ class ChunkBuffer(Component):
         self._rows = 1 << (self._rows - 1).bit_length()
 
     def elaborate(self, platform: object) -> Module:
-        """The hardware."""
         m = Module()
         shift = self._row_bytes.bit_length() - 1
         m.submodules.memory = memory = Memory(shape=8 * self._row_bytes, depth=self._rows, init=[])
@@ -73,7 +72,6 @@ class Fetch(Component):
         self._limits, self._configuration = limits, configuration
 
     def elaborate(self, platform: object) -> Module:
-        """The hardware."""
         m = Module()
         arrived, freed, requested, due = Signal(), Signal(), Signal(), Signal()
         self._times(m, arrived, freed, requested, due)

@@ -80,7 +80,6 @@ class Machine(Elaboratable):
         return reads, [port for port in ports if isinstance(port, WritePort)]
 
     def elaborate(self, platform: object) -> Module:
-        """The hardware."""
         m = Module()
         m.submodules.control = self._control
         gated_clock(m, "control", self._control.active, cleared=True)

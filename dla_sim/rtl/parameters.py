@@ -99,7 +99,6 @@ class Strap:
 
 
 def _timed(bits: int, name: str) -> Strap:
-    """A key of Timing, as it is."""
     return Strap(bits, lambda arch, timing: int(getattr(timing, name)))
 
 

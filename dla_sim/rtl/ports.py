@@ -162,11 +162,9 @@ class CommandView:
         self.registers = {item.name: register_signal(item, prefix) for item in unit_registers(variant, unit)}
 
     def register(self, name: str) -> Value:
-        """The register's value."""
         return self.registers[name]
 
     def instruction(self, mnemonic: str) -> Instruction:
-        """The declaration."""
         found, _ = self.variant.by_mnemonic[mnemonic]
         return found
 

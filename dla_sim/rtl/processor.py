@@ -25,7 +25,6 @@ class Decoder(Component):
         self._instructions = limits.variant.instructions
 
     def elaborate(self, platform: object) -> Module:
-        """The hardware."""
         m = Module()
         with m.Switch(bits_of(self.word, OPCODE)):
             with m.Case(_SET["opcode"].constant):
@@ -70,7 +69,6 @@ class Processor(Component):
         self.registers: dict[str, Value] = {item.name: register_signal(item) for item in self._declared}
 
     def elaborate(self, platform: object) -> Module:
-        """The hardware."""
         m = Module()
         m.submodules.decoder = decoder = self._decoder
         m.d.comb += decoder.word.eq(self.word)

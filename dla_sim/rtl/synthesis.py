@@ -107,7 +107,6 @@ class Synthesis:
     components: Mapping[str, Component]
 
     def counts(self) -> Mapping[str, int]:
-        """How often each component is there."""
         found: dict[str, int] = {}
         self._count(self.top, 1, found)
         return found
@@ -208,7 +207,6 @@ def _yosys(
 
 
 def _modules(verilog: str) -> dict[str, str]:
-    """The text of each module by its name."""
     return {found[1] or found[2]: found[0] for found in _MODULE.finditer(verilog)}
 
 

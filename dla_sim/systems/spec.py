@@ -232,7 +232,6 @@ def check_work(system: System) -> None:
 
 
 def core_name(number: int) -> str:
-    """What a CPU core is called."""
     return f"{CPU}{number}"
 
 

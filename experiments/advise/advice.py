@@ -212,7 +212,6 @@ def _records(found: Advice) -> list[Mapping[str, Any]]:
 
 
 def content(found: Advice) -> dict[str, Any]:
-    """Return the content of the JSON file."""
     limits = [asdict(one) | {"sentence": one.sentence} for one in (found.everything, *found.layers)]
     told = {"model": found.model, "now": asdict(found.now), "limits": limits, "tried": found.tried}
     return told | {"changes": _records(found)}

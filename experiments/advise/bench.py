@@ -82,7 +82,6 @@ class Bench:
         )
 
     def figures(self, hardware: Preset) -> Figures:
-        """Return the figures of every layer."""
         device, runs = Device(hardware.arch, hardware.timing), []
         network = self._compiled(hardware.arch).network
         for index, program in network.programs.items():

@@ -54,7 +54,6 @@ _ON_LANES = "computes in {share:.0%} of its cycles, on the lanes: it has nothing
 
 
 def whole(found: Figures) -> Limit:
-    """Return the limiter of the whole run."""
     parts: Counter[str] = Counter()
     for layer in found.layers:
         parts.update(layer.breakdown)

@@ -67,7 +67,6 @@ def presets(name: PresetName = None, json: options.Json = None, csv: options.Csv
 
 
 def _row(preset: Preset) -> dict[str, object]:
-    """Every key of a machine in one row."""
     from isa.arch import flat
 
     return {"name": preset.name, "description": preset.description} | flat(dict(preset.arch) | dict(preset.timing))

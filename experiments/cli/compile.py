@@ -136,7 +136,6 @@ def _print_partition(compiled: CompiledNetwork, whole: EndToEnd, summary: bool) 
 
 
 def _placement_table(partition: Partition) -> ReportTable:
-    """One row a node."""
     from experiments.report.terminal import plain_table
 
     table = plain_table(("node", "fold"), ("operator", "fold", 1), ("where", "left"), ("reason", "fold"))
@@ -225,7 +224,6 @@ def _given(
 
 
 def _places(name: str, programs: Mapping[int, Program], region: int | None, output: Path | None) -> dict[Path, int]:
-    """Where the program of each chosen region goes."""
     if not programs:
         raise InputError(f"{name}: no node runs on the DLA; 'dla partition' says why")
     if region is not None:

@@ -83,7 +83,6 @@ _OFFERED: Mapping[str, Callable[[str], list[str]]] = {
 
 @cache
 def _shown(option: Option) -> Any:
-    """A declared option as Typer has it."""
     about: dict[str, Any] = {"help": option.help, "metavar": option.metavar, "rich_help_panel": option.panel}
     about |= {"min": option.least} if option.least is not None else {}
     about |= {"autocompletion": _OFFERED[option.completion]} if option.completion else {}

@@ -140,7 +140,6 @@ class _Listed(NamedTuple):
 
 
 def _byte_ports(machine: Preset, programs: list[Program] | None) -> _Listed:
-    """Those that the hardware of the machine declares."""
     _require()
     from experiments.rtl import memory_ports
 
@@ -153,7 +152,6 @@ def _byte_ports(machine: Preset, programs: list[Program] | None) -> _Listed:
 
 
 def _word_ports(machine: Preset, programs: list[Program] | None) -> _Listed:
-    """Those by which a machine of words counts."""
     from experiments.rtl import word_ports
 
     rows, lines = word_ports.port_rows(machine), list(word_ports.summary_lines(machine))

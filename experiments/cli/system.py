@@ -55,7 +55,6 @@ def command(
 
 
 def _run(wanted: SystemRequest, json: Path | None, csv: Path | None, trace: Path | None) -> int:
-    """One run."""
     with options.loading():
         from dla_sim.systems.simulate import Interval
         from experiments.report.terminal import report_console
@@ -120,7 +119,6 @@ def _said_once(line: str) -> Progress:
 
 
 def _sweep(wanted: SystemCommand, texts: list[str], json: Path | None, csv: Path | None) -> int:
-    """All points of a sweep."""
     with options.loading():
         from experiments.report.terminal import report_console
         from experiments.systems.requested import sweep_requested

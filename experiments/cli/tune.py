@@ -39,7 +39,6 @@ def command(wanted: TuneRequest) -> None:
 
 
 def _grouped(choices: Choices) -> dict[str, str]:
-    """What layers in groups have in place of a tiling."""
     return {
         name: f"in a group, {group.layers[0]} to {group.layers[-1]}, {group.turns}"
         for group in choices.groups or ()
@@ -48,7 +47,6 @@ def _grouped(choices: Choices) -> dict[str, str]:
 
 
 def _group_line(group: GroupChoice) -> str:
-    """All of a group in one line."""
     if not group.rows:
         return f"group: {group.layers[-1]} on every tile of {group.layers[0]}"
     tiles = ", ".join(

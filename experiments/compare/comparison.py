@@ -99,7 +99,6 @@ class Comparison:
 
     @property
     def differing(self) -> tuple[LayerPair, ...]:
-        """Layers whose values differ."""
         return tuple(layer for layer in self.layers if layer.values == "differ")
 
     @property
@@ -175,7 +174,6 @@ def _type(value: NDArray[Any]) -> str:
 
 
 def comparison_json(found: Comparison) -> dict[str, Any]:
-    """The comparison as plain JSON values."""
     return {
         "schema": "dla-golden-diff/1",
         "a": found.a.title,

@@ -35,7 +35,6 @@ NO_MOVERS = "no layer's cycles changed"
 
 
 def comparison_tables(found: Comparison) -> Iterator[Printed]:
-    """Everything."""
     for words in side_lines(found):
         yield line(": ".join(words))
     yield _table(("what differs", "left"), ("A", "fold"), ("B", "fold"), rows=condition_rows(found))
@@ -141,7 +140,6 @@ def _arrow(pair: Pair) -> str:
 
 
 def _layers_table(found: Comparison, heading: str, layers: Iterable[LayerPair]) -> ReportTable:
-    """A row a layer."""
     headings, words = layer_headings(found), first_figure(found)
     columns = [
         (name, "left" if number < words else "right", _RANKS.get(name, 0)) for number, name in enumerate(headings)

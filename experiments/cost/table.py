@@ -143,7 +143,6 @@ class CostTable(_Part):
 
 
 def table_names() -> list[str]:
-    """The built-in tables."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 

@@ -58,7 +58,6 @@ class Exploration(Shown):
 
     @property
     def presented(self) -> tuple[Any, Presentation]:
-        """Itself."""
         return self, EXPLORATION
 
     def content(self) -> dict[str, Any]:

@@ -46,7 +46,6 @@ class Case:
 
     @property
     def level(self) -> str:
-        """The level that the case belongs to."""
         return self.name.partition("/")[0]
 
 
@@ -116,7 +115,6 @@ class StoredCase:
 
     @property
     def level(self) -> str:
-        """The level that the case belongs to."""
         return self.name.partition("/")[0]
 
 

@@ -89,7 +89,6 @@ class Recipe:
 
     @property
     def name(self) -> str:
-        """The case's name."""
         parts = [self.model, self.preset, self.isa, self.schedule]
         return f"{NETWORKS}/" + "-".join([*parts, "fixed"] if self.numerics == "fixed" else parts)
 

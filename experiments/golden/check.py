@@ -63,7 +63,6 @@ def require_variant(case: StoredCase) -> None:
 
 
 def timing_of(case: StoredCase) -> Timing:
-    """The Timing of a case."""
     return Timing.model_validate(dict(case.timing))
 
 
@@ -120,7 +119,6 @@ def _decoding(case: StoredCase, texts: list[str]) -> Iterator[Deviation]:
 
 
 def _line_word(error: Exception, case: StoredCase) -> int | None:
-    """The word in the line of the text that an error of the assembler names."""
     if not isinstance(error, InputError) or error.line is None:
         return None
     before = case.assembly.splitlines()[: error.line - 1]

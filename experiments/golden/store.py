@@ -286,7 +286,6 @@ def choose(names: Collection[str], levels: Collection[str], cases: Collection[st
 
 
 def digest_of(content: bytes) -> str:
-    """The name of an object."""
     return hashlib.sha256(content).hexdigest()[:32]
 
 

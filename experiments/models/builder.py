@@ -39,7 +39,6 @@ class NetworkBuilder:
         self.input(input_name, shape, dtype)
 
     def input(self, name: str, shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> str:
-        """One more input of the network."""
         from onnx import helper
 
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
@@ -75,11 +74,9 @@ class NetworkBuilder:
         return name
 
     def reshape(self, name: str, source: str, shape: Sequence[int]) -> str:
-        """Reshape to a constant shape."""
         return self.node("Reshape", name, source, self.constant(f"{name}_shape", np.array(shape, np.int64)))
 
     def split(self, name: str, source: str, sizes: Sequence[int], axis: int = 1) -> list[str]:
-        """The parts of a Split."""
         parts = [f"{name}_{index}" for index in range(len(sizes))]
         self.node(
             "Split", name, source, self.constant(f"{name}_sizes", np.array(sizes, np.int64)), outputs=parts, axis=axis
@@ -87,7 +84,6 @@ class NetworkBuilder:
         return parts
 
     def concat(self, name: str, *sources: str, axis: int = 1) -> str:
-        """Concatenation."""
         return self.node("Concat", name, *sources, axis=axis)
 
     def convolution(
@@ -154,7 +150,6 @@ class NetworkBuilder:
         return self.node("LayerNormalization", name, source, gamma, self.biases(f"{name}_beta", width), axis=-1)
 
     def relu(self, name: str, source: str) -> str:
-        """ReLU."""
         return self.node("Relu", name, source)
 
     def activation(self, kind: str, name: str, source: str) -> str:

@@ -143,7 +143,6 @@ def _with_energy(
 
 
 def bus_entry(timing: Timing) -> Bus:
-    """What the bus moves at best."""
     return Bus(
         width_bytes=timing.bus_bytes,
         sustained_bytes=max(timing.main.sustained_bytes, timing.constants.sustained_bytes),

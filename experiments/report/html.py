@@ -102,7 +102,6 @@ def joined(*parts: Html) -> Html:
 
 
 def paragraph(text: str) -> Html:
-    """A paragraph."""
     return Html(f"<p>{escaped(text)}</p>")
 
 

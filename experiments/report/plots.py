@@ -181,14 +181,12 @@ def draw_bars(axes: Axes, chart: Bars) -> None:
 
 
 def _largest(chart: Bars) -> list[int]:
-    """The rows to draw, in their order."""
     sums = [sum(abs(series.values[row]) for series in chart.series) for row in range(len(chart.labels))]
     ranked = sorted(range(len(sums)), key=lambda row: (-sums[row], row))
     return sorted(ranked[:MOST_ROWS])
 
 
 def draw_roofline(axes: Axes, chart: Roofline) -> None:
-    """The roofs, and a marker a layer."""
     ridge = chart.macs_per_cycle / chart.bytes_per_cycle
     (left, bottom), end = chart.corner, chart.end
     roof = [left * chart.bytes_per_cycle, chart.macs_per_cycle, chart.macs_per_cycle]

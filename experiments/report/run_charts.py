@@ -181,7 +181,6 @@ def _elsewhere(segments: Sequence[Segment], place: str, group: int) -> Iterator[
 
 
 def _activities(report: RunReport, unit: str, kinds: Sequence[str]) -> Iterator[Activity]:
-    """What one unit of the accelerator does."""
     assert report.timeline is not None
     spans = report.timeline.units[unit]
     later = _delays(report)

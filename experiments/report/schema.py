@@ -396,7 +396,6 @@ class Suspicion(Part):
         return self
 
     def message(self) -> str:
-        """One line."""
         return _SUSPICIONS[self.kind].format_map({**self.figures, "tensor": self.tensor})
 
 

@@ -131,7 +131,6 @@ class Document(Shown):
 
     @property
     def presented(self) -> tuple[Any, Presentation]:
-        """Both."""
         return self.subject, self.how
 
 

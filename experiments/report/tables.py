@@ -199,7 +199,6 @@ def _filled(rows: Sequence[Row]) -> ReportTable:
 
 
 def _cells_of(row: Row, priced: bool) -> Iterator[str]:
-    """A row of data as a person reads it."""
     ours = row["on"] == "dla"
     yield row["layer"]
     yield f"dla {row['region']}" if ours else "cpu"

@@ -25,7 +25,6 @@ def report_console() -> Console:
 
 
 def status_console() -> Console:
-    """A console on standard error."""
     return Console(**_LITERAL, stderr=True)
 
 

@@ -51,7 +51,6 @@ def microseconds(cycle: int) -> float:
 
 
 def _timed(event: Event) -> Event:
-    """The event with its cycles as microseconds."""
     return event | {key: microseconds(event[key]) for key in ("ts", "dur") if key in event}
 
 
@@ -142,7 +141,6 @@ def _bus(trace: Trace, offset: int) -> Iterator[Event]:
 
 
 def _scratchpad(run: RegionRun, offset: int) -> Iterator[Event]:
-    """The scratchpad's live bytes."""
     trace = run.trace
     operands = [command.instruction.operands(command, run.program.arch) for command in trace.commands]
     order = completion_order(trace.workload, trace.times)

@@ -60,7 +60,6 @@ class Deviation:
     repeated: Any
 
     def message(self) -> str:
-        """One line."""
         return f"{self.name} is {self.stored!r} in the file and {self.repeated!r} repeated"
 
 
@@ -178,7 +177,6 @@ def _chosen(identities: list[Identity], points: int | None, seed: int) -> set[Id
 
 
 def _selected(spec: Spec, chosen: set[Identity]) -> Iterator[Batch]:
-    """The batches of a grid with the chosen points alone."""
     for batch in Grid(spec).batches():
         machine = batch.network, *batch.options.choices.values(), canonical(batch.arch)
         yield batch.where(partial(_is_chosen, machine, chosen))

@@ -47,7 +47,6 @@ class Bar:
 
     @property
     def ran(self) -> bool:
-        """Whether the configuration is possible."""
         return self.total is not None
 
     @property

@@ -153,7 +153,6 @@ class Reproduction:
 
     @property
     def holds(self) -> bool:
-        """Whether every claim holds."""
         return all(claim.holds for claim in self.claims)
 
 

@@ -80,6 +80,5 @@ def _square_micrometres(found: Synthesis, table: CostTable) -> float | None:
 
 
 def shown(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
-    """The rows as texts."""
     for row in rows:
         yield row["component"], *(f"{row[name]:,}" for name in row if name != "component")

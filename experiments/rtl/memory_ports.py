@@ -232,7 +232,6 @@ def ports_json(hardware: Preset, found: Sequence[Ports], programs: Sequence[Prog
 
 
 def _engines(found: Sequence[Ports]) -> list[Ports]:
-    """Those of EX."""
     return [one for one in found if one.owner not in Unit.__members__]
 
 

@@ -209,7 +209,6 @@ def _reported(units: Iterable[DefinedUnits]) -> tuple[DefinitionCheck, ...]:
 
 
 def _restored(graph: Graph, tensors: Tensors) -> dict[str, NDArray[Any]]:
-    """Tensors of a graph as the model has them."""
     return {name: graph.values[name].restored(array) for name, array in tensors.items()}
 
 

@@ -94,7 +94,6 @@ load_network = door("load_network", Given, Given, load)
 
 
 def _load(model: str, given: Given, keep_float: bool, progress: Progress) -> Network:
-    """The network of a name or a file."""
     builtin = MODELS.get(model)
     path = Path(model)
     if builtin is None and path.is_file() and is_package(path):
@@ -181,7 +180,6 @@ def _build(
 
 
 def _opened(model: str | ModelProto, builtin: BuiltinModel | None, seed: int) -> tuple[str, ModelProto]:
-    """The name that a model goes by, and the model."""
     from byoc.frontend.onnx.file import check_model, load_model, open_dimensions
 
     if isinstance(model, ModelProto):
@@ -212,7 +210,6 @@ def _float32(source: ModelProto, shapes: Shapes) -> ModelProto:
 
 
 def _fixed_scales(model: ModelProto) -> bool:
-    """Whether a model came with scales, so that there is nothing to calibrate."""
     from byoc.frontend.onnx.rewriting.dynamic import DYNAMIC_OPERATORS
     from byoc.frontend.onnx.units import is_quantised
     from byoc.runtimes.protobuf import count_of

@@ -83,7 +83,6 @@ class Result(Shown):
 
     @property
     def presented(self) -> tuple[Any, Presentation]:
-        """The report, presented."""
         return self.report, RUN
 
     @property

@@ -174,7 +174,6 @@ class Scale:
         return float((found - low) / (high - low))
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Places with their labels."""
         if self._even:
             return [(self.place(value), shown(value, unit(self.name))) for value in self._distinct]
         low, high = self._ends()

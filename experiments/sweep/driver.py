@@ -38,7 +38,6 @@ class Tally:
 
     @property
     def done(self) -> int:
-        """Points that have a row."""
         return self.stored + sum(self.new.values())
 
 
@@ -57,19 +56,15 @@ class Task:
     job: Job
 
     def rows(self, result: Result) -> tuple[Row, ...]:
-        """The rows of a result."""
         raise NotImplementedError
 
     def failed_rows(self, message: str) -> tuple[Row, ...]:
-        """The rows when there is no result."""
         raise NotImplementedError
 
     def following(self, result: Result) -> Iterator[Item]:
-        """What waited for the result."""
         return iter(())
 
     def following_failed(self, message: str) -> Iterator[Item]:
-        """What waited in vain."""
         return iter(())
 
 

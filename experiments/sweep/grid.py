@@ -49,7 +49,6 @@ class Timings:
                     yield timing
 
     def __len__(self) -> int:
-        """How many there are."""
         if self.constraints or self.wanted is not None:
             return sum(1 for _ in self)
         return math.prod(len(values) for values in self.axes.values())
@@ -73,7 +72,6 @@ class Batch:
         return ((part.preset, timing) for part in self.parts for timing in part)
 
     def __len__(self) -> int:
-        """How many points there are."""
         return sum(len(part) for part in self.parts)
 
     def where(self, wanted: Callable[[Mapping[str, Any]], bool]) -> Batch:

@@ -59,7 +59,6 @@ class LocalPool:
         self._leash: Connection | None = None
 
     def warm(self) -> None:
-        """Make the processes."""
         with contextlib.suppress(BrokenExecutor):  # which the first job will find out
             for _ in range(self._workers):
                 self._submitted(_nothing)
@@ -278,7 +277,6 @@ class DaskPool:
         """They are there."""
 
     def submit(self, job: Job) -> Future[bytes]:
-        """Start a job on the cluster."""
         return self._executor.submit(run_job, job)
 
     def restart(self) -> None:
@@ -286,7 +284,6 @@ class DaskPool:
         raise InputError(f"--scheduler {self._address}: lost; what was finished is kept: run the sweep again")
 
     def close(self) -> None:
-        """Leave the cluster."""
         self._executor.shutdown(wait=False)  # which cancels what has not ended
         self._client.close()
 

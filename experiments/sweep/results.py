@@ -279,12 +279,10 @@ class Sweep:
 
     @property
     def points(self) -> int:
-        """Points of every status."""
         return len(self.columns["status"])
 
     @property
     def statuses(self) -> dict[str, int]:
-        """Points by status."""
         return dict(sorted(Counter(self.columns["status"]).items()))
 
     def rows(self) -> list[dict[str, Any]]:
@@ -318,7 +316,6 @@ class Sweep:
 
     @property
     def networks(self) -> tuple[str, ...]:
-        """The networks in the order of their names."""
         return tuple(sorted(set(self.columns["network"])))
 
     def drawable(self) -> tuple[str, ...]:

@@ -190,7 +190,6 @@ class Swept(Shown):
 
     @property
     def presented(self) -> tuple[Any, Presentation]:
-        """How it went."""
         return self, Presentation(_lines)
 
 
@@ -251,5 +250,4 @@ def specified(wanted: Sweeping) -> Spec:
 
 
 def results_file(spec: Spec, output: str | Path | None) -> Path:
-    """Where the results go."""
     return Path(output) if output is not None else Path("runs") / f"{Path(spec.source.strip('<>')).stem}.sqlite"

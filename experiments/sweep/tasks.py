@@ -65,7 +65,6 @@ class SharedColumns:
         return tuple(self._row(point, "infeasible", misfit.message, misfit.missing_bytes) for point in points)
 
     def failed_rows(self, points: Iterable[Point], message: str) -> tuple[Row, ...]:
-        """Rows of points that failed together."""
         return tuple(self._row(point, "failed", message) for point in points)
 
     def _row(
@@ -97,12 +96,10 @@ class NetworkTask(Task):
     rest: Iterator[Points] | None = None
 
     def rows(self, result: Result) -> tuple[Row, ...]:
-        """The rows of a result."""
         parts = zip(self.points, result.outcomes, strict=True)
         return tuple(row for (shared, points), outcomes in parts for row in shared.outcome_rows(points, outcomes))
 
     def failed_rows(self, message: str) -> tuple[Row, ...]:
-        """The rows when there is no result."""
         return tuple(row for shared, points in self.points for row in shared.failed_rows(points, message))
 
     def following(self, result: Result) -> Iterator[Item]:
@@ -118,7 +115,6 @@ class NetworkTask(Task):
             yield NetworkTask(replace(self.job, machines=(timed,), keep=False), ((shared, points),))
 
     def following_failed(self, message: str) -> Iterator[Item]:
-        """Rows for the points that waited in vain."""
         for points in self.rest or ():
             yield self.points[0][0].failed_rows(points, message)
 
@@ -171,7 +167,6 @@ class NetworkPlanner:
         self._skipped: list[str] = []
 
     def settled(self, keys: Iterable[str]) -> None:
-        """These points have their rows."""
         self._under_way.difference_update(keys)
 
     def items(self, batches: Iterable[Batch]) -> Iterator[Item]:

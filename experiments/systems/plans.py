@@ -76,7 +76,6 @@ class PlanMaker:
         return found
 
     def digest(self, model: str) -> str:
-        """Of the package of a network."""
         return self._network(model).package.digest
 
     def _plan(self, model: str, kind: str, hardware: Preset | None, speed: float) -> Plan:
@@ -122,7 +121,6 @@ def _first_refusal(compiled: CompiledNetwork) -> str:
 
 
 def _stages_on_cores(network: Network, speed: float) -> list[Stage]:
-    """The whole network on a core."""
     graph = network.package.graph
     whole = HostPart(nodes=tuple(graph.nodes), inputs=graph.inputs, outputs=graph.outputs)
     return [Stage("cpu", ceil(estimate_cycles(graph, whole) / speed))]

@@ -115,13 +115,11 @@ class PointTask(Task):
     job: PointJob
 
     def rows(self, result: Result) -> tuple[Row, ...]:
-        """Its row."""
         ((outcome,),) = result.outcomes
         status = "infeasible" if outcome.infeasible else "failed" if outcome.figures is None else "ok"
         return (self._row(status, outcome.message, *(outcome.figures or (None,))),)
 
     def failed_rows(self, message: str) -> tuple[Row, ...]:
-        """Its row when there is no result."""
         return (self._row("failed", message, None),)
 
     def _row(self, status: str, message: str | None, found: str | None) -> Row:
@@ -137,7 +135,6 @@ class PointPlanner:
         self._skipped: list[str] = []
 
     def items(self, points: Iterable[Point]) -> Iterator[Item]:
-        """All that is to be done, in the order of the points."""
         begun: set[str] = set()
         for point in points:
             known = self._store.stored([point.key])

@@ -77,7 +77,6 @@ def _configuration(report: SystemReport) -> Html:
 
 
 def system_tables(report: SystemReport) -> Iterator[Printed]:
-    """The tables of a run."""
     yield line(conditions_line(report), style="bold")
     yield from (_tasks(report), _causes(report), _units(report))
     yield from map(line, system_lines(report)[1:])
@@ -97,13 +96,11 @@ def conditions_line(report: SystemReport) -> str:
 
 
 def memory_line(report: SystemReport) -> str:
-    """How much of the memory was used."""
     memory = report.memory
     return f"memory: {memory.slots:,} slots of {memory.grants} a cycle, {memory.utilization:.1%} used"
 
 
 def jobs_line(report: SystemReport) -> str:
-    """What became of all jobs."""
     ended = sum(task.ended for task in report.tasks)
     return f"jobs: {ended:,} ended, {report.unfinished:,} under way at the end, {report.missed:,} missed a deadline"
 
@@ -125,7 +122,6 @@ def deadline_lines(report: SystemReport) -> Iterator[str]:
 
 
 def check_line(report: SystemReport) -> str:
-    """What the check of the bits found."""
     found = report.check
     assert found is not None
     text = f"{found.ways:,} ways of programs in pieces, {found.elements:,} elements, {found.mismatches:,} mismatches"
@@ -234,12 +230,10 @@ class SystemResult(Shown):
 
     @property
     def presented(self) -> tuple[Any, Presentation]:
-        """The report, presented."""
         return self.report, SYSTEM
 
     @property
     def missed(self) -> int:
-        """Jobs that missed their deadlines."""
         return self.report.missed
 
     @property

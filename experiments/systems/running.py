@@ -48,7 +48,6 @@ class Recorder:
         self._count = 0
 
     def hear(self, interval: Interval) -> None:
-        """One more interval."""
         task = SAVING if interval.saving else interval.task
         span = _Span(interval.start, interval.end, 1, {task: interval.end - interval.start})
         self._count += self._put(self._units[interval.unit], span)
@@ -62,7 +61,6 @@ class Recorder:
                     self._count += self._put(wider, one)
 
     def _put(self, spans: list[_Span], span: _Span) -> bool:
-        """Whether it is a span of its own."""
         if spans and spans[-1].begin // self._window == span.begin // self._window:
             spans[-1].add(span)
             return False

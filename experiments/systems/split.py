@@ -138,7 +138,6 @@ class SplitReport(Shown, Part):
 
     @property
     def presented(self) -> tuple[Any, Presentation]:
-        """Itself."""
         return self, SPLIT
 
     @property
@@ -164,7 +163,6 @@ class TimedPrograms:
         return work.alone
 
     def of(self, piece: Piece) -> ProgramWork:
-        """The program of a piece."""
         return self._works[piece.program]
 
     def jobs_of_steps(self, steps: Sequence[Step]) -> list[Job]:
@@ -238,8 +236,6 @@ def _index(axis: int, span: tuple[int, int] | None) -> tuple[slice, ...]:
 
 @dataclass(frozen=True, eq=False)
 class _Timed:
-    """A region's figures."""
-
     account: Account
     alone: int
     latency: int
@@ -398,7 +394,6 @@ MEANING = {
 
 
 def split_tables(report: SplitReport) -> Iterator[Printed]:
-    """The tables of a split."""
     yield line(f"{report.model} on {report.system}, split by {report.split}", style="bold")
     yield _steps_table(report)
     if any(part.loses for part in report.parts):

@@ -121,12 +121,10 @@ class SystemSweep(Shown):
 
     @property
     def presented(self) -> tuple[Any, Presentation]:
-        """Itself."""
         return self, SWEEP
 
 
 def _lines(found: SystemSweep) -> Iterator[str]:
-    """How many points there are, and the answer."""
     yield f"{found.name}: {len(found.rows):,} points"
     yield from found.answer
 

@@ -189,7 +189,6 @@ class Taken(NamedTuple):
 
 
 def compiled_regions(package: Package, arch: Arch, options: CompileOptions) -> tuple[Compiled, ...]:
-    """What the compiler makes, region by region."""
     _check_explainable(options)
     made = compile(package, arch, options, data=False)
     return tuple((program, made.reports[index]) for index, program in made.programs.items())

@@ -60,7 +60,6 @@ class LayerLayouts:
     convolution: Layouts | None
 
     def content(self) -> dict[str, Any]:
-        """As JSON has it."""
         found = asdict(self)
         return found | {
             "operations": [
@@ -72,7 +71,6 @@ class LayerLayouts:
         }
 
     def lines(self) -> Iterator[str]:
-        """The same in sentences."""
         for one in self.operations:
             lie = "; ".join(f"{value}: {layout}" for value, layout in one.operands)
             yield f"{one.operation}: {lie}"
@@ -117,7 +115,6 @@ def layer_layouts(program: Program, layers: Sequence[Layer], arch: Arch, timing:
 
 
 def _moved(program: Program, timing: Timing) -> dict[str, Moved]:
-    """By layer."""
     prepared = prepare(program)
     cycles = Workload(prepared.demands, timing).columns["lead"].tolist()
     begins = [source.first for source in program.provenance]
@@ -133,13 +130,11 @@ def _moved(program: Program, timing: Timing) -> dict[str, Moved]:
 
 
 def layout_text(operand: Operand) -> str:
-    """How an operand lies, in words."""
     lies = operand.lying
     return f"{operand.nbytes:,} bytes, wherever they lie" if lies is None else lying_text(lies)
 
 
 def lying_text(lies: Lying) -> str:
-    """A layout in words."""
     images = "" if lies.images == 1 else f"{lies.images} images of "
     rows = ", row by row" if lies.by_row else ""
     channels = f"{lies.channels} channel{'s' if lies.channels != 1 else ''}"
@@ -159,7 +154,6 @@ def edges(region: Region, lowered: Lowered, values: Mapping[str, Value], timing:
 
 
 def edge_line(edge: Edge) -> str:
-    """An edge in a sentence."""
     verb = "packs" if edge.side == "input" else "unpacks"
     return (
         f"{edge.side} {edge.value}: {edge.layout}; the host {verb} {edge.nbytes:,} bytes as {edge.packed:,}, "

@@ -183,7 +183,6 @@ class Evolution:
         return [float(cycles[a:b].sum() - cycles[b:c].sum()) for a, b, c in spans]
 
     def choices_of(self, state: State) -> Choices:
-        """A schedule as data."""
         pairs = zip(self._subject.sites, state.tilings, strict=True)
         chosen = tuple(choice_of(site.name, tiling) for site, tiling in pairs)
         residents = tuple(name for _, name in self._subject.candidates if name in state.residents)

@@ -81,7 +81,6 @@ class Tuned(Shown):
 
 
 def model_file(log: Path) -> Path:
-    """Where the model that belongs to a log is kept."""
     return log.with_name(log.name + ".model")
 
 

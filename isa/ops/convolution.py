@@ -107,7 +107,6 @@ def check_window(command: Command) -> None:
 
 
 def refused(command: Command, reason: str) -> InputError:
-    """What says that a command has no meaning."""
     return InputError(f"word {command.index}: {command.instruction.mnemonic}: {reason}", words=(command.index,))
 
 

@@ -38,7 +38,6 @@ def shape(command: Command) -> tuple[int, int, int]:
 
 
 def elements(command: Command) -> int:
-    """Elements of the operand, and of the result."""
     outer, channels, inner = shape(command)
     return outer * channels * inner
 

@@ -28,7 +28,6 @@ REGISTERS = tuple(
 
 
 def count(command: Command) -> int:
-    """Bytes that are written."""
     outer, middle, inner, run = (command[f"EX_COUNT_{number}"] for number in reversed(DIMENSIONS))
     return outer * middle * inner * run
 

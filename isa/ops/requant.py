@@ -36,7 +36,6 @@ class ChannelScales:
         return cls(scale, scale.astype(np.float64))
 
     def chosen(self, channels: slice) -> ChannelScales:
-        """Those of some of the channels."""
         return ChannelScales(self.rounded[channels], self.exact[channels], self.once)
 
 
@@ -54,7 +53,6 @@ class ChannelRecords:
     factor: NDArray[np.float64]
 
     def chosen(self, channels: slice) -> ChannelRecords:
-        """Those of some of the channels."""
         integers = self.bias[channels], self.scale[channels], self.multiplier[channels], self.shift[channels]
         return ChannelRecords(*integers, self.factor[channels])
 

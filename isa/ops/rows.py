@@ -31,7 +31,6 @@ def shape(command: Command) -> tuple[int, int, int]:
 
 
 def elements(command: Command) -> int:
-    """Elements of the operand."""
     outer, count, inner = shape(command)
     return outer * count * inner
 

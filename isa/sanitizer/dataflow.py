@@ -136,7 +136,6 @@ class _Pending:
         return lost
 
     def remaining(self) -> list[tuple[int, Access]]:
-        """The results nobody has read."""
         return [self._items[place] for place in np.flatnonzero(self._hulls[1, : self._count]).tolist()]
 
     def _near(self, access: Access) -> list[int]:

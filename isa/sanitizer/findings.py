@@ -74,12 +74,10 @@ class Finding:
 
     @property
     def text(self) -> str:
-        """The whole finding in one line."""
         return f"{self.level}: {self.kind}: {self.message}"
 
 
 def site_of(command: Command, source: Provenance | None) -> Site:
-    """The site of a command with its provenance."""
     layer, tile = (source.layer, source.tile) if source is not None else (None, None)
     return Site(command.index, command.instruction.mnemonic_for(command.fields), command.unit.name, layer, tile)
 

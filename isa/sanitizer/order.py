@@ -31,7 +31,6 @@ Queue = tuple[Unit, Unit]
 
 
 def waits_for(command: Command) -> tuple[Unit, ...]:
-    """The units from which the command pops a token."""
     found = []
     if command.pop_previous:
         found.append(PREVIOUS[command.unit])

@@ -155,7 +155,6 @@ class _Builder:
         return derived
 
     def _real(self, name: str) -> str:
-        """Name of the real numbers of a constant tensor."""
         numbers, derived = self._view.real(name), self._name(f"{name}:real")
         assert numbers is not None
         self._values[derived] = Value(derived, numbers.shape, "float32", None, numbers)

@@ -91,7 +91,6 @@ def _table_reason(view: OnnxView, node: OnnxNode) -> str:
 
 
 def _body_reason(view: OnnxView, node: OnnxNode) -> str:
-    """Return why a node with bodies stays on the CPU."""
     decides = [name for name in node.inputs[:2] if name and view.element_type(name) == "bool"]
     computed = next((name for name in decides if name not in view.constants), "")
     which = f" and its condition cond ('{computed}') is computed at run time" if computed else ""

@@ -89,7 +89,6 @@ class LitertPart:
 
 
 def _number(model: TfliteModel, value: Value) -> int:
-    """The number of the model's tensor that a value is."""
     name = value.name if value.layout is None else value.layout.tensor
     if name not in model.numbers:
         raise InputError(f"the model has no tensor '{name}'; compile the model again")

@@ -158,7 +158,6 @@ class _Reader:
         self._options = _names(self._schema.BuiltinOptions)
 
     def model(self) -> TfliteModel:
-        """The whole model."""
         root = self._schema.Model.GetRootAs(self._content, 0)
         if root.Version() != SCHEMA_VERSION:
             raise InputError(f"it has schema version {root.Version()}, this tool reads version {SCHEMA_VERSION}")
@@ -304,7 +303,6 @@ class _Reader:
 
 
 def _names(enumeration: Any) -> dict[int, str]:
-    """The names of the schema's numbers."""
     return {number: name for name, number in vars(enumeration).items() if isinstance(number, int)}
 
 

@@ -150,7 +150,6 @@ class _Builder:
         self._closures, self._absorbed = find_closures(model)
 
     def graph(self) -> Graph:
-        """The graph, without what nothing needs."""
         model, made = self._model, self._made
         inputs = tuple(made.made(number, self._free(number)) for number in model.inputs)
         for number, operator in enumerate(model.operators):

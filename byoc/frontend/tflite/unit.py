@@ -94,7 +94,6 @@ class Collection:
         return views[self._reshaped(number, view, reader)]
 
     def constant(self, number: int, view: View) -> str:
-        """The name of a constant tensor in a view."""
         tensor = self.model.tensors[number]
         assert tensor.data is not None
         name = self._name(number, view)
@@ -190,11 +189,9 @@ class Unit:
         return inputs[position] if position < len(inputs) else -1
 
     def tensor(self, position: int) -> Tensor:
-        """The tensor of an operand that is there."""
         return self._model.tensors[self.number(position)]
 
     def given(self, position: int) -> bool:
-        """Whether an operand is there."""
         return self.number(position) >= 0
 
     def known(self, position: int) -> NDArray[Any] | None:
@@ -202,7 +199,6 @@ class Unit:
         return self.tensor(position).data if self.given(position) else None
 
     def shape(self, position: int) -> tuple[int, ...]:
-        """The shape of an operand in the model."""
         return self.tensor(position).shape
 
     def view(self, position: int) -> View:
@@ -227,7 +223,6 @@ class Unit:
         return run
 
     def value(self, position: int, view: View) -> str:
-        """The name of an operand in a view."""
         return self._collection.value(self.number(position), view, self.operator.name)
 
     def held(self, position: int, label: str, data: NDArray[Any], quantization: Quantization | None) -> str:
@@ -242,7 +237,6 @@ class Unit:
     # Results. -------------------------------------------------------------------------------------------------------
 
     def result(self, index: int = 0) -> Tensor:
-        """A result's tensor."""
         return self._model.tensors[self.operator.outputs[index]]
 
     def free_view(self, index: int = 0) -> View:

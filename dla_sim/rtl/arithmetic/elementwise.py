@@ -163,10 +163,7 @@ def _moved_up(value: Value, places: int) -> Value:
 
 
 class _Pair(Lane):
-    """A lane of two operands."""
-
     def elaborate(self, platform: object) -> Elaboratable:
-        """The lane's logic."""
         m = Module()
         self.limited(m, self._fixed(m) if self.fixed else self._float(m))
         return m

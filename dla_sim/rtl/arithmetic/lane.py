@@ -85,13 +85,11 @@ def number(m: Module, x: Float) -> Value:
 
 
 def as_float(constant: Value) -> Float:
-    """What a NUMBER is."""
     exponent = constant[floats.MANTISSA : -1].as_signed()
     return Float(constant[-1], exponent, constant[: floats.MANTISSA], floats.NEVER, floats.NEVER)
 
 
 def scaling(m: Module, multiplier: Value, shift: Value) -> Value:
-    """A multiplier and a shift as SCALING."""
     parts = integers_only.places(m, shift)
     return Cat(multiplier, parts.left, parts.right)
 

@@ -37,7 +37,6 @@ class RunningSum(wiring.Component):
         super().__init__({"total": In(shape), "term": In(shape), "result": Out(shape)})
 
     def elaborate(self, platform: object) -> Elaboratable:
-        """The adder."""
         m = Module()
         if self.fixed:
             m.d.comb += self.result.eq(self.total + self.term)

@@ -53,7 +53,6 @@ class _Part(wiring.Component):
         return floats.staged(m, number, pipelined=self.pipelined)
 
     def elaborate(self, platform: object) -> Elaboratable:
-        """The part's logic."""
         m = Module()
         if self.is_fixed:
             self._fixed(m)

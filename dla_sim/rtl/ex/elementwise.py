@@ -145,7 +145,6 @@ class Elementwise(Engine):
     # What the command says.
 
     def _count(self) -> Value:
-        """Elements of the result."""
         rows = Mux(self.command.is_(*CHANNELLED), self.command.register("EX_ROWS"), 1)
         channels = Mux(self.command.is_(*CHANNELLED, *PAIRS), self.channels, 1)
         return ((rows * channels)[:ADDRESS_BITS] * self.length)[:ADDRESS_BITS]
@@ -184,7 +183,6 @@ class Elementwise(Engine):
         return ((self.look_up == 2) & self.command.is_(*CHANNELLED, *PAIRS)) | self.command.is_("OP_LUT")
 
     def _repeated(self, register: str) -> Value:
-        """Bytes of an operand that may repeat."""
         repeat = self._repeat(register)
         channels = Mux((repeat & ALONG_CHANNELS).any(), 1, self.channels)
         length = Mux((repeat & ALONG_LENGTH).any(), 1, self.length)
@@ -198,7 +196,6 @@ class Elementwise(Engine):
     # The hardware.
 
     def elaborate(self, platform: object) -> Module:
-        """The hardware."""
         m, name = Module(), self.name
         nest = Nest(m, name, self.advance, [Level(self.count, self.configuration.lanes)], domain=name)
         m.d.comb += [self.empty.eq(self.count == 0), self.last.eq(nest.last)]

@@ -46,7 +46,6 @@ class Permute(Engine):
         return [self.command.register(f"EX_{side}_STRIDE_{number}") for number in DIMENSIONS]
 
     def elaborate(self, platform: object) -> Module:
-        """The hardware."""
         m, pipelined = Module(), self.limits.pipelined
         steps = Steps(m, self.advance, 2, pipelined=pipelined)
         gated_clock(m, self.name, steps.between(0, 1), cleared=True)

@@ -120,7 +120,6 @@ class Pool(Engine):
     # The hardware.
 
     def elaborate(self, platform: object) -> Module:
-        """The hardware."""
         m, config = Module(), self.configuration
         block = wire(m, config.ic * config.oc, "block")
         sizes = [

@@ -99,7 +99,6 @@ class Resize(Engine):
     # The hardware.
 
     def elaborate(self, platform: object) -> Module:
-        """The hardware."""
         m, lanes = Module(), self.configuration.lanes
         levels = [Level(Const(CORNERS, 3)), Level(self.count, lanes)]
         nest = Nest(m, self.name, self.advance, levels, domain=self.name)

@@ -57,11 +57,9 @@ class ExUnit(Elaboratable):
 
     @property
     def write_ports(self) -> list[WritePort]:
-        """All that engines write it by."""
         return [port for engine in self.engines for port in engine.write_ports]
 
     def elaborate(self, platform: object) -> Module:
-        """The hardware."""
         m = Module()
         for engine in self.engines:
             m.submodules[engine.name] = engine

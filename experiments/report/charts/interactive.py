@@ -65,7 +65,6 @@ def layout(horizontal: dict[str, Any], vertical: dict[str, Any], height: int) ->
 
 
 def axis_title(text: str) -> dict[str, Any]:
-    """The title of an axis."""
     return {"text": text, "standoff": 8}
 
 

@@ -30,16 +30,13 @@ class _Writer(Writer):
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """What is known of shapes."""
         return self.graph.shapes
 
     @property
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """The constants."""
         return self.graph.constants
 
     def constant(self, values: ArrayLike, dtype: DTypeLike | None = np.float32, part: str = "constant") -> str:
-        """Name of a new constant."""
         return super().constant(values, dtype, part)
 
     def reshaped(self, name: str, shape: Sequence[int], result: str = "") -> str:
@@ -211,7 +208,6 @@ def _packed_attention(writer: _Writer) -> bool:
 
 
 def _multi_head_attention(writer: _Writer) -> bool:
-    """MultiHeadAttention of ONNX Runtime."""
     parts, bias = [writer.input(index) for index in range(3)], writer.input(3)
     if any(len(writer.shapes.get(name, ())) not in (3, 4) for name in parts) or len(writer.shapes[parts[0]]) != 3:
         return False
@@ -497,7 +493,6 @@ def _layer_normalization(w: _Reduction, x: str) -> None:
 
 
 def _norm(w: _Reduction, x: str) -> None:
-    """The p-norm."""
     power, size = w.options.get("p", 2), w.add("Abs", x)
     total = w.reduce("ReduceSum", size if power == 1 else w.add("Pow", size, w.constant(np.float32(power))))
     if power > 1:

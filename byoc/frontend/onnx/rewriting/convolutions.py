@@ -207,8 +207,6 @@ def _placed(w: Writer, layer: _Layer, channels: int, source: str) -> str:
 
 
 class _Writer(Writer):
-    """A pool, and the nodes that stand for it."""
-
     def __init__(self, graph: View, node: NodeProto, source: tuple[int, ...], pooled: tuple[int, ...]) -> None:
         super().__init__(graph, node)
         self.source, self.pooled = source, pooled

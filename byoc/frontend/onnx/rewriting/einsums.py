@@ -75,8 +75,6 @@ def _parse(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] | None:
 
 
 class _Contraction(Writer):
-    """The nodes of one Einsum."""
-
     sizes: Mapping[str, int]
 
     def write(self, terms: Sequence[_Term], result: str) -> None:

@@ -61,7 +61,6 @@ class OperatorPass:
         update_wrapper(self, step)
 
     def concerns(self, model: ModelProto) -> bool:
-        """Whether the model has any such operator."""
         found = (node for node in model.graph.node if node.op_type in self.operators)
         if self.rank is None:
             return next(found, None) is not None
@@ -269,7 +268,6 @@ class View:
         self._drop_unread([*node.input, *(name for new in kept for name in new.output)])
 
     def has(self, node: NodeProto) -> bool:
-        """Whether a node is still there."""
         return id(node) in self._slot
 
     def _rename(self, old: str, new: str) -> None:
@@ -308,7 +306,6 @@ class Writer:
         return self.node.output[index] if index < len(self.node.output) else ""
 
     def constant(self, values: ArrayLike, dtype: DTypeLike | None = None, part: str = "constant") -> str:
-        """Name of a new constant."""
         return self.graph.constant(f"{self.name}_{part}", np.asarray(values, dtype))
 
     def tensor(self, part: str) -> str:

@@ -46,7 +46,6 @@ class Affine:
 
 
 def _affine(graph: View, node: NodeProto | None) -> Affine | None:
-    """What a node computes if it is affine by constants, one a channel or one for all."""
     if node is None or not standard(node):
         return None
     if node.op_type == "BatchNormalization":
@@ -137,7 +136,6 @@ class _Product:
 
     @property
     def weights(self) -> Array:
-        """The weights."""
         return np.asarray(self.numbers[self.node.input[1]], np.float64)
 
     @property
@@ -185,7 +183,6 @@ def _made(
 
 
 def _along(axis: int, rank: int) -> tuple[int, ...]:
-    """The shape of numbers that lie along an axis."""
     return (*(1,) * axis, -1, *(1,) * (rank - axis - 1))
 
 

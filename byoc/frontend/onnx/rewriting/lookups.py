@@ -69,7 +69,6 @@ class _Finder:
         return None if found.classes > prod(shape) else self._gather(w, found, shape)
 
     def _found(self, node: NodeProto) -> Rows | None:
-        """The rows that a node makes, if it does."""
         if node.output[0] not in self._shapes:
             return None
         if node.op_type == "Gather":

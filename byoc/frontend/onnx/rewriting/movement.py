@@ -89,7 +89,6 @@ class _Plan:
 
     @property
     def nodes(self) -> int:
-        """How many nodes it takes."""
         if not self.moves:
             return int(self.whole != self.after)
         return 1 + (self.before != self.whole) + (tuple(self.before[axis] for axis in self.perm) != self.after)

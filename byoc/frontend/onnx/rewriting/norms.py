@@ -188,7 +188,6 @@ class _Finder:
                     yield by, self.graph.floats[constant]
 
     def _reciprocals(self, name: str) -> Iterator[Deviation]:
-        """The deviations of which a tensor may be the reciprocal."""
         node = self.graph.maker(self._flat(name), "Reciprocal", "Div", "Pow")
         if node is None:
             return
@@ -201,7 +200,6 @@ class _Finder:
         yield from (by for by in found if self._stands_over(name, by.rows))
 
     def _deviations(self, name: str) -> Iterator[Deviation]:
-        """The deviations that a tensor may be."""
         node = self.graph.maker(self._flat(name), "Sqrt", "Pow")
         if node is not None and (node.op_type == "Sqrt" or self._number(node.input[1]) == 0.5):
             yield from (by for by in self._roots_of(node.input[0]) if self._stands_over(name, by.rows))
@@ -280,7 +278,6 @@ class _Finder:
         return (1,) * (len(shape) - len(own)) + own == kept
 
     def _fits(self, name: str, rows: Rows) -> bool:
-        """Whether a tensor is constant and the same for all rows."""
         if name not in self.graph.floats:
             return False
         shape, own = self.shapes[rows.source], self.graph.floats[name].shape
@@ -335,6 +332,5 @@ class _Finder:
         return Rows(node.input[0], tuple(sorted(int(axis) % rank for axis in axes))) if len(axes) else None
 
     def _number(self, name: str) -> float | None:
-        """The single number that a constant holds."""
         array = self.graph.constants.get(name)
         return float(array.reshape(())) if array is not None and array.size == 1 else None

@@ -101,7 +101,6 @@ def _unit(graph: View, last: NodeProto) -> _Unit | None:
 
 
 def _single(graph: View, node: NodeProto) -> bool:
-    """Whether a node has one constant scale."""
     scale = graph.constants.get(node.input[1])
     return scale is not None and scale.size == 1
 
@@ -128,7 +127,6 @@ class _Writer(Writer):
         return self.add("Reshape", x, self.constant(shape, np.int64), result=self.name if last else "")
 
     def computed(self, op_type: str, x: str, *inputs: str, label: str = "", **options: Any) -> str:
-        """What an operator that computes makes."""
         return self.add(op_type, x, *inputs, label=label, **options)
 
     def weights(self) -> Any:
@@ -136,7 +134,6 @@ class _Writer(Writer):
         return self.graph.constants.get(self.node.input[1])
 
     def weighted(self, values: Any) -> str:
-        """Weights of another shape as an operand."""
         return self.constant(values)
 
     # Pools. ---------------------------------------------------------------------------------------------------------
@@ -251,7 +248,6 @@ class _IntegerWriter(_Writer):
         return self.add(node.op_type, x, *node.input[1:], **attributes(node))
 
     def weights(self) -> Any:
-        """The integers."""
         return None if self._unit.weights is None else self.graph.constants[self._unit.weights.input[0]]
 
     def weighted(self, values: Any) -> str:

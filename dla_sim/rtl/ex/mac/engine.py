@@ -45,7 +45,6 @@ class Mac(Engine):
             self.write_ports.append(part.write)
 
     def elaborate(self, platform: object) -> Module:
-        """The hardware."""
         m = Module()
         self.work.drive(m)
         mapping = Mapping(m, self.limits, self.configuration, self.work)

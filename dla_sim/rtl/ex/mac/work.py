@@ -169,7 +169,6 @@ class Work:
         return Stream(total != 0, first, last, total, write)
 
     def drive(self, m: Module) -> None:
-        """Make the signals."""
         m.d.comb += [held.eq(value) for held, value in self._statements]
 
 

@@ -46,7 +46,6 @@ class Totals:
         return Totals(*signals), signals
 
     def values(self) -> tuple[Value, Value, Value]:
-        """All of it."""
         return self.total, self.squares, self.largest
 
 
@@ -166,7 +165,6 @@ class Rows(Engine):
     # The hardware.
 
     def elaborate(self, platform: object) -> Module:
-        """The hardware."""
         m = Module()
         config, task = self.configuration, self._task()
         numbers = small_places(m, task.radix, self.limits.lanes)
@@ -256,7 +254,6 @@ class Rows(Engine):
         return Lane(Place(*place.values()), valid, begins, ends, output, parameter)
 
     def _data(self, m: Module, task: Task, step: Step, placed: list[Lane], valid: Sequence[Value]) -> None:
-        """From the elements to the results."""
         step = Step(**{name: self._later(m, value, 1) for name, value in vars(step).items()})
         lanes = [self._behind(m, lane, 1) for lane in placed]
         first = step.kind == Pass.FIRST
@@ -378,7 +375,6 @@ class Rows(Engine):
         return memory
 
     def _results(self, m: Module, lane: Lane, state: Value, entry: Value, value: Value, total: Value) -> Value:
-        """The result of a lane, by the instruction."""
         count = self._register("INPUT_CHANNELS") * self._register("LENGTH")
         mean = Signal(signed(SUM_BITS + 2))
         m.d.comb += mean.eq(Mux(self._centred, count * value - state[arithmetic.STATE_BITS :].as_signed(), value))
@@ -408,7 +404,6 @@ def _stream(some: Value, first: Value, size: Value, nbytes: Value, *, write: boo
 
 
 def _selected(choices: Sequence[Sequence[Value]], number: Value) -> list[Value]:
-    """Of several lists of values, the one of that number, in which it may be constant."""
     if isinstance(number, Const):
         return list(choices[int(number.value)])
     found = list(choices[0])
