@@ -37,7 +37,7 @@ NEGLIGIBLE = np.float32(16)
 
 
 def default_feeds(model: ModelProto, seed: int, count: int = DEFAULT_FEEDS) -> Iterator[dict[str, NDArray[np.generic]]]:
-    """``count`` feeds of standard-normal numbers and of any integers of 8 bits, for every input.
+    """``count`` feeds of standard-normal numbers, of truths and of any integers of 8 bits, for every input.
 
     Integers that choose rows of constant tables are drawn from those there are; other integers are zeros. Raises
     InputError before numbers are drawn that the limit on memory does not allow.
@@ -54,7 +54,7 @@ def default_feeds(model: ModelProto, seed: int, count: int = DEFAULT_FEEDS) -> I
             elif value.name not in rows and dtype in (np.int8, np.uint8):
                 feeds[value.name] = generator.integers(0, 256, shape, np.uint8).view(dtype)
             else:
-                drawn = generator.integers(rows.get(value.name, 1), size=shape)
+                drawn = generator.integers(2 if dtype == np.bool_ else rows.get(value.name, 1), size=shape)
                 feeds[value.name] = (drawn.astype(str) if dtype.kind == "O" else drawn).astype(dtype)
         yield feeds
 

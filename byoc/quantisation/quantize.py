@@ -216,7 +216,7 @@ class _Boundaries:
                 self._pair(value.name, value.name)
         gone = {self._plan.absorbed[name]: name for name in self._plan.absorbed}
         for node in given:
-            if gone.get(node.output[0]) != node.input[0]:
+            if [gone.get(node.output[0])] != node.input[:1]:
                 self._write(node)
         self._graph.node.extend(self._nodes)
         sort_nodes_in_waves(self._graph)

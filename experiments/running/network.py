@@ -288,7 +288,7 @@ def _fits(graph: Graph, feeds: Mapping[str, NDArray[Any]]) -> bool:
 
 
 def _drawn(value: Value, generator: np.random.Generator) -> NDArray[Any]:
-    """Standard-normal numbers for float inputs, the whole range of 8-bit integers, zeros for everything else."""
+    """Standard-normal numbers for float inputs, all 8-bit integers and truths, zeros for everything else."""
     try:
         dtype = np.dtype(value.dtype)
     except TypeError as error:  # text, sequences, and whatever a package may say
@@ -299,6 +299,8 @@ def _drawn(value: Value, generator: np.random.Generator) -> NDArray[Any]:
     if dtype.itemsize == 1 and np.issubdtype(dtype, np.integer):
         limits = np.iinfo(dtype)
         return np.asarray(generator.integers(limits.min, limits.max + 1, value.shape), dtype)
+    if dtype == np.bool_:
+        return generator.integers(2, size=value.shape).astype(dtype)
     return np.full(value.shape, "0" if dtype.kind == "O" else 0, dtype)
 
 

@@ -71,6 +71,7 @@ def _run(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
 QKV = {"q": _random(B, S, D), "k": _random(B, L, D), "v": _random(B, L, 2 * D)}
 FOUR = {"q": _random(B, H, S, 4), "k": _random(B, H, L, 4), "v": _random(B, H, L, 6)}
 HEADS = {"q_num_heads": H, "kv_num_heads": H}
+NOTHING = np.arange(S)[:, None] > np.arange(L)
 STANDARD: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "three dimensions": (QKV, {}, HEADS),
     "four dimensions": (FOUR, {}, {"scale": 0.3}),
@@ -80,6 +81,8 @@ STANDARD: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "mask to add": (FOUR, {"m": _random(S, L)}, {}),
     "mask of truths": (FOUR, {"m": _random(S, L) < 1}, {}),
     "computed mask": ({**FOUR, "m": _random(B, 1, S, L) < 1}, {}, {}),
+    "rows that attend to nothing": ({**FOUR, "m": NOTHING}, {}, {}),
+    "constant rows that attend to nothing": (FOUR, {"m": NOTHING}, {}),
     "capped": (FOUR, {}, {"softcap": 2.0}),
 }
 

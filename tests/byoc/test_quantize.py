@@ -347,6 +347,12 @@ def test_default_feeds_are_seeded() -> None:
     assert first[0]["x"].dtype == np.float32
 
 
+def test_drawn_truths_are_of_both_kinds() -> None:
+    model = make_model([helper.make_node("Where", ["m", "x", "x"], ["y"])], (4, 5), {})
+    model.graph.input.append(helper.make_tensor_value_info("m", TensorProto.BOOL, (4, 5)))
+    assert set(np.unique(next(default_feeds(model, 0))["m"])) == {False, True}
+
+
 def test_is_quantised() -> None:
     assert not is_quantised(network())
     assert is_quantised(quantise(network()))

@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from byoc.frontend.onnx.closures import Closure, absorbed, integer_closures, tabulate
 from byoc.frontend.onnx.reading import build_view
-from byoc.frontend.onnx.rewriting.shapes import tensor_types
+from byoc.frontend.onnx.rewriting.shapes import SEQUENCE, tensor_types
 from byoc.frontend.onnx.units import Unit, Unrecognised, recognise
 from byoc.graph import Graph, Node, Quantization, Value, drop_unread
 from byoc.operators.activation import clip_bounds
@@ -312,6 +312,8 @@ def _macs_of_body(view: OnnxView, node: OnnxNode, body: onnx.GraphProto) -> int:
         scanned = body.input[len(states) - int(node.attributes["num_scan_inputs"]) :]
         repeated = types[scanned[0].name][0][0] if scanned else 1
         types |= {value.name: (types[value.name][0][1:], types[value.name][1]) for value in scanned}
+    if SEQUENCE in {kind for _, kind in types.values()}:
+        return 0
     inner = onnx.ModelProto(ir_version=10, opset_import=view.opsets, graph=body)
     inner.graph.ClearField("input")
     inner.graph.input.extend(

@@ -18,6 +18,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 
 from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, written
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
+from byoc.operators.rows import folded
 from byoc.runtimes.protobuf import attributes, standard
 
 MASKED = -1e4
@@ -58,11 +59,19 @@ class _Writer(Writer):
 
 
 def _attend(
-    writer: _Writer, q: str, k: str, v: str, sizes: tuple[int, int, int], scale: float | None, masks: Sequence[str]
+    writer: _Writer,
+    q: str,
+    k: str,
+    v: str,
+    sizes: tuple[int, int, int],
+    scale: float | None,
+    masks: Sequence[str],
+    attending: str = "",
 ) -> str:
     """softmax(q k^T · scale + masks) v, (B, H, S, d), of q (B, H, S, d'), k (B, G, d', L) and v (B, G, L, d).
 
-    ``sizes`` are H, S and L. Where G is less than H, so many heads in a row share one of k and v.
+    ``sizes`` are H, S and L. Where G is less than H, so many heads in a row share one of k and v. ``attending`` names
+    factors of the rows, 0 for those that attend to nothing.
     """
     heads, rows, columns = sizes
     batch, groups, depth, _ = writer.shapes[k]
@@ -83,6 +92,8 @@ def _attend(
     for mask in masks:
         scores = writer.add("Add", scores, mask)
     weights = writer.add("Softmax", scores, axis=-1)
+    if attending:
+        weights = writer.add("Mul", weights, attending)
     writer.shapes[weights] = (batch, heads, rows, columns)
     mixed = writer.add("MatMul", writer.reshaped(weights, (batch, groups, together, columns)), v)
     writer.shapes[mixed] = (batch, groups, together, width)
@@ -159,7 +170,8 @@ def _standard_attention(writer: _Writer) -> bool:
         if found is None:
             return False
         masks.append(found)
-    mixed = _attend(writer, q, k, v, (q_heads, rows, columns), options.get("scale"), masks)
+    attending = _attending(writer, names[3])
+    mixed = _attend(writer, q, k, v, (q_heads, rows, columns), options.get("scale"), masks, attending)
     if four:
         writer.reshaped(mixed, writer.shapes[mixed], writer.node.output[0])
     else:
@@ -183,6 +195,17 @@ def _given_mask(writer: _Writer, mask: str, columns: int) -> str | None:
     if mask in writer.arrays:
         return writer.constant(np.where(writer.arrays[mask], 0, MASKED))
     return writer.add("Where", mask, writer.constant(0), writer.constant(MASKED))
+
+
+def _attending(writer: _Writer, mask: str) -> str:
+    """Return 1 for rows of a mask of truths that attend to anything, 0 for others; empty where all rows do."""
+    if writer.graph.types.get(mask) != TensorProto.BOOL:
+        return ""
+    if mask in writer.arrays:
+        rows = writer.arrays[mask].any(-1, keepdims=True)
+        return "" if rows.all() else writer.constant(rows)
+    numbers = writer.add("Cast", mask, to=TensorProto.FLOAT)
+    return writer.add("ReduceMax", numbers, writer.constant([-1], np.int64))
 
 
 def _packed_attention(writer: _Writer) -> bool:
@@ -406,6 +429,8 @@ def _axes(graph: View, node: NodeProto) -> list[int] | None:
     if any(name not in graph.constants for name in given):
         return None
     found = [int(axis) % rank for name in given for axis in graph.constants[name].reshape(-1).tolist()]
+    if node.op_type in PLAIN and (0 in shape or folded(shape, found) is not None):
+        return None
     return found or (None if options.get("noop_with_empty_axes") else list(range(rank)))
 
 
@@ -420,7 +445,7 @@ class _Reduction(Writer):
 
     def __init__(self, graph: View, node: NodeProto, axes: list[int]) -> None:
         super().__init__(graph, node)
-        self.shape = graph.shapes[node.input[0]]
+        self.shape, self.axes = graph.shapes[node.input[0]], sorted(axes)
         self._axes = self.constant(axes, np.int64) if axes else ""
 
     def reduce(self, op_type: str, operand: str, *, keep: bool = False, result: str = "") -> str:
@@ -499,6 +524,16 @@ def _norm(w: _Reduction, x: str) -> None:
         w.add("Pow", total, w.constant(np.float32(1 / power)))
 
 
+def _side_by_side(w: _Reduction, x: str) -> None:
+    """The same reduction of rows whose elements are moved side by side."""
+    kept = [axis for axis in range(len(w.shape)) if axis not in w.axes]
+    last = w.constant(range(len(kept), len(w.shape)), np.int64)
+    reduced = w.add(w.node.op_type, w.add("Transpose", x, perm=[*kept, *w.axes]), last, keepdims=0)
+    if w.options.get("keepdims", 1):
+        w.add("Unsqueeze", reduced, w.constant(w.axes, np.int64))
+
+
+PLAIN = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")
 _POOLS = ("GlobalLpPool",)
 _ALONG_ONE = ("LogSoftmax",)
 WRITTEN: Mapping[str, Callable[[_Reduction, str], None]] = {
@@ -512,6 +547,7 @@ WRITTEN: Mapping[str, Callable[[_Reduction, str], None]] = {
     "LRN": _lrn,
     "PRelu": _prelu,
     "LayerNormalization": _layer_normalization,
+    **dict.fromkeys(PLAIN, _side_by_side),
 }
 """How each operator is written; the last node makes its result."""
 

@@ -199,20 +199,22 @@ def _drop_casts(model: ModelProto) -> None:
             del node.attribute[:]
 
 
-@written("Identity", "Dropout", "Sum")
+@written("Identity", "Dropout", "Sum", "Where")
 def remove_identities(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """No Identity, Dropout in inference form and Sum: of one operand it is none, of more it is Add nodes, in the order
-    in which ONNX Runtime adds them.
+    """No Identity, Dropout in inference form, Where that replaces NaN where there is none, and Sum.
 
-    A node whose result is a graph output stays (it gives the output its name); the mask of a Dropout that drops nothing
-    is constant.
+    A Sum of one operand is none, of more it is Add nodes, in the order in which ONNX Runtime adds them. A node whose
+    result is a graph output stays (it gives the output its name); the mask of a Dropout that drops nothing is constant.
     """
     if node.op_type == "Sum" and len(node.input) > 1:
         return _added_in_turn(graph, node)
     if node.op_type == "Dropout" and _training(graph, node):
         return None
-    (source, *_), (_, *masks), made = node.input, node.output, copy_node(node)
-    made.op_type, made.input[:], made.output[:] = "Identity", node.input[:1], node.output[:1]
+    if node.op_type == "Where" and not _replaces_nothing(graph, node):
+        return None
+    source = node.input[2 if node.op_type == "Where" else 0]
+    (_, *masks), made = node.output, copy_node(node)
+    made.op_type, made.input[:], made.output[:] = "Identity", [source], node.output[:1]
     del made.attribute[:]
     nodes = [made]
     if masks and (graph.shown(masks[0]) or graph.readers(masks[0])):
@@ -233,6 +235,18 @@ def _added_in_turn(graph: View, node: NodeProto) -> list[NodeProto]:
         nodes.append(helper.make_node("Add", [first, other], [result], name))
         first = result
     return nodes
+
+
+def _replaces_nothing(graph: View, node: NodeProto) -> bool:
+    """Return whether a Where replaces NaN, as exporters write attention, in what cannot be NaN.
+
+    Quantised values are numbers; of a Softmax, calibration rejects rows that have no finite largest number.
+    """
+    condition, _, source = node.input
+    asked, shape = graph.maker(condition, "IsNaN"), graph.shapes.get(source)
+    if asked is None or asked.input[0] != source or shape is None or shape != graph.shapes.get(node.output[0]):
+        return False
+    return graph.maker(source, "Softmax", "DequantizeLinear") is not None
 
 
 def _training(graph: View, node: NodeProto) -> bool:

@@ -390,7 +390,7 @@ class MeanAsPool(Law):
         ]
 
 
-FOLDS: tuple[Law, ...] = (ScaleBehindProduct(), ScaleBeforeProduct(), ScaleAsDepthwise())
-OTHERS: tuple[Law, ...] = (MergeProducts(), MeanAsPool())
+FOLDS: tuple[Law, ...] = (ScaleBehindProduct(), ScaleBeforeProduct(), ScaleAsDepthwise(), MeanAsPool())
+OTHERS: tuple[Law, ...] = (MergeProducts(),)
 fold_affine = rewriting("fold_affine", FOLDS)
 linear_laws = rewriting("linear_laws", OTHERS)
