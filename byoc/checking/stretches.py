@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, helper
 
-from byoc.runtimes.protobuf import use_counts_of
+from byoc.runtimes.protobuf import types_of, use_counts_of
 from byoc.runtimes.session import OnnxRuntimeSession
 
 Tensors = Mapping[str, NDArray[Any]]
@@ -68,6 +68,11 @@ def _piece(model: ModelProto, taken: Sequence[int], used: set[str], known: Tenso
     result = GraphProto(name=model.graph.name)
     result.node.extend(model.graph.node[index] for index in taken)
     made = {name for node in result.node for name in node.output}
+    result.value_info.extend(  # ONNX Runtime cannot infer every type
+        helper.make_tensor_value_info(name, kind, None)
+        for name, kind in types_of(model.graph).items()
+        if kind and name in made
+    )
     result.input.extend(
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in known.items()

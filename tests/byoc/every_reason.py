@@ -566,7 +566,7 @@ def judged(operator: str, values: int = 3) -> Iterator[Outcome]:
     for case in running_nodes(operator):
         for variant in variants(case, values):
             key = variant.model.SerializeToString(deterministic=True)
-            if key not in seen:
+            if key not in seen and variant.feeds:  # a file without inputs is refused
                 seen.add(key)
                 outcome = place(variant)
                 if variant.outputs is None and outcome.kind in ("not named", "no pattern", "named", "runs"):

@@ -87,6 +87,21 @@ def test_the_reason_names_what_was_added(name: str) -> None:
     assert f"{op_type} stays in float: it runs in another form, but not with {named}" in _reasons(model)
 
 
+def test_products_that_onnx_runtime_shows_stay_on_the_cpu() -> None:
+    """ONNX Runtime does not infer the type of this output; the file declares it."""
+    outputs = ["y", "", "", "qk"]
+    operands = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 4, 8)) for name in "qkv"]
+    graph = helper.make_graph(
+        [helper.make_node("MultiHeadAttention", [*"qkv"], outputs, "op", domain="com.microsoft", num_heads=2)],
+        "heads",
+        operands,
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("y", "qk")],
+    )
+    domains = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    (reason,) = _reasons(helper.make_model(graph, opset_imports=domains, ir_version=8))
+    assert reason.endswith("it runs in another form, but not with output (output 'qk')")
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("op_type", ["LSTM", "GRU", "RNN", "ConvTranspose"])
 def test_the_reason_names_weights_that_are_computed(op_type: str, seed: int) -> None:

@@ -21,7 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 from byoc.frontend.onnx.closures import Closure, absorbed, integer_closures, tabulate
 from byoc.frontend.onnx.reading import build_view
 from byoc.frontend.onnx.rewriting.shapes import SEQUENCE, tensor_types
-from byoc.frontend.onnx.units import Unit, Unrecognised, recognise
+from byoc.frontend.onnx.units import Unit, Unrecognised, recognise, shape_cause
 from byoc.graph import Graph, Node, Quantization, Value, drop_unread
 from byoc.operators.activation import clip_bounds
 from byoc.operators.forms import Positions, QLinear, Written
@@ -129,6 +129,7 @@ class _Builder:
                 outputs=(unit.result,),
                 attributes=attributes,
                 onnx_nodes=tuple(node.name for node in unit.covers),
+                remark=shape_cause(self._view, unit),
                 macs=count_macs(self._view, unit.node),
                 integer=True,
             )

@@ -178,6 +178,21 @@ def _unknown_parameter(view: OnnxView, tensor: str, scale: str, zero_point: str)
     return f"'{tensor}' has the scale '{scale}' of {shown}; scales are float32, one for all or one a channel"
 
 
+def _unknown_quantisation(view: OnnxView, node: OnnxNode) -> str:
+    """Return why a QuantizeLinear or DequantizeLinear is not one with constant parameters."""
+    integers = node.outputs[0] if node.op_type == QUANTIZE else node.inputs[0]
+    return _unknown_parameter(view, integers, node.input(1), node.input(2))
+
+
+def shape_cause(view: OnnxView, unit: Unit) -> str:
+    """Return which operand decides the shape of a unit's result at run time; empty where none does."""
+    if unit.form is None or unit.form.operands is None or unit.result not in view.open:
+        return ""
+    decides = (name for name in unit.node.inputs[unit.form.operands :] if name and name not in view.constants)
+    name = "" if view.open.intersection(unit.operands) else next(decides, "")
+    return name and f"the shape of its result depends on '{name}', which is computed at run time"
+
+
 def _integer_product(
     view: OnnxView, node: OnnxNode, family: type[Operator], form: Form, integer: IntegerProduct
 ) -> Unit | Unrecognised:
@@ -213,7 +228,7 @@ def _between(view: OnnxView, node: OnnxNode, family: type[Operator], form: Form)
     activation, quantize = tail
     quantization, result = view.quantization_of(quantize), quantize.outputs[0]
     if quantization is None:
-        return Unrecognised(f"its output '{node.outputs[0]}' {NOT_QUANTISED}")
+        return Unrecognised(_unknown_quantisation(view, quantize))
     in_float = unfused(view, form, (*unit.operands[:2], result))
     if in_float:
         return Unrecognised(in_float)
@@ -261,7 +276,9 @@ def _float_reason(view: OnnxView, node: OnnxNode, form: Form, name: str) -> str:
 
 def _unquantised(view: OnnxView, name: str) -> str:
     """Return why an operand is not quantised: its type, else simply that it is not."""
-    kind = view.element_type(name)
+    kind, source = view.element_type(name), view.producer.get(name)
+    if source is not None and source.op_type == DEQUANTIZE:
+        return _unknown_quantisation(view, source)
     if kind.startswith(("int", "uint", "bool")):
         return f"its input '{name}' is {kind}, integers that stand for no real numbers: the CPU computes with them"
     if kind and kind != "float32":

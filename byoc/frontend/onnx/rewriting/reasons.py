@@ -183,16 +183,17 @@ def _quantised_operators() -> Collection[str]:
 
 
 def _causes(alone: ModelProto, runs: Callable[[ModelProto], bool]) -> list[str]:
-    """Return the parts without which a node ``runs``: one part where that is enough, else as few as possible."""
+    """Return the parts without which a node ``runs``: every one that is enough, else as few together as possible."""
     parts = list(_parts(alone.graph.node[0]))
     parts += _computed_operands(alone)
 
     def works(removed: Collection[_Part]) -> bool:
         return runs(_without(alone, removed))
 
-    single = next((part for part in parts if works([part])), None)
-    if single is not None:
-        return [single.text]
+    single = [part.text for part in (*parts, *_numbers(alone)) if works([part])]
+    if single:  # of an operand that may be absent or constant, the latter
+        longest = (text for text in single if not any(other.startswith(f"{text} ") for other in single))
+        return [" or ".join(dict.fromkeys(longest))]
     if not works(parts):
         return []
     removed = parts
@@ -207,11 +208,11 @@ def _causes(alone: ModelProto, runs: Callable[[ModelProto], bool]) -> list[str]:
 class _Part:
     """A part that a node may go without: an attribute by its name, or an input or output by its place.
 
-    ``computed``: an input that may be constant instead of computed at run time.
+    ``computed``: an input that may be constant instead of computed at run time. ``number``: one that may be 0.
     """
 
     text: str
-    field: Literal["attribute", "input", "output", "computed"]
+    field: Literal["attribute", "input", "output", "computed", "number"]
     key: str | int
 
 
@@ -222,7 +223,7 @@ def _parts(node: NodeProto) -> Iterator[_Part]:
         plain = [part.decode() if isinstance(part, bytes) else part for part in (value if _is_list(value) else [value])]
         shown = plain if _is_list(value) else plain[0]
         yield _Part(f"attribute {item.name} = {shown}"[:90], "attribute", item.name)
-    known = standard(node) and defs.has(node.op_type)
+    known = _is_known(node)
     inputs = defs.get_schema(node.op_type).inputs if known else ()
     outputs = defs.get_schema(node.op_type).outputs if known else ()
     for index, name in enumerate(node.output):
@@ -233,6 +234,11 @@ def _parts(node: NodeProto) -> Iterator[_Part]:
     for index, name in enumerate(node.input):
         if index and name and (index >= len(inputs) or inputs[index].option == option):
             yield _Part(f"{_formal(node, index)} (input '{name}')", "input", index)
+
+
+def _is_known(node: NodeProto) -> bool:
+    """Return whether onnx has a schema of a node's operator."""
+    return standard(node) and bool(defs.has(node.op_type))
 
 
 def _is_list(value: object) -> bool:
@@ -248,9 +254,24 @@ def _computed_operands(alone: ModelProto) -> Iterator[_Part]:
             yield _Part(f"{_formal(node, index)} (input '{name}') computed at run time", "computed", name)
 
 
+def _numbers(alone: ModelProto) -> Iterator[_Part]:
+    """Yield the optional numbers, of type float, that a node goes without or that are computed at run time."""
+    (node,), shapes = alone.graph.node, shapes_of(alone.graph)
+    option = defs.OpSchema.FormalParameterOption.Optional
+    constants = {tensor.name for tensor in alone.graph.initializer}
+    for index, formal in enumerate(defs.get_schema(node.op_type).inputs if _is_known(node) else ()):
+        name = "".join(node.input[index : index + 1])
+        if formal.option != option or "tensor(float)" not in formal.types or name in constants:
+            continue
+        if not name:
+            yield _Part(f"no {formal.name}", "number", index)
+        elif shapes.get(name) == ():
+            yield _Part(f"{formal.name} (input '{name}') computed at run time", "number", index)
+
+
 def _formal(node: NodeProto, index: int) -> str:
     """Return what the operator's schema calls an input."""
-    inputs = defs.get_schema(node.op_type).inputs if standard(node) and defs.has(node.op_type) else ()
+    inputs = defs.get_schema(node.op_type).inputs if _is_known(node) else ()
     return inputs[index].name if index < len(inputs) else "input"
 
 
@@ -264,6 +285,10 @@ def _without(alone: ModelProto, removed: Collection[_Part]) -> ModelProto:
             node.attribute.extend(kept)
         elif part.field == "computed":
             _make_constant(result, str(part.key))
+        elif part.field == "number":
+            node.input.extend([""] * (int(part.key) + 1 - len(node.input)))
+            node.input[int(part.key)] = "zero"
+            result.graph.initializer.append(numpy_helper.from_array(np.zeros((), np.float32), "zero"))
         else:
             names = node.input if part.field == "input" else node.output
             names[int(part.key)] = ""
