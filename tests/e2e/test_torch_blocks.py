@@ -13,7 +13,10 @@ from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
 
 import experiments
 from byoc.frontend.onnx.rewriting.form import remove_identities
+from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
+from byoc.frontend.onnx.rewriting.spectra import convolve_spectra
+from byoc.runtimes.session import OnnxRuntimeSession
 from tests.e2e.field_files import failure_of
 
 node, info = helper.make_node, helper.make_tensor_value_info
@@ -172,3 +175,38 @@ def test_a_where_behind_quantised_values_goes() -> None:
     given = {**CAUSAL, "scale": np.float32(1 / 255), "zero_point": np.int8(-128)}
     after = remove_identities(infer_shapes(_safe_attention(between, "w", given)))
     assert not {"IsNaN", "Where"} & {each.op_type for each in after.graph.node}
+
+
+TRANSFORMS: dict[str, tuple[tuple[int, ...], int, dict[str, int]]] = {
+    "real": ((2, 9, 1), 1, {}),
+    "real, half": ((2, 9, 1), 1, {"onesided": 1}),
+    "real, first axis": ((6, 3, 1), 0, {"onesided": 1}),
+    "complex": ((1, 4, 7, 2), 2, {}),
+    "complex, inner axis": ((1, 4, 7, 2), 1, {}),
+    "complex, inverse": ((3, 8, 2), -2, {"inverse": 1}),
+}
+
+
+@pytest.mark.parametrize("case", TRANSFORMS)
+@pytest.mark.parametrize("opset", [18, 21])
+def test_a_fourier_transform_is_one_region(case: str, opset: int) -> None:
+    """torch.fft: the spectrum, its numbers as ONNX Runtime has them."""
+    shape, axis, options = TRANSFORMS[case]
+    constants: dict[str, Any] = {"axis": np.int64(axis)} if opset >= 20 else {}
+    options = options if opset >= 20 else {**options, "axis": axis % len(shape)}
+    nodes = [node("DFT", ["x", "", *constants], ["d"], **options), node("Identity", ["d"], ["y"])]
+    model = _model(nodes, [_tensor("x", *shape)], constants, opset)
+    feeds = {"x": _weights(*shape)}
+    found, expected = (OnnxRuntimeSession(each).run(["y"], feeds)["y"] for each in (prepare(model), model))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
+    assert failure_of(model) == ""
+
+
+@pytest.mark.parametrize("reason", ["length", "inverse of half"])
+def test_other_fourier_transforms_stay(reason: str) -> None:
+    """Of more elements than the axis has; of half a spectrum back."""
+    options = {"inverse": 1, "onesided": 1} if "inverse" in reason else {}
+    nodes = [node("DFT", ["x", "length", "axis"], ["y"], **options)]
+    constants = {"length": np.int64(8 if options else 16), "axis": np.int64(1)}
+    model = infer_shapes(_model(nodes, [_tensor("x", 1, 8, 2)], constants, 21))
+    assert convolve_spectra(model) is model

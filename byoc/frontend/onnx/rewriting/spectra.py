@@ -1,4 +1,4 @@
-"""Short-time Fourier transforms of constant windows, written as one-dimensional convolutions."""
+"""Fourier transforms written as products by constants, short-time ones as one-dimensional convolutions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from byoc.frontend.onnx.rewriting.law import View, Writer, written
 from byoc.runtimes.protobuf import attributes
 
 
-@written("STFT")
+@written("STFT", "DFT")
 def convolve_spectra(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+    """Write an STFT as a convolution and a DFT as a matrix product. Wants constants folded."""
+    return _windowed(graph, node) if node.op_type == "STFT" else _whole(graph, node)
+
+
+def _windowed(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
     """Return an STFT as a Conv whose channels are the real parts of all bins, then the imaginary parts.
 
-    None where the window, the step or the length of a frame is computed at run time, or shapes are unknown. Wants
-    constants folded.
+    None where the window, the step or the length of a frame is computed at run time, or shapes are unknown.
     """
     signal, step, window, length = (*node.input, "", "")[:4]
     shape = graph.shapes.get(signal)
@@ -44,6 +48,40 @@ def convolve_spectra(graph: View, node: NodeProto) -> Sequence[NodeProto] | None
     apart = w.add("Reshape", spectra, w.constant([shape[0], 2, bins, frames], np.int64))
     w.add("Transpose", apart, perm=[0, 3, 2, 1])
     return w.finished()
+
+
+def _whole(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+    """Return a DFT as a MatMul whose columns are the real parts of all bins, then the imaginary parts.
+
+    None where the length or the axis is computed at run time, where the length is not that of the axis, or for the
+    inverse of half a spectrum.
+    """
+    signal, length, axis = (*node.input, "", "")[:3]
+    shape, options = graph.shapes.get(signal), attributes(node)
+    if not shape or 0 in shape or any(name and name not in graph.constants for name in (length, axis)):
+        return None
+    last = len(shape) - 1
+    given = graph.constants[axis].item() if axis else options.get("axis", -2 if graph.opset >= _AXIS_INPUT else 1)
+    along, onesided, inverse = int(given) % len(shape), options.get("onesided", 0), options.get("inverse", 0)
+    size, parts = shape[along], shape[last]
+    if along == last or parts > 2 or (onesided and inverse) or (length and graph.constants[length].item() != size):
+        return None
+    bins = size // 2 + 1 if onesided else size
+    weights = _weights(np.ones(size), bins, parts)
+    if inverse:
+        weights = weights.reshape(2, bins, parts, size)[:, -np.arange(bins) % size] / size
+    order = [other for other in range(last) if other != along] + [last, along]
+    w = Writer(graph, node)
+    rows = w.add("Reshape", w.add("Transpose", signal, perm=order), w.constant([-1, parts * size], np.int64))
+    columns = w.constant(weights.reshape(2 * bins, parts * size).T, np.float32)
+    spectra = w.add("MatMul", rows, columns, label=node.name)
+    apart = w.add("Reshape", spectra, w.constant([*(shape[other] for other in order[:-2]), 2, bins], np.int64))
+    w.add("Transpose", apart, perm=np.argsort(order).tolist())
+    return w.finished()
+
+
+_AXIS_INPUT = 20
+"""From this opset on a DFT has its axis as an input."""
 
 
 def _weights(window: NDArray[np.float64], bins: int, parts: int) -> NDArray[np.float64]:
