@@ -11,16 +11,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
+from pydantic import ConfigDict, Field
 
 from byoc.frontend.onnx.cutting import Cutter
 from byoc.frontend.tflite.file import TfliteModel
 from byoc.graph import Graph
-from byoc.package.package import Model, Package
+from byoc.package.package import KNOWN, Count, Model, Package
 from byoc.partitioning.partition import HostPart
 from byoc.runtimes.litert import Resolver
 from byoc.runtimes.protobuf import defined
@@ -188,11 +189,13 @@ class DefinedUnits:
     operators, of the same operands, are from it: in ``differences`` of ``elements``, by ``max_abs_diff`` steps at most.
     """
 
-    op_type: str
-    units: int
-    elements: int
-    differences: int
-    max_abs_diff: int
+    __pydantic_config__: ClassVar[ConfigDict] = KNOWN
+
+    op_type: Annotated[str, Field(max_length=1 << 16)]
+    units: Count
+    elements: Count
+    differences: Count
+    max_abs_diff: Count
 
     @classmethod
     def counted(cls, op_type: str, pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> DefinedUnits:

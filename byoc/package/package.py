@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 # Both are read from files that anybody may have written: pydantic checks them, and refuses keys that are not known.
 
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
-_KNOWN = ConfigDict(extra="forbid")
+KNOWN = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Calibration:
     ``agreement``: of outputs that tell classes, the share of the (first) samples of which int8 and float say the same.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = _KNOWN
+    __pydantic_config__: ClassVar[ConfigDict] = KNOWN
 
     samples: Count
     random: bool
@@ -78,7 +78,7 @@ class FileCheck:
     numbers halfway between two steps, which both models may round either way.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = _KNOWN
+    __pydantic_config__: ClassVar[ConfigDict] = KNOWN
 
     samples: Count
     elements: Count
@@ -120,7 +120,7 @@ class Fidelity:
     ``file``: its outputs beside those of the file with nothing optimised; None where that does not run.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = _KNOWN
+    __pydantic_config__: ClassVar[ConfigDict] = KNOWN
 
     tensors: Count
     elements: Count

@@ -27,8 +27,9 @@ class Account:
     """Where the time of ``accelerators`` goes, in cycles, over all of them: together ``accelerators`` * ``cycles``.
 
     ``once``: what the whole network takes on the first one; ``again``: what all programs, each alone, take more: halos,
-    inputs that all read, filling and draining; ``memory``: what they take more because others were on the memory;
-    ``waiting``: for others at barriers and stages; ``unshared``: while nodes that are not shared ran on one.
+    inputs that all read, filling and draining; below zero where shares fit the scratchpad and the whole does not.
+    ``memory``: what they take more because others were on the memory; ``waiting``: for others at barriers and stages;
+    ``unshared``: while nodes that are not shared ran on one.
     """
 
     accelerators: int

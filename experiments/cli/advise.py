@@ -17,8 +17,7 @@ def command(wanted: AdviseRequest, json: options.Json = None, csv: options.Csv =
 
     with options.stages() as progress:
         found = advise_requested(replace(wanted, stage=progress))
-    results.write_json(json, content(found))
-    results.write_csv(csv, found.records())
+    results.write_tables(json, csv, content(found), found.records())
     found.show(report_console())
     for one in commands(found):
         say(one)

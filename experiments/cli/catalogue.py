@@ -31,8 +31,12 @@ def models(json: options.Json = None, csv: options.Csv = None) -> None:
     from experiments.models import MODELS
     from experiments.report.terminal import plain_table, report_console
 
-    results.write_json(json, {model.name: model.description for model in MODELS.values()})
-    results.write_csv(csv, [{"model": model.name, "description": model.description} for model in MODELS.values()])
+    results.write_tables(
+        json,
+        csv,
+        {model.name: model.description for model in MODELS.values()},
+        [{"model": model.name, "description": model.description} for model in MODELS.values()],
+    )
 
     table = plain_table(("name", "left"), ("network", "fold"))
     for model in MODELS.values():
@@ -56,13 +60,13 @@ def presets(name: PresetName = None, json: options.Json = None, csv: options.Csv
 
     if name is not None:
         preset = load_preset(name)
-        results.write_json(json, preset.model_dump(mode="json"))
-        results.write_csv(csv, [_row(preset)])
+        results.write_tables(json, csv, preset.model_dump(mode="json"), [_row(preset)])
         print(preset_toml(preset), end="")
         return
     found = [load_preset(known) for known in preset_names()]
-    results.write_json(json, [preset.model_dump(mode="json") for preset in found])
-    results.write_csv(csv, [_row(preset) for preset in found])
+    results.write_tables(
+        json, csv, [preset.model_dump(mode="json") for preset in found], [_row(preset) for preset in found]
+    )
     _print_presets(found)
 
 
@@ -100,8 +104,7 @@ def settings(json: options.Json = None, csv: options.Csv = None) -> None:
     from experiments.report.terminal import plain_table, report_console
 
     found = declared_settings()
-    results.write_json(json, [asdict(setting) for setting in found])
-    results.write_csv(csv, [asdict(setting) for setting in found])
+    results.write_tables(json, csv, [asdict(setting) for setting in found], [asdict(setting) for setting in found])
     table = plain_table(
         ("key", "left"), ("table", "left", 2), ("values", "fold", 1), ("default", "right"), ("unit", "fold"),
         ("meaning", "fold"),

@@ -89,8 +89,7 @@ def partition(
         progress(f"compiling {network.name}")
         compiled = compile_network(network.package, machine.arch, replace(choices, strict=False))
         whole = _end_to_end(compiled, machine.timing)
-    results.write_json(json, _content(compiled, whole))
-    results.write_csv(csv, placement_rows(placement_entries(compiled.partition)))
+    results.write_tables(json, csv, _content(compiled, whole), placement_rows(placement_entries(compiled.partition)))
     if verbose:
         from experiments.cli.tune import print_reasons
 

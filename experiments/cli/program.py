@@ -103,8 +103,7 @@ def _present(file: Path, figures: Figures, json: Path | None, csv: Path | None, 
     from experiments.report.tables import figure_rows, figures_table, kind_table, unit_table
     from experiments.report.terminal import report_console
 
-    results.write_json(json, figures.model_dump(mode="json", by_alias=True))
-    results.write_csv(csv, figure_rows(figures))
+    results.write_tables(json, csv, figures.model_dump(mode="json", by_alias=True), figure_rows(figures))
     console = report_console()
     for part in () if summary else (figures_table(figures), kind_table(figures), unit_table(figures)):
         console.print(part)

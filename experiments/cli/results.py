@@ -106,6 +106,12 @@ def write_json(place: Path | None, content: Any) -> None:
         write(place, dumps(content, indent=1) + "\n")
 
 
+def write_tables(json: Path | None, csv: Path | None, content: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a result as JSON and its table as CSV, each where it has a place."""
+    write_json(json, content)
+    write_csv(csv, rows)
+
+
 def write_csv(place: Path | None, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write rows under the names of their values, in the order of first appearance; nothing without a place for it."""
     if place is None:

@@ -90,8 +90,7 @@ def synth(
     with options.stages() as progress:
         found = gates.synthesise_hardware(machine, logs=logs, progress=progress)
     rows = gates.component_rows(found)
-    results.write_json(json, gates.synthesis_json(found, machine, table))
-    results.write_csv(csv, rows)
+    results.write_tables(json, csv, gates.synthesis_json(found, machine, table), rows)
     shown = plain_table(("component", "fold"), *((name.replace("_", " "), "right") for name in list(rows[0])[1:]))
     for row in gates.shown(rows):
         shown.add_row(*row)
@@ -120,8 +119,7 @@ def ports(
         programs = None if model is None else _programs(model, machine, choices, seed, progress)
     list_ports = {IdealMemory: _byte_ports, BankedMemory: _word_ports}[type(machine.arch.memory)]
     listed = list_ports(machine, programs)
-    results.write_json(json, listed.document)
-    results.write_csv(csv, listed.rows)
+    results.write_tables(json, csv, listed.document, listed.rows)
     texts = ("instruction", "operand", "access", "owner", "port", "slots")
     shown = plain_table(*((name.replace("_", " "), "fold" if name in texts else "right") for name in listed.rows[0]))
     for row in listed.rows:

@@ -101,8 +101,7 @@ def explore(wanted: ExploreRequest, json: options.Json = None, csv: options.Csv 
 
 
 def _write(found: Exploration, json: Path | None, csv: Path | None, png: Path | None) -> None:
-    results.write_json(json, found.content())
-    results.write_csv(csv, found.rows())
+    results.write_tables(json, csv, found.content(), found.rows())
     for place in (json, csv):
         if place is not None:
             say(f"written: {place}")

@@ -124,13 +124,11 @@ def explain(wanted: Compiling, layer: LayerName = None, json: options.Json = Non
             for found in layouts
         ]
         more = [{"layouts": one} for one in told] or [{}] * len(chosen)
-        results.write_json(json, [asdict(one) | beside for one, beside in zip(chosen, more, strict=True)])
-        results.write_csv(csv, rows)
+        results.write_tables(json, csv, [asdict(one) | beside for one, beside in zip(chosen, more, strict=True)], rows)
         _list(chosen, cycles)
         _list_layouts(layouts)
     else:
-        results.write_json(json, found.content())
-        results.write_csv(csv, found.rows())
+        results.write_tables(json, csv, found.content(), found.rows())
         _print_explanation(found)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dla_sim.device import Trace
 from experiments.golden.case import CommandRecord, StoredCase
@@ -260,13 +259,9 @@ def _command_deviation(
     if writes == row.writes:
         return None
     if writes is None or row.writes is None:
-        return Deviation(way, row.word, _stops(effects.stopped, _recorded_stop(row)))
+        recorded = "it does not complete" if row.writes is None else None
+        return Deviation(way, row.word, _stops(effects.stopped, recorded))
     return _bytes_deviation(program, way, number, row, effects)
-
-
-def _recorded_stop(row: CommandRecord) -> str | None:
-    """What the record says about a command that did not complete."""
-    return "it does not complete" if row.writes is None else None
 
 
 def _bytes_deviation(program: Program, way: str, number: int, row: CommandRecord, effects: Effects) -> Deviation:
@@ -337,14 +332,9 @@ def locate(program: Program, command: Command, operands: Operands, offset: int, 
 def _address(operands: Operands, offset: int) -> tuple[str, int]:
     for access in operands.writes:
         if offset < access.total:
-            return access.space, int(_byte_addresses(access)[offset])
+            return access.space, int(row_starts(access)[offset // access.nbytes]) + offset % access.nbytes
         offset -= access.total
     return "sram", 0
-
-
-def _byte_addresses(access: Access) -> NDArray[np.int64]:
-    """The address of every byte of ``access``, in order."""
-    return (row_starts(access)[:, None] + np.arange(access.nbytes, dtype=np.int64)).reshape(-1)
 
 
 def _tensor(program: Program, space: str, address: int) -> tuple[str | None, tuple[int, ...]]:

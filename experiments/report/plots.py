@@ -73,21 +73,8 @@ def _saved(chart: Picture, path: Path) -> Path:
 
 def _drawing(chart: Picture) -> tuple[float, Callable[[Axes], None]]:
     """Inches that a chart is high, and what draws it."""
-    if isinstance(chart, Bars):
-        return bars_height(chart), lambda axes: draw_bars(axes, chart)
-    if isinstance(chart, Roofline):
-        return 5.0, lambda axes: draw_roofline(axes, chart)
-    if isinstance(chart, Spans):
-        return 2.2, lambda axes: draw_spans(axes, chart)
-    if isinstance(chart, Gantt):
-        return 1.4 + 0.4 * len(chart.rows), lambda axes: draw_gantt(axes, chart)
-    if isinstance(chart, Scatter):
-        return 5.0, lambda axes: draw_scatter(axes, chart)
-    if isinstance(chart, Heat):
-        return min(12.0, 1.6 + 0.45 * len(chart.rows)), lambda axes: draw_heat(axes, chart)
-    if isinstance(chart, Parallel):
-        return 5.0, lambda axes: draw_parallel(axes, chart)
-    return 4.0, lambda axes: draw_steps(axes, chart)
+    height, draw = _DRAWINGS[type(chart)]
+    return height(chart), lambda axes: draw(axes, chart)
 
 
 def draw_chart(chart: Picture, axes: Axes | None = None) -> Axes:
@@ -388,3 +375,16 @@ def legend_above(axes: Axes, entries: int) -> None:
     axes.legend(
         ncols=columns, frameon=False, handlelength=2.2, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2
     )
+
+
+_DRAWINGS: dict[type, tuple[Callable[[Any], float], Callable[[Axes, Any], None]]] = {
+    Bars: (bars_height, draw_bars),
+    Roofline: (lambda chart: 5.0, draw_roofline),
+    Spans: (lambda chart: 2.2, draw_spans),
+    Gantt: (lambda chart: 1.4 + 0.4 * len(chart.rows), draw_gantt),
+    Scatter: (lambda chart: 5.0, draw_scatter),
+    Heat: (lambda chart: min(12.0, 1.6 + 0.45 * len(chart.rows)), draw_heat),
+    Parallel: (lambda chart: 5.0, draw_parallel),
+    Steps: (lambda chart: 4.0, draw_steps),
+}
+"""The height in inches of each kind of chart, and what draws it."""

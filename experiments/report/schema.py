@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
+from byoc.host.sessions import DefinedUnits
 from byoc.package.package import Fidelity, summary_html
 from dla_sim.engine.accounts import CAUSES
 from dla_sim.engine.breakdown import PARTS
@@ -303,20 +304,6 @@ class OutputsCheck(Part):
     max_abs_diff: int | float
 
 
-class DefinitionCheck(Part):
-    """Units of one operator whose oracle is the definition of the instruction, against ONNX Runtime's float operators.
-
-    Those are given the same operands; they differ in ``differences`` of ``elements``, by at most ``max_abs_diff`` steps
-    of the result's scale.
-    """
-
-    op_type: Text
-    units: Count
-    elements: Count
-    differences: Count
-    max_abs_diff: Count
-
-
 class Check(Part):
     """Every output of every region against the oracle, element by element, without tolerance.
 
@@ -333,7 +320,7 @@ class Check(Part):
     max_abs_diff: int | float
     first: FirstDifference | None = None
     outputs: OutputsCheck | None = None
-    definitions: tuple[DefinitionCheck, ...] | None = None
+    definitions: tuple[DefinedUnits, ...] | None = None
 
     @property
     def vouched(self) -> bool:

@@ -11,8 +11,8 @@ TensorFlow Lite model; for an ONNX model nothing here can, and the check says so
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from byoc.host.sessions import DefinedUnits, Numerics, Oracle, defined_units, op
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE
 from byoc.package.package import Package
 from byoc.partitioning.partition import OTHER_ROUNDING
-from experiments.report.schema import Accuracy, Check, DefinitionCheck, FirstDifference, OutputsCheck, Suspicion
+from experiments.report.schema import Accuracy, Check, FirstDifference, OutputsCheck, Suspicion
 from experiments.running.in_memory import Feeds
 from experiments.running.network import Network, read_samples
 from isa.errors import InputError
@@ -155,7 +155,7 @@ def check_values(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]
             differences=whole.mismatches,
             max_abs_diff=whole.max_abs_diff,
         ),
-        definitions=_reported(units),
+        definitions=units,
     )
 
 
@@ -175,14 +175,14 @@ def joint_check(package: Package, numerics: Numerics, checks: Sequence[Check]) -
             "max_abs_diff": max(check.max_abs_diff for check in checks),
             "first": next((check.first for check in checks if check.first is not None), None),
             "outputs": _joint_outputs(outputs) if outputs else None,
-            "definitions": None if first.definitions is None else _reported(units),
+            "definitions": None if first.definitions is None else units,
         }
     )
 
 
-def _joint_units(found: Sequence[Sequence[DefinitionCheck]]) -> list[DefinedUnits]:
+def _joint_units(found: Sequence[Sequence[DefinedUnits]]) -> tuple[DefinedUnits, ...]:
     """The same units, with the elements of every inference."""
-    return [
+    return tuple(
         DefinedUnits(
             op_type=same[0].op_type,
             units=same[0].units,
@@ -191,7 +191,7 @@ def _joint_units(found: Sequence[Sequence[DefinitionCheck]]) -> list[DefinedUnit
             max_abs_diff=max(unit.max_abs_diff for unit in same),
         )
         for same in zip(*found, strict=True)
-    ]
+    )
 
 
 def _joint_outputs(found: Sequence[OutputsCheck]) -> OutputsCheck:
@@ -202,10 +202,6 @@ def _joint_outputs(found: Sequence[OutputsCheck]) -> OutputsCheck:
         differences=sum(one.differences for one in found),
         max_abs_diff=max(one.max_abs_diff for one in found),
     )
-
-
-def _reported(units: Iterable[DefinedUnits]) -> tuple[DefinitionCheck, ...]:
-    return tuple(DefinitionCheck(**asdict(unit)) for unit in units)
 
 
 def _restored(graph: Graph, tensors: Tensors) -> dict[str, NDArray[Any]]:

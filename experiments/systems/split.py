@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -72,31 +72,11 @@ class SplitPart(Part):
         return self.once is not None and max(self.cycles) >= self.once
 
 
-class SplitAccount(Part):
-    """:class:`dla_sim.systems.jobs.Account`; what is left of N times as fast, in cycles of all accelerators.
-
-    ``again`` is below zero where shares take less than the whole, for instance because they fit the scratchpad.
-    """
-
-    accelerators: Count
-    cycles: Count
-    once: Count
-    again: int
-    memory: int
-    waiting: Count
-    unshared: Count
-
-    @property
-    def speed_up(self) -> float:
-        """Against the first accelerator alone."""
-        return self.once / self.cycles
-
-
 class SplitRegion(Part):
     """A part of the network that runs on accelerators, split for itself."""
 
     name: Text
-    account: SplitAccount
+    account: Account
 
 
 class SplitCheck(Part):
@@ -133,7 +113,7 @@ class SplitReport(Shown, Part):
     speed_up: float
     parts: list[SplitPart]
     regions: list[SplitRegion]
-    account: SplitAccount
+    account: Account
     check: SplitCheck
 
     @property
@@ -307,10 +287,8 @@ def _report(
         slots=(sum(one.slots[0] for one in regions), sum(one.slots[1] for one in regions)),
         speed_up=total.speed_up,
         parts=[_part(part, names[index], system) for index, found in steps.items() for part in found],
-        regions=[
-            SplitRegion(name=names[index], account=SplitAccount(**asdict(one.account))) for index, one in timed.items()
-        ],
-        account=SplitAccount(**asdict(total)),
+        regions=[SplitRegion(name=names[index], account=one.account) for index, one in timed.items()],
+        account=total,
     )
 
 
@@ -442,7 +420,7 @@ def _account_lines(report: SplitReport) -> Iterator[str]:
             yield f"  {cycles / found.cycles:+.2f} {cycles:,} cycles: {meaning}"
 
 
-def _faster(account: SplitAccount) -> str:
+def _faster(account: Account) -> str:
     return (
         f"{account.once:,} cycles on one, {account.cycles:,} on {account.accelerators}: "
         f"{account.speed_up:.2f} times as fast"

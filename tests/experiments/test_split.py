@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from itertools import combinations_with_replacement, pairwise
 from pathlib import Path
 from random import Random
@@ -208,8 +209,8 @@ def test_regions_are_split_for_themselves_and_reported_one_by_one(
     report = checked(SplitReport.model_validate_json(Path("split.json").read_text()))
     assert [region.name for region in report.regions] == ["region0", "region1"]
     assert list(dict.fromkeys(part.region for part in report.parts)) == ["region0", "region1"]
-    accounts = [region.account.model_dump() for region in report.regions]
-    total = report.account.model_dump()
+    accounts = [asdict(region.account) for region in report.regions]
+    total = asdict(report.account)
     assert {key: sum(one[key] for one in accounts) for key in total} == total | {"accelerators": 4}
     shown = capsys.readouterr().out
     for region in report.regions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import log10
 from typing import Any
 
@@ -36,15 +36,7 @@ def figure(chart: Chart) -> Figure:
     ``title`` stands above the chart. ``row`` is the height of a row of bars, from which the page's script finds the
     height when it shows fewer.
     """
-    if isinstance(chart, Bars):
-        made = _bars(chart)
-    elif isinstance(chart, Spans):
-        made = _spans(chart)
-    elif isinstance(chart, Gantt):
-        made = _gantt(chart)
-    else:
-        made = _roofline(chart) if isinstance(chart, Roofline) else _steps(chart)
-    return {"id": chart.identity, "title": chart.title} | made
+    return {"id": chart.identity, "title": chart.title} | _MAKERS[type(chart)](chart)
 
 
 def layout(horizontal: dict[str, Any], vertical: dict[str, Any], height: int) -> dict[str, Any]:
@@ -252,3 +244,12 @@ def _step_line(series: Series, unit: str, times: Iterable[float], filled: bool) 
 def rounded(value: float) -> float:
     """Six significant digits: more than a chart shows, fewer bytes in the page; integers stay what they are."""
     return value if isinstance(value, int) else float(f"{value:.6g}")
+
+
+_MAKERS: dict[type, Callable[[Any], Figure]] = {
+    Bars: _bars,
+    Spans: _spans,
+    Gantt: _gantt,
+    Roofline: _roofline,
+    Steps: _steps,
+}
