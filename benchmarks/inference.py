@@ -94,7 +94,7 @@ def measure_in_process(name: str, runs: int) -> None:
     network, hardware = MODELS[name], load_hardware()
     package = import_model(network.build(0), network.name, calibration=network.calibration(0))
     feed = network.sample_input()
-    compiled, device = compile(package, hardware.arch), Device(hardware.arch, hardware.timing)
+    compiled, device = compile(package, hardware.arch, timing=hardware.timing), Device(hardware.arch, hardware.timing)
     values = Runtime(compiled, device).run(feed).values
     programs = [(program, region_inputs(program, values)) for program in compiled.programs.values()]
     words = sum(len(program.words) for program, _ in programs)
@@ -116,7 +116,7 @@ def measure_in_process(name: str, runs: int) -> None:
         path = Path(folder) / "network.dla"
         save_package(package, path)
         load, _ = measuring.shortest(lambda: load_package(path), runs)
-        whole, _ = measuring.shortest(lambda: compile(load_package(path), hardware.arch), runs)
+        whole, _ = measuring.shortest(lambda: compile(load_package(path), hardware.arch, timing=hardware.timing), runs)
     print(f"{'package file to program':43} {1e3 * whole:8.2f} ms   of these {1e3 * load:.2f} ms reading the package")
 
 

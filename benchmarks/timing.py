@@ -89,7 +89,7 @@ def main() -> None:
     hardware = load_hardware()
     print(f"{measuring.settings()}\nmachine    {measuring.machine(hardware)}")
     package = load_network(options.network).package
-    programs = compile_network(package, hardware.arch, schedule=options.schedule).programs
+    programs = compile_network(package, hardware.arch, timing=hardware.timing, schedule=options.schedule).programs
     for region, program in programs.items():
         print(f"\n{options.network}, region {region}, schedule {options.schedule}: {len(program.words)} command words")
         speed(program)

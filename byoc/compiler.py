@@ -8,6 +8,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from byoc.emission.region import Compiled, CompileReport, Region, compile_region, fitted
+from byoc.estimate.bus import DEFAULT_BUS, Bus, BusTiming, bus_of
 from byoc.graph import Graph, Value
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.options import DEFAULTS, CompileOptions, target_of
@@ -69,7 +70,7 @@ class CompilerPool:
 
     def __init__(self) -> None:
         self._interfaces: dict[bool, tuple[Interface, Partitioner]] = {}
-        self._searches = lru_cache(MACHINES_KEPT)(lambda machine: SearchPool[Compiled]())
+        self._searches = lru_cache(MACHINES_KEPT)(lambda machine, bus: SearchPool[Compiled](bus))
 
     def interface(self, package: Package, options: CompileOptions) -> tuple[Interface, Partitioner]:
         """Return the interface of the package with these options, and the partitioner of the graph within."""
@@ -78,9 +79,9 @@ class CompilerPool:
             self._interfaces[options.integer_io] = found, Partitioner(found.graph, found.annotations)
         return self._interfaces[options.integer_io]
 
-    def searches(self, arch: Arch) -> SearchPool[Compiled]:
+    def searches(self, arch: Arch, bus: Bus = DEFAULT_BUS) -> SearchPool[Compiled]:
         """Return the searches for a machine."""
-        return self._searches(sizeless(arch))
+        return self._searches(sizeless(arch), bus)
 
 
 def partition_package(
@@ -88,7 +89,7 @@ def partition_package(
 ) -> Partition:
     """Return which nodes of ``package`` run where on a machine with ``arch``, without compiling them.
 
-    Compilations of the same package can share a ``pool``.
+    The result is the same for every timing. Compilations of the same package can share a ``pool``.
     """
     shared = pool or CompilerPool()
     return partition_graph(shared.interface(package, options)[1], arch, options, shared.searches(arch))
@@ -128,6 +129,7 @@ def compile(
     arch: Arch,
     options: CompileOptions = DEFAULTS,
     *,
+    timing: BusTiming | None = None,
     data: bool = True,
     pool: CompilerPool | None = None,
     progress: Progress = silent,
@@ -135,10 +137,11 @@ def compile(
 ) -> CompiledNetwork:
     """Programs for every region of ``package`` on a machine with ``arch``.
 
-    ``choices`` replace fields of ``options``, as in ``compile(package, arch, schedule="seed")``. Without ``data`` the
-    programs have no constants and serve to be timed. Compilations of one package for several machines can share a
-    ``pool``. ``progress`` hears how many regions are done. Raises InputError with ``options.strict`` when any node
-    falls back to the CPU, naming the first and its reason.
+    ``timing``, such as that of a preset, has the bus for which schedules are chosen; the programs run with any other
+    timing, too. ``choices`` replace fields of ``options``, as in ``compile(package, arch, schedule="seed")``. Without
+    ``data`` the programs have no constants and serve to be timed. Compilations of one package for several machines can
+    share a ``pool``. ``progress`` hears how many regions are done. Raises InputError with ``options.strict`` when any
+    node falls back to the CPU, naming the first and its reason.
     """
     options = options.replaced(choices)
     chosen = options.chosen
@@ -149,7 +152,7 @@ def compile(
     found = partition_package(package, arch, options, shared)
     if options.strict:
         refuse_fallback(found)
-    searches = None if pool is None else pool.searches(arch)
+    searches = shared.searches(arch, DEFAULT_BUS if timing is None else bus_of(timing))
     regions = followed(found.regions, f"compiling {package.source}", progress)
     compiled = compile_regions(regions, found.graph.values, arch, options, data=data, searches=searches)
     if chosen:

@@ -20,7 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from byoc.compiler import compile_regions, partition_graph
-from byoc.emission.region import Region
+from byoc.emission.region import Compiled, Region
+from byoc.estimate.bus import Bus
 from byoc.graph import Graph, Node, Quantization, Value
 from byoc.operators.concatenation import joined
 from byoc.operators.forms import Positions
@@ -30,6 +31,7 @@ from byoc.operators.registry import find_family
 from byoc.operators.sharding import AXES, Along, Sharding, Span, is_image
 from byoc.options import CompileOptions
 from byoc.partitioning.partition import Partitioner, boundary, readers
+from byoc.scheduling.default import SearchPool
 from isa.arch import Arch
 from isa.program import Program
 
@@ -98,11 +100,11 @@ MOST_AGAIN = 0.1
 
 @dataclass(frozen=True)
 class Accelerator:
-    """One that a network is split over: its name, the bytes of a burst, the cycles that a program takes there alone."""
+    """One that a network is split over: its name, its bus, the cycles that a program takes there alone."""
 
     name: str
     arch: Arch
-    burst_bytes: int
+    bus: Bus
     cycles: Callable[[Program], int]
 
 
@@ -175,7 +177,8 @@ class Splitter:
             raise RefusedError(f"{fallen.op_type}: on {machine.name} {fallen.reason}")
         operations = tuple(operation for region in found.regions for operation in region.operations)
         region = Region(self.region.index, self.region.name, small.nodes, small.inputs, small.outputs, operations)
-        ((program, _),) = compile_regions([region], values, machine.arch, self.options)
+        searches = SearchPool[Compiled](machine.bus)
+        ((program, _),) = compile_regions([region], values, machine.arch, self.options, searches=searches)
         macs = sum(node.macs for node in nodes)
         return Piece(accelerator, program, machine.cycles(program), values, reads, writes, macs)
 
@@ -299,7 +302,7 @@ def _takes_shares(splitter: Splitter, group: Group, other: Member) -> bool:
 def _unit(splitter: Splitter, group: Group) -> int:
     """Channels whose multiples begin at whole bursts in all tensors that are cut, wherever they are read."""
     values = splitter.graph.values
-    burst = max(ALIGNMENT, *(one.burst_bytes for one in splitter.accelerators))
+    burst = max(ALIGNMENT, *(one.bus.burst_bytes for one in splitter.accelerators))
     cut = [
         (values[name], axis)
         for node, sharding in group

@@ -1,7 +1,7 @@
-"""Timing: everything about a machine that changes its cycles and nothing else (docs/machine.md, section 2).
+"""Timing: everything about a machine that changes its cycles and no result (docs/machine.md, section 2).
 
-What changes the program as well is ``isa.arch.Arch``. The compiler never reads a Timing, so that a sweep over it
-compiles once.
+What a program requires is ``isa.arch.Arch``: a program runs with any Timing. The compiler takes the bus from a Timing
+to choose schedules (``byoc.estimate.bus``), so that a sweep over anything else of it compiles once.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import numpy as np
 
 from byoc.emission.emit import emit
 from byoc.estimate.account import priced
+from byoc.estimate.bus import Bus
 from byoc.estimate.commands import Compute
 from byoc.graph import Node, Value
 from byoc.operators.layer import Layer, Resident, Shortage, find_shortage, make_layer, streamed, working_set
@@ -54,8 +55,8 @@ class CompileReport:
 
     ``compulsory_bytes`` is what is read of the inputs, the outputs and the constants as this program has them, each
     byte once; ``demand`` what any program asks for. ``choices`` are all that were made of the schedule: given again
-    they make the same program. ``estimates`` are the cycles by layer that were expected on the default machine. The
-    published schedule has neither.
+    they make the same program. ``estimates`` are the cycles by layer that were expected. The published schedule
+    has neither.
     """
 
     words_before_elision: int
@@ -97,7 +98,8 @@ def compile_region(
     ``choices`` are made beforehand, those of other regions' layers may be among them.
 
     Without ``data`` the weights are not looked at and the program's constants are zeros that take no memory: its cycles
-    are the same. A ``pool`` that is kept remembers tilings, and programs for larger scratchpads, for next time.
+    are the same. A ``pool`` that is kept remembers tilings, and programs for larger scratchpads, for next time. Its bus
+    is that of the machine; without a pool it is the default one.
 
     System memory: inputs, outputs, intermediates, constants, commands, each at a multiple of 64 bytes. Raises
     InputError for an operation that does not fit or that the ISA lacks (partitioning prevents both).
@@ -105,7 +107,7 @@ def compile_region(
     shared = pool or SearchPool[Compiled]()
     if schedule == "seed":
         lowered, layers = layers_of(region, values, arch, schedule)
-        scheduled = schedule_seed(layers, empty_memory(lowered, arch, data=data)())
+        scheduled = schedule_seed(layers, empty_memory(lowered, arch, shared.bus, data=data)())
     else:
         contexts = [
             shared.context((region, data, number), arch, partial(_layers_within, order, values, arch))
@@ -114,7 +116,7 @@ def compile_region(
         found: list[Scheduled] = []
         refused: NoTilingError | None = None
         for number in choices.orders_of([[layer.name for layer in one.layers] for one in contexts]):
-            fresh = empty_memory(contexts[number].lowered, arch, data=data)
+            fresh = empty_memory(contexts[number].lowered, arch, shared.bus, data=data)
             subject = (region, data, number, choices) if pool is not None else None
             try:
                 found.append(schedule_default(contexts[number], fresh, shared, subject, choices))
@@ -152,11 +154,11 @@ def _price(scheduled: Scheduled) -> float:
     return priced(scheduled.cycles, sum([step.slots for step in scheduled.steps]))
 
 
-def empty_memory(lowered: Lowered, arch: Arch, *, data: bool) -> Callable[[], Memory]:
+def empty_memory(lowered: Lowered, arch: Arch, bus: Bus, *, data: bool) -> Callable[[], Memory]:
     """A function that makes an empty memory; without ``data`` constants have no contents."""
     dram, end = _layout(lowered.buffers)
     stored = frozenset(buffer.name for buffer in lowered.buffers if buffer.role == "output")
-    return lambda: Memory(arch, lowered, dram, ConstantPool(end, arch, data=data), stored=stored)
+    return lambda: Memory(arch, bus, lowered, dram, ConstantPool(end, arch, data=data), stored=stored)
 
 
 def layers_chosen(

@@ -1,6 +1,6 @@
 """Accounts: estimated cycles of a layer under a tiling, and of a group in bands, computation against bytes moved.
 
-They rank tilings and groups and promise nothing: the compiler never reads a Timing. What a layer leaves to those before
+They rank tilings and groups and promise nothing. What a layer leaves to those before
 and after it is priced, for each is looked at alone; the clock (:mod:`byoc.estimate.commands`) knows all of a region.
 """
 
@@ -10,15 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from byoc.estimate.commands import (
-    Compute,
-    constant_slots,
-    cycles_of,
-    dense_slots,
-    input_slots,
-    output_slots,
-    transfer_cycles,
-)
+from byoc.estimate.bus import DEFAULT_BUS, Bus, transfer_cycles
+from byoc.estimate.commands import Compute, constant_slots, input_slots, output_slots
 from byoc.estimate.constants import EXPOSED, FIRST_OVERHEAD, HIDDEN, TILE_OVERHEAD, TILE_SHARE, TRAFFIC
 from byoc.operators.layer import Buffers, Resident, Tiling, buffers_of, loads_constants, streams
 from byoc.operators.operator import Geometry
@@ -82,8 +75,8 @@ class _Moved(NamedTuple):
 class LayerCost:
     """Estimates for one layer; remembers tile shapes. ``compute``: what its tiles compute."""
 
-    def __init__(self, geometry: Geometry, arch: Arch) -> None:
-        self.geometry, self.compute = geometry, Compute(geometry, arch)
+    def __init__(self, geometry: Geometry, arch: Arch, bus: Bus = DEFAULT_BUS) -> None:
+        self.bus, self.geometry, self.compute = bus, geometry, Compute(geometry, arch)
         self._arch = arch
         self._shapes: dict[tuple[int, int, int], Shape] = {}
         self._buffers: dict[tuple[int, int, int], Buffers] = {}
@@ -248,20 +241,20 @@ class LayerCost:
             bands=bands,
             chunks=ceil_div(nest.input_channels, depth) if depth else 1,
             buffers=self._buffers_of(Tiling(channels, rows, depth=depth)),
-            input_slots=tuple([input_slots(geometry, channels, rows, index, depth) for index in inputs]),
+            input_slots=tuple([input_slots(self.bus, geometry, channels, rows, index, depth) for index in inputs]),
             input_all=tuple([self._input_all(cut, index) for index in inputs]),
-            constant_slots=constant_slots(geometry, channels, depth, whole) if loaded else 0,
+            constant_slots=constant_slots(self.bus, geometry, channels, depth, whole) if loaded else 0,
             constant_all=self._constants_all(cut, whole) if loaded else 0,
-            table_slots=dense_slots(geometry.table_bytes(channels)),
+            table_slots=self.bus.dense_slots(geometry.table_bytes(channels)),
             output_all=self._output_all(cut),
-            last_slots=output_slots(geometry, (nest.channels - 1) % channels + 1, (nest.rows - 1) % rows + 1),
+            last_slots=output_slots(self.bus, geometry, (nest.channels - 1) % channels + 1, (nest.rows - 1) % rows + 1),
             compute=self._computed(cut),
         )
 
     def _constants_all(self, cut: _Cut, whole: bool) -> int:
         """Slots of all constants."""
         found = [
-            many * frequent * constant_slots(self.geometry, size, deep, whole)
+            many * frequent * constant_slots(self.bus, self.geometry, size, deep, whole)
             for size, many in cut.channels
             for deep, frequent in cut.depth
         ]
@@ -270,7 +263,7 @@ class LayerCost:
     def _output_all(self, cut: _Cut) -> int:
         """Slots of all results."""
         found = [
-            many * often * output_slots(self.geometry, size, height)
+            many * often * output_slots(self.bus, self.geometry, size, height)
             for size, many in cut.channels
             for height, often in cut.rows
         ]
@@ -281,7 +274,7 @@ class LayerCost:
         geometry, repeat = self.geometry, self.geometry.repeat(index)
         parted = geometry.nest.grouped and not repeat.channels
         found = [
-            many * often * frequent * input_slots(geometry, size, height, index, deep)
+            many * often * frequent * input_slots(self.bus, geometry, size, height, index, deep)
             for size, many in (cut.channels if parted else ((cut.channels[0][0], 1),))
             for height, often in (((cut.rows[0][0], 1),) if repeat.rows else cut.rows)
             for deep, frequent in cut.depth
@@ -326,7 +319,7 @@ def least_cycles(costs: Sequence[LayerCost], compute: int, nbytes: int) -> int:
         geometry, nest = cost.geometry, cost.geometry.nest
         done -= cost.shape(nest.channels, nest.rows).compute
         needed += geometry.constant_bytes(nest.channels) if geometry.has_constants else 0
-        least = max(least, done + cycles_of(needed - nbytes))
+        least = max(least, done + cost.bus.cycles_of(needed - nbytes))
     return least
 
 
@@ -341,6 +334,7 @@ class GroupFloor:
     ``constants``: cycles of the bus for those.
     """
 
+    bus: Bus
     bands: int
     least: float = 0.0
     computed: int = 0
@@ -357,7 +351,7 @@ class GroupFloor:
 
         Those are held, and the first layer waits for all, or come again in every band: the cheaper of both.
         """
-        constants, price = cycles_of(nbytes), TRAFFIC + min(EXPOSED, TRAFFIC * (self.bands - 1))
+        constants, price = self.bus.cycles_of(nbytes), TRAFFIC + min(EXPOSED, TRAFFIC * (self.bands - 1))
         self.computed += cycles
         self.constants += constants
         self.least += cycles + overhead + price * constants

@@ -1,4 +1,4 @@
-"""What one command costs on the default machine, and when LD, EX and ST would be done with what they have.
+"""What one command costs, and when LD, EX and ST would be done with what they have.
 
 A transfer is a command of LD or ST: slots of the bus (docs/machine.md, section 6). What a tile moves is known by shape
 before there are commands: where rows begin is then known up to the pitch that all begin at multiples of. What a tile
@@ -11,23 +11,17 @@ idle; of a stream that is made, :func:`run` says command by command when all is 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
 from math import gcd
 from typing import NamedTuple
 
+from byoc.estimate.bus import Bus, transfer_cycles
 from byoc.estimate.constants import (
-    BURST_BEATS,
-    BURST_BYTES,
-    BURST_GAP,
-    BURST_SLOTS,
-    BUS_BYTES,
     COMMAND_OVERHEAD,
     DMA_SETUP,
     FIRST_COMMAND,
     ISSUE_CYCLES,
     QUEUE_DEPTH,
-    REMEMBERED_ROWS,
     TRANSFER_LEAD,
     TRANSFER_OVERHEAD,
 )
@@ -36,118 +30,53 @@ from byoc.operators.operator import Geometry
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Command, Instruction, Unit, ceil_div
-from isa.ops.dma import Side, side_registers
 from isa.packing import serving_cycles
 from isa.registers import RESET
-
-_LOADING, _STORING = side_registers(Unit.LD, "dram"), side_registers(Unit.ST, "dram")
-
-# Slots. --------------------------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=REMEMBERED_ROWS)
-def rows_slots(count: int, nbytes: int, pitch: int) -> int:
-    """Slots of ``count`` rows of ``nbytes`` that begin anywhere at multiples of ``pitch`` bytes, in the mean."""
-    starts = range(0, BURST_BYTES, gcd(pitch, BURST_BYTES))
-    return count * sum(_row_slots(start, nbytes) for start in starts) // len(starts)
-
-
-def _row_slots(start: int, nbytes: int) -> int:
-    """Slots of a row from byte ``start`` of a burst on: the beats of its bursts, each at least the gap."""
-    if not nbytes:
-        return 0
-    bursts, rest = divmod(start + nbytes, BURST_BYTES)
-    if not bursts:
-        return max(ceil_div(rest, BUS_BYTES) - start // BUS_BYTES, BURST_GAP)
-    first, between = max(BURST_BEATS - start // BUS_BYTES, BURST_GAP), (bursts - 1) * BURST_SLOTS
-    return first + between + (max(ceil_div(rest, BUS_BYTES), BURST_GAP) if rest else 0)
-
-
-def run_slots(nbytes: int) -> int:
-    """Slots of one long row that begins anywhere: its beats, and one more for what it has of others."""
-    return nbytes // BUS_BYTES + 1
-
-
-def registers_of(unit: Unit) -> Side:
-    """The registers that say which bytes of system memory a command of ``unit``, LD or ST, moves."""
-    return _LOADING if unit is Unit.LD else _STORING
-
-
-def transfer_slots(registers: Mapping[str, int], unit: Unit) -> int:
-    """Slots of a command of ``unit``, LD or ST."""
-    address, nbytes, loops = registers_of(unit)
-    rows, pitch = 1, registers[address]
-    for count, stride in loops:
-        if registers[count] > 1:
-            rows *= registers[count]
-            pitch = gcd(pitch, registers[stride])
-    return rows_slots(rows, registers[nbytes], pitch) if rows > 1 else run_slots(registers[nbytes])
-
-
-def transfer_cycles(slots: int, transfers: int = 1) -> int:
-    """Cycles of so many transfers of one unit, one after another, that take so many slots together."""
-    return slots + TRANSFER_OVERHEAD * transfers
-
-
-def cycles_of(nbytes: int) -> int:
-    """Whole cycles in which the bus brings so many bytes at least."""
-    return nbytes // BUS_BYTES
-
-
-def bytes_in(cycles: int) -> int:
-    """Bytes that the bus brings in so many cycles at most."""
-    return cycles * BUS_BYTES
-
 
 # What a tile moves. --------------------------------------------------------------------------------------------------
 
 
-def dense_slots(nbytes: int) -> int:
-    """Slots of what begins with a burst."""
-    return rows_slots(1, nbytes, BURST_BYTES)
-
-
-def constant_slots(geometry: Geometry, channels: int, depth: int, whole: bool) -> int:
+def constant_slots(bus: Bus, geometry: Geometry, channels: int, depth: int, whole: bool) -> int:
     """Slots of the constants of one tile; ``whole``: it has all columns of a second operand."""
     nbytes, nest = geometry.constant_bytes(channels, depth), geometry.nest
     if geometry.second == "columns" and not whole:
-        return _parted_slots(nbytes, nest.input_channels, gcd(nest.channels, channels) * geometry.input_bytes)
-    return dense_slots(nbytes)
+        return _parted_slots(bus, nbytes, nest.input_channels, gcd(nest.channels, channels) * geometry.input_bytes)
+    return bus.dense_slots(nbytes)
 
 
-def input_slots(geometry: Geometry, channels: int, rows: int, index: int, depth: int) -> int:
+def input_slots(bus: Bus, geometry: Geometry, channels: int, rows: int, index: int, depth: int) -> int:
     """Slots of an input of one tile."""
     nest = geometry.nest
     if geometry.dims:
         dims = [(dim.size, abs(dim.source)) for dim in geometry.tile_dims(channels, rows)]
-        return _strided_slots(dims, spread_of(geometry.dims))
+        return _strided_slots(bus, dims, spread_of(geometry.dims))
     nbytes = geometry.input_tile_bytes(channels, rows, index, depth)
     if any(geometry.repeat(index)):
-        return dense_slots(nbytes)
+        return bus.dense_slots(nbytes)
     if nest.matrix:
         parted = nest.grouped and channels < nest.channels
-        return _parted_slots(nbytes, nest.rows if parted else rows if depth else 1, nest.input_channels)
+        return _parted_slots(bus, nbytes, nest.rows if parted else rows if depth else 1, nest.input_channels)
     column = nest.input_columns * geometry.input_bytes
     if rows == nest.rows:
-        return dense_slots(nbytes)
+        return bus.dense_slots(nbytes)
     step = gcd(rows * nest.stride * column, nest.pad_top * column)
-    return _parted_slots(nbytes, nbytes // (band_rows(nest, rows) * column), gcd(nest.input_rows * column, step))
+    return _parted_slots(bus, nbytes, nbytes // (band_rows(nest, rows) * column), gcd(nest.input_rows * column, step))
 
 
-def output_slots(geometry: Geometry, channels: int, rows: int) -> int:
+def output_slots(bus: Bus, geometry: Geometry, channels: int, rows: int) -> int:
     """Slots of the output of one tile."""
     nest = geometry.nest
     if geometry.dims:
-        return _strided_slots([(dim.size, dim.target) for dim in geometry.tile_dims(channels, rows)], 1)
+        return _strided_slots(bus, [(dim.size, dim.target) for dim in geometry.tile_dims(channels, rows)], 1)
     nbytes, row = geometry.output_tile_bytes(channels, rows), nest.columns * geometry.output_bytes
     if nest.matrix:
-        return _parted_slots(nbytes, rows if channels < nest.channels else 1, nest.channels * row)
+        return _parted_slots(bus, nbytes, rows if channels < nest.channels else 1, nest.channels * row)
     if rows == nest.rows:
-        return _parted_slots(nbytes, 1, nbytes)
-    return _parted_slots(nbytes, channels, gcd(nest.rows, rows) * row)
+        return _parted_slots(bus, nbytes, 1, nbytes)
+    return _parted_slots(bus, nbytes, channels, gcd(nest.rows, rows) * row)
 
 
-def _strided_slots(dims: Sequence[tuple[int, int]], spread: int) -> int:
+def _strided_slots(bus: Bus, dims: Sequence[tuple[int, int]], spread: int) -> int:
     """Slots of what a copy by strides moves on one side: (steps, bytes from one to the next) of its dimensions.
 
     Elements ``spread`` bytes apart are brought with what lies between; the dimensions of runs are one with them.
@@ -158,12 +87,12 @@ def _strided_slots(dims: Sequence[tuple[int, int]], spread: int) -> int:
             run *= size
         else:
             rows, pitch = rows * size, gcd(pitch, stride)
-    return rows_slots(rows, run - spread + 1, pitch)
+    return bus.rows_slots(rows, run - spread + 1, pitch)
 
 
-def _parted_slots(nbytes: int, count: int, pitch: int) -> int:
+def _parted_slots(bus: Bus, nbytes: int, count: int, pitch: int) -> int:
     """Slots of ``nbytes`` in ``count`` rows."""
-    return rows_slots(count, nbytes // count, pitch)
+    return bus.rows_slots(count, nbytes // count, pitch)
 
 
 class Demanded(NamedTuple):

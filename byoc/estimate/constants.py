@@ -1,7 +1,8 @@
 """Every number that an estimate or a choice by estimates goes by: what the default machine says, and what was fitted.
 
-The compiler never reads a Timing. It estimates for the default one, whose constants stand here under the same names; a
-test holds them equal to it. All others follow from those by a formula, or were fitted.
+Constants of a Timing stand here under the same names; a test holds them equal to the default one. All others follow
+from those by a formula, or were fitted. Estimates know the width and the rate of a machine's own bus
+(:mod:`byoc.estimate.bus`).
 
 ``Measured`` is what another value makes of the cycles: the mean (and the worst) over resnet-8, keyword-spotting,
 visual-wake-words, resnext-11, light-shufflenet and mobilenet-v1, each on 4 x 16 and 16 x 16 processing elements with

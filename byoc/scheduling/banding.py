@@ -258,7 +258,7 @@ class _GroupStream:
         window = windows[name]
         box = Box(span, rows, Span(0, planes.row_bytes))
         transfer = plane_transfer(box, planes.rows, planes.row_bytes, 1, window.plane(rows.size))
-        yield load(memory.dram[name], window.at(span.start, rows.start), transfer, source)
+        yield load(memory.dram[name], window.at(span.start, rows.start), transfer, source, memory.bus)
 
     def _round(self, name: str) -> TileBuffers:
         if name not in self._rounds:
@@ -291,9 +291,8 @@ class _GroupStream:
             if outside:
                 box = Box(own, rows, Span(0, planes.row_bytes))
                 transfer = plane_transfer(box, planes.rows, planes.row_bytes, 1, target.plane(rows.size))
-                stores = (
-                    store(self._memory.dram[piece.buffer], target.at(own.start, rows.start), transfer, layer.source),
-                )
+                address, pointer = self._memory.dram[piece.buffer], target.at(own.start, rows.start)
+                stores = (store(address, pointer, transfer, layer.source, self._memory.bus),)
             layer.number += 1
             yield Timed(TileSteps((*loads, *more), computes, stores), cycles)
             loads = ()
@@ -440,7 +439,7 @@ class _LayerBands:
         pointer, empty = self._constants.get(channels)
         if empty:
             transfer = Transfer(0, self._layer.geometry.constant_bytes(channels.size))
-            loads.append(load(self._pack(channels, None), pointer, transfer, self.source))
+            loads.append(load(self._pack(channels, None), pointer, transfer, self.source, self._memory.bus))
         return pointer
 
     def _load_tables(self, channels: Span, loads: list[Step]) -> Pointer | None:
@@ -450,5 +449,5 @@ class _LayerBands:
         pointer, empty = self._tables.get(chosen)
         if empty:
             transfer = Transfer(0, self._layer.geometry.table_bytes(chosen.size))
-            loads.append(load(self._pack_tables(chosen), pointer, transfer, self.source))
+            loads.append(load(self._pack_tables(chosen), pointer, transfer, self.source, self._memory.bus))
         return pointer

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from byoc.estimate.account import least_cycles
+from byoc.estimate.bus import DEFAULT_BUS, Bus
 from byoc.estimate.commands import Compute
 from byoc.estimate.constants import (
     BETTER,
@@ -122,7 +123,7 @@ class _Candidate(NamedTuple):
 def _candidate(context: RegionContext, plan: LayerPlan, memory: Memory) -> _Candidate | None:
     """The schedule of a plan; None where that finds no place."""
     streamed, cycles = _stream(context, plan, memory)
-    found = pipelined(streamed, cycles, memory.scratch, memory.arch, memory.apart, memory.windows)
+    found = pipelined(streamed, cycles, memory.scratch, memory.arch, memory.bus, memory.apart, memory.windows)
     if found is None:
         return None
     choices = _as_choices(context.layers, plan)
@@ -347,13 +348,14 @@ class _Kept:
 
 
 class SearchPool(Generic[Compiled]):
-    """The searches of layers on machines, made when first asked for, and schedules with what was made of them.
+    """The searches of layers on machines with one bus, made when first asked for, and schedules with what came of them.
 
     The size of the scratchpad is a question to a search, not a part of it: machines that differ in nothing else share
     their searches. A pool grows with every layer shape and machine that it meets; drop it when these change.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bus: Bus = DEFAULT_BUS) -> None:
+        self.bus = bus
         self._known: dict[tuple[Arch, Geometry], TileSearch] = {}
         self._schedules: dict[Hashable, _Kept] = {}
         self._compiled: dict[Scheduled, Compiled | None] = {}
@@ -397,7 +399,7 @@ class SearchPool(Generic[Compiled]):
 
         def made(budget: Budget) -> RegionContext:
             lowered, layers = make(budget)
-            return RegionContext(layers, self.searches(layers, machine), lowered, machine)
+            return RegionContext(layers, self.searches(layers, machine), lowered, machine, self.bus)
 
         return self._contexts.find((subject, machine), arch.sram_bytes, made)
 
@@ -407,7 +409,7 @@ class SearchPool(Generic[Compiled]):
     def search(self, geometry: Geometry, arch: Arch) -> TileSearch:
         key = sizeless(arch), geometry
         if key not in self._known:
-            self._known[key] = TileSearch(geometry, key[0])
+            self._known[key] = TileSearch(geometry, key[0], self.bus)
         return self._known[key]
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from byoc.estimate.account import Carried, GroupAccount, GroupFloor, pieces
-from byoc.estimate.commands import again_cycles, copy_cycles, rows_slots, run_slots, transfer_cycles
+from byoc.estimate.bus import Bus, transfer_cycles
+from byoc.estimate.commands import again_cycles, copy_cycles
 from byoc.estimate.constants import AGAIN_SHARES, BAND_CUTS, GAIN, LONGEST
 from byoc.operators.layer import Layer, Resident, aligned, counts
 from byoc.scheduling.groups import (
@@ -80,8 +81,10 @@ class Facts:
     ``computed``: cycles of layer, bands, their rows, whether some are made again, and channels a tile.
     """
 
-    def __init__(self, layers: Sequence[Layer], searches: Sequence[TileSearch], graph: FusionGraph, arch: Arch) -> None:
-        self.layers, self.searches, self.graph, self.arch = layers, searches, graph, arch
+    def __init__(
+        self, layers: Sequence[Layer], searches: Sequence[TileSearch], graph: FusionGraph, arch: Arch, bus: Bus
+    ) -> None:
+        self.layers, self.searches, self.graph, self.arch, self.bus = layers, searches, graph, arch, bus
         self.computed: dict[tuple[int, int, int, bool, int], int] = {}
         self._facts: dict[int, _Fact] = {}
         self._parts: dict[int, tuple[_Part, ...]] = {}
@@ -111,7 +114,7 @@ class Facts:
         count = ceil_div(geometry.nest.channels, channels)
         loaded = geometry.constant_bytes(channels) if geometry.has_constants else 0
         nbytes = aligned(loaded, self.arch.granule) + aligned(geometry.table_bytes(channels), self.arch.granule)
-        return _Part(channels, count, nbytes, count * run_slots(nbytes) if nbytes else 0)
+        return _Part(channels, count, nbytes, count * self.bus.run_slots(nbytes) if nbytes else 0)
 
 
 @dataclass(eq=False, slots=True)
@@ -172,6 +175,7 @@ class Growth:
 
     def __init__(self, facts: Facts, last: int, height: int, keep: bool, residents: Collection[str]) -> None:
         self._facts, self._last, self._height, self._keep = facts, last, height, keep
+        self._bus = facts.bus
         self._residents, self._planes, self._alignment = residents, facts.graph.planes, facts.arch.granule
         self._rows = facts[last].made.rows
         self._bands = ceil_div(self._rows, height)
@@ -179,7 +183,7 @@ class Growth:
         self._layers: list[_Layer] = []  # the last one first
         self._results: list[_Result] = []
         self._constants = _Part(0, 0, 0, 0)  # of all layers together
-        self._floor = GroupFloor(self._bands)
+        self._floor = GroupFloor(self._bus, self._bands)
         self.first, self.halo, self.fixed = last + 1, False, 0
         self.missing: set[int] = set()
         self._add(last, facts[last])
@@ -216,7 +220,7 @@ class Growth:
         height, again = min(stop - start, made.rows), stop - start > step
         if not inside and member.writes.buffer not in self._residents:
             planes, band = member.writes.planes, height * made.row_bytes
-            result = _Result(index, planes, band, rows_slots(planes, band, made.row_bytes))
+            result = _Result(index, planes, band, self._bus.rows_slots(planes, band, made.row_bytes))
             self._results.append(result)
             self._floor.store(result.slots)
         low = start * member.stride - member.pad
@@ -237,7 +241,7 @@ class Growth:
             leaves = wanted.made and stays(planes, self._last)
             if not self._resident(name, wanted) and (leaves or not wanted.made):
                 count = planes.count if wanted.made else wanted.end - wanted.first
-                moved += self._bands * rows_slots(count, wanted.step * planes.row_bytes, planes.row_bytes)
+                moved += self._bands * self._bus.rows_slots(count, wanted.step * planes.row_bytes, planes.row_bytes)
         return self._floor.reading(moved)
 
     def _make(self, wanted: _Wanted, made: Planes) -> None:
@@ -388,7 +392,7 @@ class Growth:
         if not (leaves or not wanted.made):
             return Carried(kept, fixed, near, apart=apart)
         moved = rows if overlap and not kept else wanted.step
-        slots = self._bands * rows_slots(count, moved * planes.row_bytes, planes.row_bytes)
+        slots = self._bands * self._bus.rows_slots(count, moved * planes.row_bytes, planes.row_bytes)
         moving = transfer_cycles(slots, self._bands)
         if wanted.made:
             return Carried(kept, fixed, near, slots, stores=moving, apart=apart)
@@ -530,9 +534,11 @@ class _Tried:
 class Fusion:
     """Groups of one region on machines that differ in the scratchpad's size at most; remembers its covers."""
 
-    def __init__(self, layers: Sequence[Layer], searches: Sequence[TileSearch], graph: FusionGraph, arch: Arch) -> None:
+    def __init__(
+        self, layers: Sequence[Layer], searches: Sequence[TileSearch], graph: FusionGraph, arch: Arch, bus: Bus
+    ) -> None:
         self._layers, self._searches, self._graph = layers, searches, graph
-        self._facts = Facts(layers, searches, graph, arch)
+        self._facts = Facts(layers, searches, graph, arch, bus)
         self._covers = Answers[Question, tuple[Group, ...]]()
 
     def cover(self, question: Question, capacity: Budget) -> tuple[Group, ...]:

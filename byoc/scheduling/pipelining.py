@@ -8,7 +8,7 @@ LD are done with what they have: while LD would idle beside a tile's computation
 The stream stays correct when it is executed in order: a load moves neither before the last use of the bytes that
 it fills nor before a store of bytes that it reads.
 
-The stream is rehearsed: when its commands would end on the default machine, by an estimate. A command waits for those
+The stream is rehearsed: when its commands would end, by an estimate. A command waits for those
 that make or still use what its buffers hold (docs/machine.md, sections 2 to 6).
 """
 
@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
 
-from byoc.estimate.commands import Stored, Task, TileClock, cycles_of, registers_of, run, transfer_cycles
+from byoc.estimate.bus import Bus, registers_of, transfer_cycles
+from byoc.estimate.commands import Stored, Task, TileClock, run
 from byoc.estimate.constants import (
     AHEAD_SHARES,
     BANK_PORTS,
@@ -338,11 +339,11 @@ def _readable(step: Step, number: int, written: Sequence[tuple[int, Access]], en
     return 0
 
 
-def want(fetches: Sequence[Fetch], tiles: Sequence[TileSteps], cycles: Sequence[int], capacity: int) -> bool:
+def want(fetches: Sequence[Fetch], tiles: Sequence[TileSteps], cycles: Sequence[int], most: int) -> bool:
     """For each fetch the last tile whose computation it must accompany so that no later computation waits.
 
-    By an estimate in which EX never waits; but not earlier than a whole scratchpad is loaded in, nor than it is seen
-    (``_candidates``). True where the scratchpad does not matter.
+    By an estimate in which EX never waits; but at most the ``most`` cycles earlier in which a whole scratchpad is
+    loaded, and not before it is seen (``_candidates``). True where the scratchpad does not matter.
     """
     starts = [0]
     for duration in cycles:
@@ -354,7 +355,7 @@ def want(fetches: Sequence[Fetch], tiles: Sequence[TileSteps], cycles: Sequence[
             number -= 1
             deadline = min(deadline - stores[number], starts[number])
         deadline -= fetch.cycles
-        earliest = starts[fetch.tile] - cycles_of(capacity)
+        earliest = starts[fetch.tile] - most
         free &= earliest <= max(deadline, 0)
         seen = fetches[index - WINDOW].tile if index >= WINDOW else 0
         fetch.wanted = max(min(bisect_right(starts, max(deadline, earliest) - MARGIN) - 1, fetch.tile - 1), seen)
@@ -403,6 +404,7 @@ def pipelined(
     cycles: Sequence[int],
     scratch: Sequence[tuple[str, int]],
     arch: Arch,
+    bus: Bus,
     apart: Collection[int] = (),
     windows: Collection[int] = (),
 ) -> Pipelined | None:
@@ -413,9 +415,9 @@ def pipelined(
     whose place nothing else takes.
     """
     beside = _beside(tiles) if arch.words else {}
-    found = _pipelined(tiles, cycles, scratch, arch, apart, windows, beside)
+    found = _pipelined(tiles, cycles, scratch, arch, bus, apart, windows, beside)
     if beside and (found is None or found.crowded):
-        dense = _pipelined(tiles, cycles, scratch, arch, apart, windows, {})
+        dense = _pipelined(tiles, cycles, scratch, arch, bus, apart, windows, {})
         if found is None or (dense is not None and dense.cycles * OWN_BANKS < found.cycles):
             return dense
     return found
@@ -426,12 +428,13 @@ def _pipelined(
     cycles: Sequence[int],
     scratch: Sequence[tuple[str, int]],
     arch: Arch,
+    bus: Bus,
     apart: Collection[int],
     windows: Collection[int],
     beside: Mapping[int, frozenset[int]],
 ) -> Pipelined | None:
     fetches = fetches_of(tiles)
-    free = want(fetches, tiles, cycles, arch.sram_bytes)
+    free = want(fetches, tiles, cycles, bus.cycles_of(arch.sram_bytes))
     lives = lifetimes(tiles)
     for share in AHEAD_SHARES:
         profile = _Profile(lives, scratch, len(tiles), arch.sram_bytes * share // 100)

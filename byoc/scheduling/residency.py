@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from byoc.estimate.commands import bytes_in, cycles_of
+from byoc.estimate.bus import Bus
 from byoc.operators.layer import Layer, Resident, Slots, Tiling, aligned, counts, find_shortage, order_of
 from byoc.operators.nest import allowed_channels
 from byoc.options import NOTHING, Choices, GroupChoice, LayerChoice, placed
@@ -60,6 +60,7 @@ class RegionContext:
     searches: Sequence[TileSearch]
     lowered: Lowered
     arch: Arch
+    bus: Bus
     plans: Answers[None, LayerPlan] = field(default_factory=Answers)
 
     @cached_property
@@ -73,7 +74,7 @@ class RegionContext:
 
     @cached_property
     def fusion(self) -> Fusion:
-        return Fusion(self.layers, self.searches, self.graph, self.arch)
+        return Fusion(self.layers, self.searches, self.graph, self.arch, self.bus)
 
 
 class Rooms:
@@ -132,7 +133,7 @@ class _Planner:
 
     def __init__(self, context: RegionContext, arch: Arch, whole: Budget, choices: Choices) -> None:
         layers = context.layers
-        self._searches = context.searches
+        self._searches, self._bus = context.searches, context.bus
         self._arch = arch
         self._chosen, self._pins = choices, pins_of(choices, layers, arch)
         self._image = len({layer.name for layer in layers})  # layers of one; those of all have their names
@@ -200,8 +201,8 @@ class _Planner:
             found.append(tiling)
             waits = search.cost.waits(tiling, room[0]) if alone else -search.computed(tiling)
             ahead = max(ahead, 0) + waits
-            if not self._whole.holds(bytes_in(ahead)):
-                ahead = cycles_of(self._whole.all())
+            if not self._whole.holds(self._bus.bytes_in(ahead)):
+                ahead = self._bus.cycles_of(self._whole.all())
         return tuple(reversed(found))
 
     def _choice(self, index: int) -> Choice | None:

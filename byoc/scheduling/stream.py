@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.estimate.commands import transfer_slots
+from byoc.estimate.bus import Bus
 from byoc.estimate.constants import PIECE_ALIGNMENT
 from byoc.operators.layer import Buffers, Layer, Tiling, aligned, buffers_of, counts, tiles
 from byoc.operators.nest import Dim, Span, Tile, Transfer, make_tile
@@ -190,14 +190,14 @@ def source_of(layer: Layer, tile: int) -> Source:
     return Source(operation.name, operation.kind, layer.mnemonic, tile, operation.onnx_nodes)
 
 
-def load(address: int, pointer: Pointer, transfer: Transfer, source: Source) -> Step:
+def load(address: int, pointer: Pointer, transfer: Transfer, source: Source, bus: Bus) -> Step:
     """LD copies ``transfer`` of the tensor at byte ``address`` of system memory to ``pointer``."""
-    return _transferring(OP_DMA_READ, Unit.LD, _LOADING, address, pointer, transfer, source)
+    return _transferring(OP_DMA_READ, Unit.LD, _LOADING, address, pointer, transfer, source, bus)
 
 
-def store(address: int, pointer: Pointer, transfer: Transfer, source: Source) -> Step:
+def store(address: int, pointer: Pointer, transfer: Transfer, source: Source, bus: Bus) -> Step:
     """ST copies the bytes at ``pointer`` to ``transfer`` of the tensor at byte ``address`` of system memory."""
-    return _transferring(OP_DMA_WRITE, Unit.ST, _STORING, address, pointer, transfer, source)
+    return _transferring(OP_DMA_WRITE, Unit.ST, _STORING, address, pointer, transfer, source, bus)
 
 
 def copy_planes(source: Pointer, target: Pointer, nbytes: int, dims: Sequence[Dim], origin: Source) -> Step:
@@ -224,9 +224,10 @@ def _transferring(
     pointer: Pointer,
     transfer: Transfer,
     source: Source,
+    bus: Bus,
 ) -> Step:
     registers, pointers = _dma(sides, address, transfer), {sides[1][0]: pointer.moved(transfer.sram_offset)}
-    return Step(instruction, unit, registers, pointers, source, slots=transfer_slots(registers, unit))
+    return Step(instruction, unit, registers, pointers, source, slots=bus.transfer_slots(registers, unit))
 
 
 def _dma(sides: Sequence[Side], address: int, transfer: Transfer) -> dict[str, int]:
@@ -341,6 +342,7 @@ class Memory:
     """
 
     arch: Arch
+    bus: Bus
     lowered: Lowered
     dram: Mapping[str, int]
     constants: ConstantPool
@@ -494,10 +496,10 @@ class _LayerStream:
         pointer, empty = self._constant_buffers.get((channels, tile.depth))
         if empty and second is not None:
             address = self._memory.dram[second.buffer] + second.offset
-            loads.append(load(address, pointer, geometry.weight_transfer(channels), source))
+            loads.append(load(address, pointer, geometry.weight_transfer(channels), source, self._memory.bus))
         elif empty:
             transfer = Transfer(0, geometry.constant_bytes(channels.size, tile.depth.size if tile.depth else 0))
-            loads.append(load(self._pack(channels, tile.depth), pointer, transfer, source))
+            loads.append(load(self._pack(channels, tile.depth), pointer, transfer, source, self._memory.bus))
         return pointer
 
     def _load_tables(self, tile: Tile, source: Source, loads: list[Step]) -> Pointer | None:
@@ -508,7 +510,7 @@ class _LayerStream:
         pointer, empty = self._table_buffers.get(channels)
         if empty:
             transfer = Transfer(0, geometry.table_bytes(channels.size))
-            loads.append(load(self._pack_tables(channels), pointer, transfer, source))
+            loads.append(load(self._pack_tables(channels), pointer, transfer, source, self._memory.bus))
         return pointer
 
     def _load_input(self, index: int, tile: Tile, source: Source, loads: list[Step]) -> Pointer:
@@ -519,7 +521,7 @@ class _LayerStream:
         pointer, empty = buffers.get(geometry.input_box(tile, index))
         if empty:
             address = self._memory.address(place)
-            loads += [load(address, pointer, transfer, source) for transfer in transfers]
+            loads += [load(address, pointer, transfer, source, self._memory.bus) for transfer in transfers]
         return pointer
 
     def _place_output(
@@ -534,7 +536,7 @@ class _LayerStream:
             pointer = inputs[0] if self._output_buffers is None else self._output_buffers.take()
         address = memory.dram.get(place.buffer, 0) + place.offset
         needed = not resident or place.buffer in memory.stored
-        return pointer, tuple(store(address, pointer, transfer, source) for transfer in transfers if needed)
+        return pointer, tuple(store(address, pointer, transfer, source, memory.bus) for transfer in transfers if needed)
 
     def _input_plane(self, tile: Tile) -> int:
         """Bytes between input channels in the scratchpad, 0 where the tile lies dense there."""
@@ -576,8 +578,8 @@ class _RiddenStream(_LayerStream):
         operands = {self._output: made}
         for place, buffers in self._beside.items():
             operands[place] = buffers.take()
-            loads = (*loads, load(memory.address(place), operands[place], transfer, source))
+            loads = (*loads, load(memory.address(place), operands[place], transfer, source, memory.bus))
         whole = make_tile(self._rider.nest, Span(0, 1), Span(0, tile.output.elements))
         inputs = tuple(operands[place] for place in self._places)
         computes = (*computes, *compute_steps(self._rider, whole, Operands(inputs, None, made), source))
-        return TileSteps(loads, computes, (store(memory.address(self._target), made, transfer, source),))
+        return TileSteps(loads, computes, (store(memory.address(self._target), made, transfer, source, memory.bus),))

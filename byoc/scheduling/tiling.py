@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
 from byoc.estimate.account import LayerCost, Shape
+from byoc.estimate.bus import DEFAULT_BUS, Bus
 from byoc.estimate.constants import (
     BESIDE,
     CUTS,
@@ -257,10 +258,10 @@ class Choice(NamedTuple):
 class TileSearch:
     """Finds tilings of one layer by their ``cost``; remembers its answers, for the planner asks again and again."""
 
-    def __init__(self, geometry: Geometry, arch: Arch) -> None:
+    def __init__(self, geometry: Geometry, arch: Arch, bus: Bus = DEFAULT_BUS) -> None:
         self._geometry = geometry
         self._arch = arch
-        self.cost = LayerCost(geometry, arch)
+        self.cost = LayerCost(geometry, arch, bus)
         self.channels = tuple(_channel_tiles(geometry, arch))
         self._narrow = tuple(_narrow_tiles(geometry, arch))
         self.sizes = tuple(dict.fromkeys((*self.channels, *self._narrow)))

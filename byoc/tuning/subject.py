@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from byoc.compiler import compile_regions
 from byoc.emission.region import Compiled, Region, empty_memory, layers_chosen
+from byoc.estimate.bus import DEFAULT_BUS, Bus
 from byoc.graph import Value
 from byoc.operators.layer import Layer, Resident, Tiling, aligned
 from byoc.operators.operator import Geometry
@@ -49,10 +50,10 @@ class Site:
 
 
 class Clock(NamedTuple):
-    """How long programs take on the machine: cycles by layer; and the bytes that its bus moves in a cycle."""
+    """How long programs take on the machine: cycles by layer; and its bus."""
 
     layers: Callable[[Program], Mapping[str, int]]
-    bus_bytes: int
+    bus: Bus
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,9 @@ class GroupAccount(NamedTuple):
     estimate: int | None
 
 
-def bare_memory(arch: Arch, lowered: Lowered, residents: Iterable[str]) -> Memory:
+def bare_memory(arch: Arch, lowered: Lowered, residents: Iterable[str], bus: Bus = DEFAULT_BUS) -> Memory:
     """A memory for steps that nobody executes, with these buffers resident."""
-    memory = empty_memory(lowered, arch, data=False)()
+    memory = empty_memory(lowered, arch, bus, data=False)()
     for name in residents:
         memory.residents[name] = memory.reserve(name, 0)
     return memory
@@ -115,7 +116,7 @@ class Subject:
     def __init__(self, regions: Sequence[Region], values: Mapping[str, Value], arch: Arch, clock: Clock) -> None:
         self.arch, self.clock = arch, clock
         self._regions, self._values = tuple(regions), values
-        self._pool = SearchPool[Compiled]()
+        self._pool = SearchPool[Compiled](clock.bus)
         self._known: dict[tuple[int, Choices], tuple[int, Mapping[str, int]] | None] = {}
         self._own: list[Choices] = []
         self._rooms: list[Rooms] = []
@@ -198,13 +199,13 @@ class Subject:
         # Several layers may have the same name, so the group is found by the number of its first layer.
         chosen = group_at(site.index, group, Choices(groups=(group,)), layers, graph)
         costs = [search.cost for search in self._pool.searches(layers, self.arch)]
-        memory = bare_memory(self.arch, lowered, residents)
+        memory = bare_memory(self.arch, lowered, residents, self.clock.bus)
         timed = stream_group(chosen, layers, graph, costs, memory)
         members = range(chosen.first, chosen.last + 1)
         budget = min(rooms.of(index, residents, self.arch.sram_bytes)[1] for index in members)
         tiles, cycles = [one.steps for one in timed], [one.cycles for one in timed]
         smaller = self.arch.model_copy(update={"sram_bytes": budget})
-        clocked = pipelined(tiles, cycles, memory.scratch, smaller, memory.apart, memory.windows)
+        clocked = pipelined(tiles, cycles, memory.scratch, smaller, memory.bus, memory.apart, memory.windows)
         loads = [step for tile in tiles for step in tile.loads]
         stores = [step for tile in tiles for step in tile.stores]
         return GroupAccount(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from byoc.estimate.commands import bytes_in
+from byoc.estimate.bus import Bus
 from byoc.operators.layer import Resident, Tiling
 from byoc.options import GroupChoice
 from byoc.tuning.subject import State, Subject
@@ -63,7 +63,7 @@ class Units:
         for place in wanted:
             begin, final, group = spans[place]
             sight = self._sight(state, begin, final, group)
-            yield Unit(begin, final, _seen(sight, before), sight.least)
+            yield Unit(begin, final, _seen(sight, before, self._subject.clock.bus), sight.least)
             before = sight
 
     def _sight(self, state: State, first: int, last: int, group: GroupChoice | None) -> _Sight:
@@ -104,8 +104,8 @@ class Units:
 
     def _least(self, compute: int, loading: int) -> int:
         """What a unit takes at least that loads in so many bus cycles: a scratchpad full may be there already."""
-        arch, clock = self._subject.arch, self._subject.clock
-        return max(compute, (bytes_in(loading) - arch.sram_bytes) // clock.bus_bytes, 1)
+        bus = self._subject.clock.bus
+        return max(compute, bus.cycles_of(bus.bytes_in(loading) - self._subject.arch.sram_bytes), 1)
 
     def _group(self, state: State, first: int, group: GroupChoice) -> _Sight:
         found = self._subject.account(first, group, state.residents)
@@ -125,12 +125,12 @@ class Units:
         return _Sight((*[0.0] * LAYER, *own), least, estimate, max(found.compute - traffic, 0), spare, found.first)
 
 
-def _seen(sight: _Sight, before: _Sight) -> Features:
+def _seen(sight: _Sight, before: _Sight, bus: Bus) -> Features:
     """A unit beside what runs before it; last come the logarithms of the least that it takes, and of the estimate."""
     first = sight.first + 1
     return (
         *sight.features,
         math.log1p(sight.first), math.log1p(before.idle), math.log1p(before.spare),
-        min(before.idle / first, AMPLE), min(before.spare / bytes_in(first), AMPLE),
+        min(before.idle / first, AMPLE), min(before.spare / bus.bytes_in(first), AMPLE),
         math.log(sight.least), math.log(sight.estimate),
     )  # fmt: skip

@@ -28,7 +28,7 @@ Table = Literal["arch", "timing"]
 
 @dataclass(frozen=True)
 class Setting:
-    """One key: what programs depend on is in table ``arch``, what changes only cycles in ``timing``.
+    """One key: what programs require is in table ``arch``, what changes no result in ``timing``.
 
     ``values`` says what it may be, ``unit`` is empty for words, ``words`` are its name in plain words.
     """
@@ -136,7 +136,7 @@ Settings = Iterable[str] | Mapping[str, int | str | None]
 
 
 class Preset(BaseModel):
-    """A named machine: what the compiler sees of it (``arch``) and what only its cycles depend on (``timing``).
+    """A named machine: what programs require of it (``arch``) and what only its cycles depend on (``timing``).
 
     ``memory_mode`` is the last that set constants of ``timing``, None where none did.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from byoc.compiler import CompiledNetwork, CompilerPool, compile
+from byoc.estimate.bus import Bus, bus_of
 from byoc.host.sessions import estimate_cycles
 from byoc.options import CompileOptions
 from byoc.package.package import Package
@@ -48,16 +49,16 @@ class _Made:
 
 
 class Bench:
-    """Measurements of one network. Machines that differ only in their Timing share one compilation."""
+    """Measurements of one network. Machines of one Arch and bus share one compilation."""
 
     def __init__(self, package: Package, options: CompileOptions, table: CostTable) -> None:
         self._package, self._options, self._table = package, options, table
-        self._made: dict[Arch, _Made] = {}
+        self._made: dict[tuple[Arch, Bus], _Made] = {}
         self._pool = CompilerPool()
 
     def point(self, hardware: Preset) -> Point:
         """Measure the network on a machine; raise InputError if it cannot be compiled for it."""
-        made, timing = self._compiled(hardware.arch), hardware.timing
+        made, timing = self._compiled(hardware), hardware.timing
         counts = [
             Counts(
                 one.run(timing),
@@ -83,16 +84,19 @@ class Bench:
 
     def figures(self, hardware: Preset) -> Figures:
         device, runs = Device(hardware.arch, hardware.timing), []
-        network = self._compiled(hardware.arch).network
+        network = self._compiled(hardware).network
         for index, program in network.programs.items():
             trace, report = device.run(program, {}, timing_only=True).trace, network.reports[index]
             runs.append(RegionRun(index, program, trace, report.compulsory_bytes, report.demand))
         return figures(hardware, runs)
 
-    def _compiled(self, arch: Arch) -> _Made:
-        if arch not in self._made:
-            network = compile(self._package, arch, self._options, data=False, pool=self._pool)
+    def _compiled(self, hardware: Preset) -> _Made:
+        key = hardware.arch, bus_of(hardware.timing)
+        if key not in self._made:
+            network = compile(
+                self._package, hardware.arch, self._options, timing=hardware.timing, data=False, pool=self._pool
+            )
             timed = tuple(ProgramTiming(program) for program in network.programs.values())
             host = sum(estimate_cycles(network.graph, part) for part in network.partition.host_parts)
-            self._made[arch] = _Made(network, timed, host)
-        return self._made[arch]
+            self._made[key] = _Made(network, timed, host)
+        return self._made[key]

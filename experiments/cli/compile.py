@@ -87,13 +87,13 @@ def partition(
     with options.stages() as progress:
         network = load(wanted, progress)
         progress(f"compiling {network.name}")
-        compiled = compile_network(network.package, machine.arch, replace(choices, strict=False))
+        compiled = compile_network(network.package, machine.arch, replace(choices, strict=False), timing=machine.timing)
         whole = _end_to_end(compiled, machine.timing)
     results.write_tables(json, csv, _content(compiled, whole), placement_rows(placement_entries(compiled.partition)))
     if verbose:
         from experiments.cli.tune import print_reasons
 
-        print_reasons(network.package, machine.arch, choices)
+        print_reasons(network.package, machine, choices)
     _print_partition(compiled, whole, summary)
     _warn(network.package)
     if choices.strict:
@@ -190,13 +190,13 @@ def emit(
     with options.stages() as progress:
         network = load(wanted, progress)
         progress(f"compiling {network.name}")
-        compiled = compile_network(network.package, machine.arch, choices)
+        compiled = compile_network(network.package, machine.arch, choices, timing=machine.timing)
         places = _places(network.name, compiled.programs, region, output)
         given = _given(network, machine, choices, input, wanted.seed, progress) if save_inputs else {}
     if verbose:
         from experiments.cli.tune import print_reasons
 
-        print_reasons(network.package, machine.arch, choices)
+        print_reasons(network.package, machine, choices)
     for place, index in places.items():
         program = compiled.programs[index]
         program_file.save(program, place)

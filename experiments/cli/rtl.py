@@ -255,7 +255,8 @@ def _programs(model: str, machine: Preset, choices: CompileOptions, seed: int, p
 
     network = load(Given(model, seed=seed), progress)
     progress(f"compiling {network.name}")
-    programs = list(compile_network(network.package, machine.arch, choices).programs.values())
+    compiled = compile_network(network.package, machine.arch, choices, timing=machine.timing)
+    programs = list(compiled.programs.values())
     if not programs:
         raise InputError(f"{network.name}: no node runs on the DLA; 'dla partition' says why")
     return programs

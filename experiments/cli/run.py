@@ -42,7 +42,7 @@ def command(
     if verbose:
         from experiments.cli.tune import print_reasons
 
-        print_reasons(done.package, hardware_of(wanted).arch, wanted.options)
+        print_reasons(done.package, hardware_of(wanted), wanted.options)
     done.show(report_console(), summary)
     say(f"report written to {place}" + (f", timeline to {wanted.timeline}" if wanted.timeline else ""))
     return _status(report)

@@ -17,9 +17,9 @@ from experiments.tune.request import TuneRequest
 if TYPE_CHECKING:
     from byoc.options import Choices, GroupChoice, LayerChoice
     from byoc.package.package import Package
+    from dla_sim.presets import Preset
     from experiments.tune.explain import Explanation, RegionLayouts, Taken
     from experiments.tune.tuning import Tuned
-    from isa.arch import Arch
 
 
 @options.expanded
@@ -104,7 +104,7 @@ def explain(wanted: Compiling, layer: LayerName = None, json: options.Json = Non
         network = load(wanted, progress)
         progress(f"compiling {network.name}")
         if layer is None:
-            made = compiled_regions(network.package, machine.arch, choices)
+            made = compiled_regions(network.package, machine.arch, choices, machine.timing)
             layouts = region_layouts(network.package, machine.arch, choices, made, machine.timing)
         else:
             found = explain_layer(network.package, layer, machine.arch, choices, machine.timing)
@@ -178,7 +178,7 @@ def _list_layouts(found: Sequence[RegionLayouts]) -> None:
         console.print(line(text), soft_wrap=True)
 
 
-def print_reasons(package: Package, arch: Arch, choices: CompileOptions) -> None:
+def print_reasons(package: Package, machine: Preset, choices: CompileOptions) -> None:
     """Of every layer how it is tiled, what the compiler took that to cost, and why; for --verbose."""
     from experiments.report.terminal import line, plain_table, report_console
     from experiments.tune.explain import explain_all
@@ -191,7 +191,7 @@ def print_reasons(package: Package, arch: Arch, choices: CompileOptions) -> None
         ("layer", "fold"), ("tiling", "fold"), ("estimated cycles", "right", 2), ("others", "right", 3), ("why", "fold")
     )
     told: set[tuple[int, str]] = set()
-    for one in explain_all(package, arch, choices):
+    for one in explain_all(package, machine.arch, choices, machine.timing):
         why, tiling = one.why, _tiling(one.winner.choice)
         if one.group is not None:
             first = one.group.layers[0]

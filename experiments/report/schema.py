@@ -139,7 +139,7 @@ class Layer(Part):
     ``breakdown``: the layer's cycles by what they went into (docs/machine.md, section 7), adding up to ``cycles``; it
     is empty in reports of versions that did not know it. ``group``: the place among ``compile.groups`` of the group
     that the layer is computed in, of a batch's first image; None: alone. ``estimate``: cycles that the compiler
-    expected on the default machine; None: none, by the published schedule or of a program alone. ``energy_pj``:
+    expected; None: none, by the published schedule or of a program alone. ``energy_pj``:
     picojoules by the report's cost table, an estimate; None without one.
     """
 

@@ -189,7 +189,7 @@ def infer(
 ) -> Inference:
     """Compile ``network`` for ``hardware`` and run one inference, simulated or on another ``machine``."""
     progress(f"compiling {network.name}")
-    compiled = compile_network(network.package, hardware.arch, options, progress=progress)
+    compiled = compile_network(network.package, hardware.arch, options, timing=hardware.timing, progress=progress)
     progress(f"simulating {network.name}")
     device = Device(hardware.arch, hardware.timing, engine=once(compute_times), progress=progress)
     runtime = Runtime(compiled, machine or device, host)

@@ -216,7 +216,8 @@ Findings = dict[str, tuple[Finding, ...]]
 
 def sanitize_package(file: Path, wanted: ProgramRequest) -> Findings:
     """Findings on the program of every region."""
-    compiled = compile_network(load_network(str(file)).package, hardware_of(wanted).arch, wanted.options)
+    package, hardware = load_network(str(file)).package, hardware_of(wanted)
+    compiled = compile_network(package, hardware.arch, wanted.options, timing=hardware.timing)
     return {program.name: sanitize(program) for program in compiled.programs.values()}
 
 

@@ -1,6 +1,6 @@
 """Batches of points become tasks for workers, and what comes of a task becomes rows: ok, infeasible or failed.
 
-A machine is compiled by one task and by no other. Machines with few Timings travel together, those that share tilings
+A machine is compiled for a bus by one task. Machines with few Timings travel together, those that share tilings
 above all. One with many goes alone: when it has been compiled its programs come back, and its other Timings follow in
 tasks that bring the programs along.
 """
@@ -21,7 +21,7 @@ from experiments.sweep.driver import Item, Task
 from experiments.sweep.grid import Batch, Keys
 from experiments.sweep.preparation import Misfit, Preparation, Prepared
 from experiments.sweep.store import FIGURE_COLUMNS, Row, Store, canonical
-from experiments.sweep.worker import CompiledProgram, MachineJob, NetworkJob, PointOutcome, Result, machine_problem
+from experiments.sweep.worker import MachineJob, NetworkJob, PointOutcome, Result, machine_problem
 from experiments.version import compiler_version
 from isa.arch import Arch
 
@@ -104,14 +104,9 @@ class NetworkTask(Task):
 
     def following(self, result: Result) -> Iterator[Item]:
         """What is to be done for the points that waited for the machine's programs."""
-        if result.programs is None:
-            return self.following_failed(result.outcomes[0][0].message or "not compiled")
-        return self._timed(result.programs)
-
-    def _timed(self, programs: tuple[CompiledProgram, ...]) -> Iterator[NetworkTask]:
         shared, machine = self.points[0][0], self.job.machines[0]
         for points in self.rest or ():
-            timed = MachineJob(machine.arch, timings_of(points), programs)
+            timed = MachineJob(machine.arch, timings_of(points), result.programs)
             yield NetworkTask(replace(self.job, machines=(timed,), keep=False), ((shared, points),))
 
     def following_failed(self, message: str) -> Iterator[Item]:

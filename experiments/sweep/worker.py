@@ -1,4 +1,4 @@
-"""What runs in a worker: machines are compiled without data, once each, and timed; every point gets an outcome.
+"""What runs in a worker: machines are compiled without data, once for each bus, and timed; every point gets an outcome.
 
 A :class:`Job` is plain values, so that any executor can send it anywhere: what workers keep only saves them time.
 Regions travel without their weights: small, and all that a compilation without data needs. A :class:`RegionCompiler`
@@ -11,7 +11,7 @@ import io
 import pickle
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from byoc.compiler import compile_regions
 from byoc.emission.region import Compiled, Demand, Region, values_of
+from byoc.estimate.bus import DEFAULT_BUS, Bus, bus_of
 from byoc.graph import Value
 from byoc.options import CompileOptions
 from byoc.scheduling.default import SearchPool, sizeless
@@ -76,9 +77,9 @@ class CompiledProgram:
 class RegionCompiler:
     """The regions of a partition, with what compilations share for machines equal but for the scratchpad's size."""
 
-    def __init__(self, regions: bytes) -> None:
+    def __init__(self, regions: bytes, bus: Bus = DEFAULT_BUS) -> None:
         self._regions, self._values = read_blank(regions)
-        self._pool = SearchPool[Compiled]()
+        self._pool = SearchPool[Compiled](bus)
         self._timings: dict[int, ProgramTiming] = {}
 
     def compiled(self, arch: Arch, options: CompileOptions) -> tuple[CompiledProgram, ...]:
@@ -98,18 +99,22 @@ class RegionCompiler:
 
 
 @lru_cache(maxsize=4)
-def compiler_for(regions: bytes, machine: Arch) -> RegionCompiler:
+def compiler_for(regions: bytes, machine: Arch, bus: Bus = DEFAULT_BUS) -> RegionCompiler:
     """The compiler for these regions and machine (its scratchpad's size left open); the last few are kept."""
-    return RegionCompiler(regions)
+    return RegionCompiler(regions, bus)
+
+
+Programs = Mapping[Bus, tuple[CompiledProgram, ...]]
+"""The compiled regions of one Arch by the bus that they are compiled for."""
 
 
 @dataclass(frozen=True)
 class MachineJob:
-    """One Arch and Timings to cost on it. ``programs`` are its compiled regions, None where it must be compiled."""
+    """One Arch and Timings to cost on it. ``programs``: those that need not be compiled again."""
 
     arch: Arch
     timings: tuple[Mapping[str, Any], ...]
-    programs: tuple[CompiledProgram, ...] | None = None
+    programs: Programs = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -145,7 +150,7 @@ class Result:
 
     outcomes: tuple[tuple[PointOutcome, ...], ...]
     compilations: int
-    programs: tuple[CompiledProgram, ...] | None = None
+    programs: Programs = field(default_factory=dict)
 
 
 class Job(Protocol):
@@ -175,22 +180,51 @@ def outcome_of(job: NetworkJob) -> Result:
         raise InputError(
             f"a worker has version {compiler_version()} and this sweep {job.version}; install the same on all machines"
         )
-    outcomes: list[tuple[PointOutcome, ...]] = []
-    compilations = 0
-    programs: tuple[CompiledProgram, ...] | None = None
-    for machine in job.machines:
-        try:
-            compiler = compiler_for(job.regions, sizeless(machine.arch))
-            compilations += machine.programs is None
-            programs = machine.programs or compiler.compiled(machine.arch, job.options)
-            timed = compiler.timed(programs)
-        except Exception as error:  # whatever it is, it belongs into the record
-            outcomes.append((PointOutcome(None, message_of(error)),) * len(machine.timings))
-        else:
-            outcomes.append(tuple(_outcome(machine.arch, programs, timed, timing) for timing in machine.timings))
+    found, by_bus = _timings_by_bus(job.machines)
+    made, compilations = [dict(machine.programs) for machine in job.machines], 0
+    for bus, rows in by_bus.items():
+        for row, timings in rows.items():
+            arch, known = job.machines[row].arch, made[row]
+            try:
+                compiler = compiler_for(job.regions, sizeless(arch), bus)
+                if bus not in known:
+                    compilations += 1
+                    known[bus] = compiler.compiled(arch, job.options)
+                timed = compiler.timed(known[bus])
+            except Exception as error:  # whatever it is, it belongs into the record
+                found[row].update(dict.fromkeys(timings, PointOutcome(None, message_of(error))))
+            else:
+                machines = {column: Machine(arch, timing) for column, timing in timings.items()}
+                found[row].update({at: _outcome(one, known[bus], timed) for at, one in machines.items()})
+    outcomes = tuple(tuple(one for _, one in sorted(row.items())) for row in found)
     # Fresh copies, for a program remembers its decoded commands, which need not travel.
-    kept = tuple(replace(item, program=replace(item.program)) for item in programs or ())
-    return Result(tuple(outcomes), compilations, kept if job.keep and programs is not None else None)
+    kept = {
+        bus: tuple(replace(item, program=replace(item.program)) for item in programs)
+        for bus, programs in (made[0].items() if job.keep else ())
+    }
+    return Result(outcomes, compilations, kept)
+
+
+Outcomes = dict[int, PointOutcome]
+"""By the number of the Timing."""
+
+
+def _timings_by_bus(machines: Sequence[MachineJob]) -> tuple[list[Outcomes], dict[Bus, dict[int, dict[int, Timing]]]]:
+    """Return the outcomes of what is no Timing, by machine, and all Timings by bus and then by machine.
+
+    Machines with one bus follow one another, because they share searches.
+    """
+    refused: list[Outcomes] = [{} for _ in machines]
+    found: dict[Bus, dict[int, dict[int, Timing]]] = {}
+    for row, machine in enumerate(machines):
+        for column, values in enumerate(machine.timings):
+            try:
+                timing = Timing.model_validate(values)
+            except ValidationError as error:
+                refused[row][column] = PointOutcome(None, machine_problem(error))
+            else:
+                found.setdefault(bus_of(timing), {}).setdefault(row, {})[column] = timing
+    return refused, found
 
 
 def message_of(error: BaseException) -> str:
@@ -199,14 +233,9 @@ def message_of(error: BaseException) -> str:
     return text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
 
 
-def _outcome(
-    arch: Arch, programs: Sequence[CompiledProgram], timed: Sequence[ProgramTiming], values: Mapping[str, Any]
-) -> PointOutcome:
+def _outcome(machine: Machine, programs: Sequence[CompiledProgram], timed: Sequence[ProgramTiming]) -> PointOutcome:
     try:
-        timing = Timing.model_validate(values)
-        return PointOutcome(_figures(Machine(arch, timing), programs, timed, [item.run(timing) for item in timed]))
-    except ValidationError as error:
-        return PointOutcome(None, machine_problem(error))
+        return PointOutcome(_figures(machine, programs, timed, [item.run(machine.timing) for item in timed]))
     except Exception as error:  # whatever it is, it belongs into the record
         return PointOutcome(None, message_of(error))
 

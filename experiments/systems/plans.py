@@ -7,6 +7,7 @@ from math import ceil
 
 from byoc.compiler import CompiledNetwork
 from byoc.compiler import compile as compile_network
+from byoc.estimate.bus import Bus, bus_of
 from byoc.host.sessions import estimate_cycles
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.partitioning.partition import HostPart
@@ -35,7 +36,7 @@ class PlanMaker:
     def __init__(self, progress: Progress = silent, cache: bool = True) -> None:
         self._progress, self._cache = progress, cache
         self._networks: dict[str, Network] = {}
-        self._compiled: dict[tuple[str, Arch], CompiledNetwork] = {}
+        self._compiled: dict[tuple[str, Arch, Bus], CompiledNetwork] = {}
         self._works: dict[tuple[str, Arch, Timing], dict[int, ProgramWork]] = {}
         self._plans: dict[tuple[str, str, Preset | None, float], Plan] = {}
 
@@ -84,7 +85,7 @@ class PlanMaker:
             if hardware is None:
                 stages = _stages_on_cores(self._network(model), speed)
             else:
-                compiled = self._compile(model, kind, hardware.arch)
+                compiled = self._compile(model, kind, hardware)
                 works = self._work(model, compiled, hardware)
                 stages = _stages(compiled, works, hardware.timing.bus_bytes, speed)
             self._plans[key] = Plan(kind, tuple(stages))
@@ -95,12 +96,12 @@ class PlanMaker:
             self._networks[model] = load(Given(model, cache=self._cache), self._progress)
         return self._networks[model]
 
-    def _compile(self, model: str, kind: str, arch: Arch) -> CompiledNetwork:
-        key = model, arch
+    def _compile(self, model: str, kind: str, hardware: Preset) -> CompiledNetwork:
+        key = model, hardware.arch, bus_of(hardware.timing)
         if key not in self._compiled:
             network = self._network(model)
             self._progress(f"compiling {model} for {kind}")
-            compiled = compile_network(network.package, arch)
+            compiled = compile_network(network.package, hardware.arch, timing=hardware.timing)
             if not compiled.programs:
                 raise DoesNotFitError(f"nothing of {model} runs on accelerator '{kind}': {_first_refusal(compiled)}")
             self._compiled[key] = compiled

@@ -17,6 +17,7 @@ from pydantic import Field
 
 from byoc.compiler import CompiledNetwork
 from byoc.compiler import compile as compile_network
+from byoc.estimate.bus import bus_of
 from byoc.graph import Value
 from byoc.host.runtime import Runtime, from_device, to_device
 from byoc.operators.onnx_view import BOUNDARIES
@@ -133,7 +134,7 @@ class TimedPrograms:
         self.system = system
         self._works: dict[Program, ProgramWork] = {}
         self.accelerators = tuple(
-            Accelerator(one.name, machine.arch, machine.timing.burst_bytes, partial(self._alone, machine))
+            Accelerator(one.name, machine.arch, bus_of(machine.timing), partial(self._alone, machine))
             for one in system.accelerators
             for machine in (one.hardware,)
         )
@@ -233,7 +234,7 @@ def split_network(network: Network, system: System, wanted: SplitRequest) -> Spl
     _check_possible(system, way, images, options)
     first = system.accelerators[0]
     progress(f"compiling {network.name}")
-    compiled = compile_network(network.package, first.hardware.arch, options)
+    compiled = compile_network(network.package, first.hardware.arch, options, timing=first.hardware.timing)
     if not compiled.programs:
         raise InputError(f"{network.name}: nothing of it runs on an accelerator; there is nothing to split")
     images = images if way in ("batch", "pipeline") else 1

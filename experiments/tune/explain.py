@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from byoc.compiler import compile, compile_regions, partition_package
 from byoc.emission.region import Compiled, layers_chosen
 from byoc.estimate.account import LayerCost
+from byoc.estimate.bus import Bus, bus_of
 from byoc.operators.layer import Layer, Resident, Tiling
 from byoc.operators.operator import Geometry
 from byoc.options import Choices, CompileOptions, GroupChoice, LayerChoice, placed
@@ -135,8 +136,8 @@ class Explanation:
 class _WatchedCost(LayerCost):
     """Estimates, and which were asked for."""
 
-    def __init__(self, geometry: Geometry, arch: Arch) -> None:
-        super().__init__(geometry, arch)
+    def __init__(self, geometry: Geometry, arch: Arch, bus: Bus) -> None:
+        super().__init__(geometry, arch, bus)
         self.asked: dict[tuple[Tiling, Resident], float] = {}
 
     def estimate(self, tiling: Tiling, resident: Resident) -> float:
@@ -147,9 +148,9 @@ class _WatchedCost(LayerCost):
 class _WatchedSearch(TileSearch):
     """The compiler's search, and what room it was asked about."""
 
-    def __init__(self, geometry: Geometry, arch: Arch) -> None:
-        super().__init__(geometry, arch)
-        self.cost = self.watched = _WatchedCost(geometry, arch)
+    def __init__(self, geometry: Geometry, arch: Arch, bus: Bus) -> None:
+        super().__init__(geometry, arch, bus)
+        self.cost = self.watched = _WatchedCost(geometry, arch, bus)
         self.rooms: list[tuple[Resident, int, Choice | None]] = []
 
     def best_beside(self, resident: Resident, budget: Budget, taken: int) -> Choice | None:
@@ -166,8 +167,8 @@ class _WatchedSearch(TileSearch):
 class _WatchingPool(SearchPool[Compiled]):
     """A pool that watches the search of one layer, or of all (None)."""
 
-    def __init__(self, layer: str | None) -> None:
-        super().__init__()
+    def __init__(self, layer: str | None, bus: Bus) -> None:
+        super().__init__(bus)
         self._layer = layer
         self.watched: dict[Geometry, _WatchedSearch] = {}
 
@@ -176,7 +177,7 @@ class _WatchingPool(SearchPool[Compiled]):
         for number, layer in enumerate(layers):
             if self._layer in (None, layer.name):
                 if layer.geometry not in self.watched:
-                    self.watched[layer.geometry] = _WatchedSearch(layer.geometry, sizeless(arch))
+                    self.watched[layer.geometry] = _WatchedSearch(layer.geometry, sizeless(arch), self.bus)
                 found[number] = self.watched[layer.geometry]
         return found
 
@@ -188,15 +189,19 @@ class Taken(NamedTuple):
     cycles: int
 
 
-def compiled_regions(package: Package, arch: Arch, options: CompileOptions) -> tuple[Compiled, ...]:
+def compiled_regions(
+    package: Package, arch: Arch, options: CompileOptions, timing: Timing = DEFAULT_TIMING
+) -> tuple[Compiled, ...]:
     _check_explainable(options)
-    made = compile(package, arch, options, data=False)
+    made = compile(package, arch, options, timing=timing, data=False)
     return tuple((program, made.reports[index]) for index, program in made.programs.items())
 
 
-def chosen_schedules(package: Package, arch: Arch, options: CompileOptions) -> tuple[Choices, ...]:
+def chosen_schedules(
+    package: Package, arch: Arch, options: CompileOptions, timing: Timing = DEFAULT_TIMING
+) -> tuple[Choices, ...]:
     """What the compiler chooses, region by region, nothing of it open."""
-    return tuple(report.choices for _, report in compiled_regions(package, arch, options))
+    return tuple(report.choices for _, report in compiled_regions(package, arch, options, timing))
 
 
 class RegionLayouts(NamedTuple):
@@ -241,11 +246,11 @@ def explain(
     """Why a layer (of several of one name the first) is tiled as it is; raises InputError where there is none."""
     partitioned = _partitioned(package, arch, options)
     if options.chosen:
-        chosen_schedules(package, arch, options)  # which says what is wrong with them in any region
+        chosen_schedules(package, arch, options, timing)  # which says what is wrong with them in any region
     found = next(_explanations(partitioned, arch, options, timing, layer), None)
     if found is not None:
         return found
-    names = (one.layer for choices in chosen_schedules(package, arch, options) for one in choices.layers)
+    names = (one.layer for choices in chosen_schedules(package, arch, options, timing) for one in choices.layers)
     close = difflib.get_close_matches(layer, names, n=1)
     meant = f"did you mean '{close[0]}'?" if close else "'dla explain MODEL' lists them"
     raise InputError(f"no layer of the accelerator is called '{layer}'; {meant}")
@@ -256,7 +261,7 @@ def _explanations(
 ) -> Iterator[Explanation]:
     """Of every layer, region by region, with the best of the other tilings; of the one that is named with more."""
     for region in found.regions:
-        pool = _WatchingPool(layer)
+        pool = _WatchingPool(layer, bus_of(timing))
         (compiled,) = compile_regions([region], found.graph.values, arch, options, data=False, searches=pool)
         chosen = compiled[1].choices
         names = [name for name in dict.fromkeys(one.layer for one in chosen.layers) if layer in (None, name)]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from byoc.compiler import partition_package
+from byoc.estimate.bus import bus_of
 from byoc.options import CompileOptions
 from byoc.tuning.log import (
     MAXIMUM_BYTES,
@@ -86,7 +87,7 @@ def model_file(log: Path) -> Path:
 
 def clock_of(timing: Timing) -> Clock:
     """The timing-only engine."""
-    return Clock(lambda program: ProgramTiming(program).layers(timing), timing.bus_bytes)
+    return Clock(lambda program: ProgramTiming(program).layers(timing), bus_of(timing))
 
 
 def tune_network(

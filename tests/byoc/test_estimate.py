@@ -14,6 +14,7 @@ import byoc
 from byoc.emission.region import layers_of
 from byoc.estimate import constants
 from byoc.estimate.account import LayerCost
+from byoc.estimate.bus import DEFAULT_BUS, bus_of
 from byoc.operators.layer import Resident, Tiling, streamed, tile_count
 from byoc.operators.movement import StridedCopy
 from byoc.operators.nest import Dim
@@ -22,6 +23,7 @@ from byoc.scheduling.residency import RegionContext, plan_layers
 from byoc.scheduling.stream import TileSteps, stream_layer
 from byoc.scheduling.tiling import TileSearch, buffered, shapes
 from byoc.tuning.subject import bare_memory
+from dla_sim.presets import load_hardware
 from dla_sim.timing import Timing
 from isa.arch import Arch, PeArray
 from isa.instruction import Command, Unit
@@ -40,9 +42,19 @@ def test_the_estimates_are_for_the_documented_machine() -> None:
     restated = {name.lower(): value for name, value in known.items() if name.lower() in Timing.model_fields}
     assert restated == {name: getattr(timing, name) for name in restated}
     assert len(restated) == 10
-    assert timing.main.burst_gap == constants.BURST_GAP
-    assert timing.main.burst_beats == constants.BURST_BEATS
+    assert bus_of(timing) == DEFAULT_BUS
+    assert timing.main.burst_gap == DEFAULT_BUS.burst_gap
+    assert timing.main.burst_beats == DEFAULT_BUS.burst_beats
     assert timing.dma_setup + timing.dram_latency + timing.dma_drain == constants.TRANSFER_OVERHEAD
+
+
+@pytest.mark.parametrize("settings", [{}, {"bus_bytes": 32}, {"bus_bytes": 4}, {"dram_latency": 500}])
+def test_a_bus_has_the_rate_of_its_timing(settings: dict[str, int]) -> None:
+    for preset in ("balanced-64", "balanced-256"):
+        timing = load_hardware(preset, settings).timing
+        bus, nbytes = bus_of(timing), 1 << 20
+        assert bus.cycles_of(nbytes) == bus.dense_slots(nbytes) == nbytes / timing.main.sustained_bytes
+        assert bus.bytes_in(bus.cycles_of(nbytes)) == nbytes
 
 
 def numbers(text: str) -> Iterator[tuple[int, complex]]:
@@ -183,7 +195,7 @@ def test_layers_leave_room_for_what_is_loaded_long_after_them() -> None:
     region, values = cases.region((first, second, third, last), ("x",), ("d",))
     lowered, layers = layers_of(region, values, arch)
     searches = [TileSearch(layer.geometry, arch) for layer in layers]
-    tilings = plan_layers(RegionContext(layers, searches, lowered, arch), arch, 0).tilings
+    tilings = plan_layers(RegionContext(layers, searches, lowered, arch, DEFAULT_BUS), arch, 0).tilings
     resident = Resident((False,), follows=True)
     assert searches[3].cost.waits(tilings[3], resident) > 10_000
     assert searches[2].cost.waits(tilings[2], resident) < 0
@@ -202,6 +214,6 @@ def test_groups_are_for_what_gains_by_them(kib: int, together: bool) -> None:
     region, values = cases.region((first, second), ("x",), ("b",))
     lowered, layers = layers_of(region, values, arch)
     searches = [TileSearch(layer.geometry, arch) for layer in layers]
-    plan = plan_layers(RegionContext(layers, searches, lowered, arch), arch, arch.sram_bytes)
+    plan = plan_layers(RegionContext(layers, searches, lowered, arch, DEFAULT_BUS), arch, arch.sram_bytes)
     assert bool(plan.groups) == together
     assert plan.residents == (() if together else ("a",))

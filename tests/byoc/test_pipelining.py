@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from byoc.estimate.bus import DEFAULT_BUS
 from byoc.operators.nest import Transfer
 from byoc.scheduling.memplan import check_plan
 from byoc.scheduling.pipelining import Pipelined, pipelined
@@ -28,10 +29,10 @@ def _compute(*buffers: int) -> Step:
 
 def _tiles(count: int, slots: int) -> list[TileSteps]:
     """A tile that computes on 800 bytes, and ``count`` tiles of weights each, in turn in ``slots`` buffers."""
-    first = TileSteps((load(0, Pointer(0), Transfer(0, 800), SOURCE),), (_compute(0),), ())
+    first = TileSteps((load(0, Pointer(0), Transfer(0, 800), SOURCE, DEFAULT_BUS),), (_compute(0),), ())
     rest = [
         TileSteps(
-            (load(1_000_000 + 64 * number, Pointer(1 + number % slots), Transfer(0, WEIGHTS), SOURCE),),
+            (load(1_000_000 + 64 * number, Pointer(1 + number % slots), Transfer(0, WEIGHTS), SOURCE, DEFAULT_BUS),),
             (_compute(1 + number % slots),),
             (),
         )
@@ -44,7 +45,7 @@ def _run(sram_bytes: int) -> Pipelined:
     """Tile 0 computes for 10,000 cycles and tiles 1 to 4, whose weights have two buffers, for 10 each."""
     scratch = [("input", 800), ("weights 0", WEIGHTS), ("weights 1", WEIGHTS)]
     arch = Arch(sram_bytes=sram_bytes, sram_banks=1, alignment=8)
-    found = pipelined(_tiles(4, 2), [10_000, 10, 10, 10, 10], scratch, arch)
+    found = pipelined(_tiles(4, 2), [10_000, 10, 10, 10, 10], scratch, arch, DEFAULT_BUS)
     assert found is not None
     return found
 
@@ -75,12 +76,14 @@ def test_what_has_no_room_waits_for_the_last_use_of_its_buffer() -> None:
 
 def test_a_load_follows_the_store_of_what_it_reads() -> None:
     """Tile 1 reads what tile 0 stores: 800 bytes by 10,209 + 101 + 108, then 209 more until tile 1 computes."""
-    written = store(4096, Pointer(1), Transfer(0, 800), SOURCE)
+    written = store(4096, Pointer(1), Transfer(0, 800), SOURCE, DEFAULT_BUS)
     tiles = [
-        TileSteps((load(0, Pointer(0), Transfer(0, 800), SOURCE),), (_compute(0, 1),), (written,)),
-        TileSteps((load(4096, Pointer(2), Transfer(0, 800), SOURCE),), (_compute(2),), ()),
+        TileSteps((load(0, Pointer(0), Transfer(0, 800), SOURCE, DEFAULT_BUS),), (_compute(0, 1),), (written,)),
+        TileSteps((load(4096, Pointer(2), Transfer(0, 800), SOURCE, DEFAULT_BUS),), (_compute(2),), ()),
     ]
-    found = pipelined(tiles, [10_000, 10], [("a", 800), ("b", 800), ("c", 800)], Arch(sram_bytes=8192, sram_banks=1))
+    found = pipelined(
+        tiles, [10_000, 10], [("a", 800), ("b", 800), ("c", 800)], Arch(sram_bytes=8192, sram_banks=1), DEFAULT_BUS
+    )
     assert found is not None
     assert _order(found) == [("LD", 0), ("EX", 0), ("ST", 1), ("LD", 2), ("EX", 2)]
     assert found.cycles == 10_209 + 101 + 108 + 209 + 10
@@ -105,14 +108,14 @@ def test_contents_are_what_they_would_be_without_loading_ahead(seed: int) -> Non
                 stored = int(random.integers(len(wanted))) if wanted and random.random() < 0.4 else None
                 address = 8192 * (len(wanted) * slots + buffer + 1) + STORED
                 held[buffer] = address = address if stored is None else 8192 * stored
-                loads.append(load(address, Pointer(buffer), Transfer(0, sizes[buffer]), SOURCE))
-        result = store(8192 * len(wanted), Pointer(slots), Transfer(0, 4000), SOURCE)
+                loads.append(load(address, Pointer(buffer), Transfer(0, sizes[buffer]), SOURCE, DEFAULT_BUS))
+        result = store(8192 * len(wanted), Pointer(slots), Transfer(0, 4000), SOURCE, DEFAULT_BUS)
         wanted.append(tuple(held))
         tiles.append(TileSteps(tuple(loads), tuple(_compute(buffer) for buffer in range(slots)), (result,)))
     sizes.append(4000)
     arch = Arch(sram_bytes=(sum(sizes) + int(random.integers(100, 30_000))) // 8 * 8, sram_banks=1, alignment=8)
     scratch = [(str(buffer), size) for buffer, size in enumerate(sizes)]
-    found = pipelined(tiles, random.integers(10, 4000, count).tolist(), scratch, arch)
+    found = pipelined(tiles, random.integers(10, 4000, count).tolist(), scratch, arch, DEFAULT_BUS)
     assert found is not None
     check_plan(found.requests, found.addresses, arch.sram_bytes, arch.alignment)
     memory = np.full(arch.sram_bytes, -1)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.brute_force import LAYERS, measured
+from byoc.estimate.bus import DEFAULT_BUS
 from byoc.operators.layer import make_layer, streamed, tile_count
 from byoc.operators.nest import Transfer
 from byoc.scheduling.memplan import Request
@@ -28,7 +29,7 @@ MOST, DRAWS = 40, 24
 
 
 def _load(buffer: int, tile: int) -> Cue:
-    return Cue(load(0, Pointer(buffer), NBYTES, SOURCE), tile)
+    return Cue(load(0, Pointer(buffer), NBYTES, SOURCE, DEFAULT_BUS), tile)
 
 
 def _compute(source: int, target: int, tile: int, cycles: int) -> Cue:
@@ -37,7 +38,7 @@ def _compute(source: int, target: int, tile: int, cycles: int) -> Cue:
 
 
 def _store(buffer: int, tile: int) -> Cue:
-    return Cue(store(4096, Pointer(buffer), NBYTES, SOURCE), tile)
+    return Cue(store(4096, Pointer(buffer), NBYTES, SOURCE, DEFAULT_BUS), tile)
 
 
 def _rehearsed(cues: list[Cue], addresses: tuple[int, ...]) -> int:

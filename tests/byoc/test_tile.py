@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byoc.emission.region import layers_of
-from byoc.estimate.commands import rows_slots
+from byoc.estimate.bus import DEFAULT_BUS
 from byoc.operators.layer import (
     Layer,
     Resident,
@@ -319,7 +319,7 @@ def test_the_estimate_uses_the_formula_of_the_instruction() -> None:
     ],
 )
 def test_rows_take_the_bursts_that_they_touch(count: int, nbytes: int, pitch: int, slots: int) -> None:
-    assert rows_slots(count, nbytes, pitch) == slots
+    assert DEFAULT_BUS.rows_slots(count, nbytes, pitch) == slots
 
 
 def test_a_remembered_answer_is_the_one_that_the_budget_gets() -> None:

@@ -285,11 +285,11 @@ def _commands(
     preset, log = str(folder / f"m{number}.toml"), folder / f"t{number}.jsonl"
 
     def emitted() -> int:
-        programs = byoc.compile(package, arch, options).programs.values()
+        programs = byoc.compile(package, arch, options, timing=timing).programs.values()
         return sum(ProgramTiming(program).run(timing).cycles for program in programs)
 
     def explained() -> int:
-        made = compiled_regions(package, arch, options)
+        made = compiled_regions(package, arch, options, timing)
         return sum(one.cycles for region in made for one in taken(region, timing).values())
 
     def tuned() -> int:

@@ -174,7 +174,7 @@ def cycles_by_size(
     found: dict[tuple[str, ...], dict[int, int]] = {}
     for nbytes in memories:
         arch = hardware.arch.model_copy(update={"sram_bytes": nbytes})
-        compiled = compile(package, arch, data=False, pool=pool)
+        compiled = compile(package, arch, timing=hardware.timing, data=False, pool=pool)
         nodes = tuple(node.name for region in compiled.partition.regions for node in region.nodes)
         cycles = sum(ProgramTiming(program).run(hardware.timing).cycles for program in compiled.programs.values())
         if cycles:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,14 @@ from byoc.emission.region import Compiled
 from byoc.options import CompileOptions
 from byoc.scheduling import default
 from byoc.scheduling.default import SearchPool
+from dla_sim.presets import load_hardware
+from dla_sim.program_timing import ProgramTiming
 from experiments.running.network import load_network
 from isa.arch import Arch
 from tests.experiments.sweeping import swept
 
 PROJECT = Path(byoc.__file__).parents[1]
+AXES = ("bus_bytes", "dram_latency")
 
 
 def test_a_sweep_compiles_layers_of_one_row_as_a_run_does(tmp_path: Path) -> None:
@@ -80,3 +84,23 @@ def test_nobody_compiles_past_the_compiler(module: str, names: set[str], homes: 
             if any(node.module == module and names & {one.name for one in node.names} for node in imports):
                 users.add(path.relative_to(PROJECT).as_posix())
     assert users == homes
+
+
+def test_a_sweep_compiles_for_each_bus_as_a_run_does(tmp_path: Path) -> None:
+    """So many points that those of other buses follow in tasks with the programs of the first."""
+    text = """
+        networks = "digits-cnn"
+        arch.sram_bytes = 4096
+        [timing]
+        bus_bytes = [8, 32]
+        dram_latency = { from = 61, to = 100, step = 1 }
+    """
+    rows = swept(tmp_path, text).values()
+    cycles = {tuple(json.loads(str(row["timing"]))[key] for key in AXES): row["cycles"] for row in rows}
+    assert len(cycles) == 80
+    for bus, latency in ((8, 100), (32, 61), (32, 100)):
+        settings = {"sram_bytes": 4096, "bus_bytes": bus, "dram_latency": latency}
+        assert cycles[bus, latency] == experiments.run("digits-cnn", settings=settings).report.totals.cycles
+    network, hardware = load_network("digits-cnn"), load_hardware(settings=settings)
+    programs = byoc.compile(network.package, hardware.arch, data=False).programs.values()
+    assert sum(ProgramTiming(program).run(hardware.timing).cycles for program in programs) > cycles[32, 100]

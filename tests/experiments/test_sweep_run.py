@@ -140,7 +140,8 @@ def test_shared_work_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         pe.oc = [4, 8]
         sram_bytes = [16384, 32768, 65536]
         [timing]
-        dram_latency = { from = 1, to = 200, step = 1 }
+        dram_latency = { from = 1, to = 100, step = 1 }
+        ex_fill = [4, 8]
     """
     tally = run_sweep(spec_of(tmp_path, text), tmp_path / "results.sqlite")
     machines = (2 + 1) * 2 * 3
@@ -204,10 +205,10 @@ def test_equal_machines_under_two_names_run_once(tmp_path: Path) -> None:
     text = """
         networks = "tiny.onnx"
         presets = ["seed-i64", "same.toml"]
-        timing.dram_latency = { from = 1, to = 150, step = 1 }
+        timing.dram_latency = { from = 1, to = 100, step = 1 }
     """
     tally = run_sweep(spec_of(tmp_path, text), tmp_path / "results.sqlite")
-    assert (tally.new["ok"], tally.stored, tally.compilations) == (150, 150, 1)
+    assert (tally.new["ok"], tally.stored, tally.compilations) == (100, 100, 1)
 
 
 @pytest.mark.usefixtures("in_process")

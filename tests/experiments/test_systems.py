@@ -20,6 +20,7 @@ from dla_sim.systems.machines import Machines, Running
 from dla_sim.systems.simulate import Interval
 from dla_sim.systems.spec import System, Variant, parse_system
 from dla_sim.systems.work import Preemptible
+from dla_sim.timing import Timing
 from experiments.cli.main import main
 from experiments.running.inference import run
 from experiments.systems import plans as planning
@@ -42,19 +43,21 @@ period = "1ms"
 
 
 @pytest.fixture(scope="module")
-def compilations() -> dict[tuple[str, Arch], CompiledNetwork]:
+def compilations() -> dict[tuple[str, Arch, Timing], CompiledNetwork]:
     return {}
 
 
 @pytest.fixture
-def compiled_once(monkeypatch: pytest.MonkeyPatch, compilations: dict[tuple[str, Arch], CompiledNetwork]) -> None:
+def compiled_once(
+    monkeypatch: pytest.MonkeyPatch, compilations: dict[tuple[str, Arch, Timing], CompiledNetwork]
+) -> None:
     """Tests of one network under many policies compile it once, as the systems of a sweep do."""
     make = planning.compile_network
 
-    def compiled(package: Package, arch: Arch) -> CompiledNetwork:
-        key = package.digest, arch
+    def compiled(package: Package, arch: Arch, *, timing: Timing) -> CompiledNetwork:
+        key = package.digest, arch, timing
         if key not in compilations:
-            compilations[key] = make(package, arch)
+            compilations[key] = make(package, arch, timing=timing)
         return compilations[key]
 
     monkeypatch.setattr(planning, "compile_network", compiled)

@@ -1,0 +1,145 @@
+"""The bus to system memory, as estimates know it: slots of rows, cycles of transfers (docs/machine.md, section 6).
+
+A machine's Timing has these constants among others. The compiler takes them, and nothing else of a Timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import gcd
+from typing import Protocol
+
+from byoc.estimate.constants import (
+    BURST_BYTES,
+    BURST_GAP,
+    BURST_SLOTS,
+    BUS_BYTES,
+    REMEMBERED_ROWS,
+    TRANSFER_OVERHEAD,
+)
+from isa.instruction import Unit, ceil_div
+from isa.ops.dma import Side, side_registers
+
+_LOADING, _STORING = side_registers(Unit.LD, "dram"), side_registers(Unit.ST, "dram")
+
+
+class BusTiming(Protocol):
+    """What has the constants of a bus under the names of ``dla_sim.timing.Timing``."""
+
+    @property
+    def bus_bytes(self) -> int:
+        """Bytes a cycle."""
+        ...
+
+    @property
+    def burst_bytes(self) -> int:
+        """Bytes of the aligned block that one burst can cover."""
+        ...
+
+    @property
+    def dram_latency(self) -> int:
+        """Cycles from a request to its first data, and from the last data to its acknowledgement."""
+        ...
+
+    @property
+    def outstanding_bursts(self) -> int:
+        """Bursts in flight."""
+        ...
+
+
+@dataclass(frozen=True)
+class Bus:
+    """A bus to system memory: its width, and slots of a whole burst. Machines with equal buses have equal programs.
+
+    Shorter bursts and transfers have the gap and the latency of the default machine, so that machines that differ in
+    the latency alone mostly have one bus.
+    """
+
+    bus_bytes: int = BUS_BYTES
+    burst_bytes: int = BURST_BYTES
+    burst_slots: int = BURST_SLOTS
+    _rows: dict[tuple[int, int, int], int] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @cached_property
+    def burst_beats(self) -> int:
+        """Beats of a whole burst (section 2)."""
+        return self.burst_bytes // self.bus_bytes
+
+    @cached_property
+    def burst_gap(self) -> int:
+        """Slots that a burst takes at least (section 2)."""
+        return self.burst_slots if self.burst_slots > self.burst_beats else min(BURST_GAP, self.burst_beats)
+
+    def rows_slots(self, count: int, nbytes: int, pitch: int) -> int:
+        """Slots of ``count`` rows of ``nbytes`` that begin anywhere at multiples of ``pitch`` bytes, in the mean."""
+        key = count, nbytes, pitch
+        found = self._rows.get(key)
+        if found is None:
+            if len(self._rows) == REMEMBERED_ROWS:
+                self._rows.clear()
+            starts = range(0, self.burst_bytes, gcd(pitch, self.burst_bytes))
+            found = count * sum(self._row_slots(start, nbytes) for start in starts) // len(starts)
+            self._rows[key] = found
+        return found
+
+    def _row_slots(self, start: int, nbytes: int) -> int:
+        """Slots of a row from byte ``start`` of a burst on: the beats of its bursts, each at least the gap."""
+        if not nbytes:
+            return 0
+        bursts, rest = divmod(start + nbytes, self.burst_bytes)
+        skipped, last = start // self.bus_bytes, ceil_div(rest, self.bus_bytes)
+        if not bursts:
+            return max(last - skipped, self.burst_gap)
+        first, between = max(self.burst_beats - skipped, self.burst_gap), (bursts - 1) * self.burst_slots
+        return first + between + (max(last, self.burst_gap) if rest else 0)
+
+    def dense_slots(self, nbytes: int) -> int:
+        """Slots of what begins with a burst."""
+        return self.rows_slots(1, nbytes, self.burst_bytes)
+
+    def run_slots(self, nbytes: int) -> int:
+        """Slots of one long row that begins anywhere: its beats, and one more for what it has of others."""
+        return self.cycles_of(nbytes) + 1
+
+    def transfer_slots(self, registers: Mapping[str, int], unit: Unit) -> int:
+        """Slots of a command of ``unit``, LD or ST."""
+        address, nbytes, loops = registers_of(unit)
+        rows, pitch = 1, registers[address]
+        for count, stride in loops:
+            if registers[count] > 1:
+                rows *= registers[count]
+                pitch = gcd(pitch, registers[stride])
+        if rows > 1:
+            return self.rows_slots(rows, registers[nbytes], pitch)
+        return self.run_slots(registers[nbytes])
+
+    def cycles_of(self, nbytes: int) -> int:
+        """Whole cycles in which whole bursts bring so many bytes at least."""
+        return nbytes * self.burst_slots // self.burst_bytes
+
+    def bytes_in(self, cycles: int) -> int:
+        """Bytes that whole bursts bring in so many cycles at most."""
+        return cycles * self.burst_bytes // self.burst_slots
+
+
+DEFAULT_BUS = Bus()
+"""The bus of the default machine."""
+
+
+def bus_of(timing: BusTiming) -> Bus:
+    """Return the bus that a machine's timing describes."""
+    beats = timing.burst_bytes // timing.bus_bytes
+    gap = ceil_div(timing.dram_latency + beats, timing.outstanding_bursts)
+    return Bus(timing.bus_bytes, timing.burst_bytes, max(beats, gap))
+
+
+def registers_of(unit: Unit) -> Side:
+    """The registers that say which bytes of system memory a command of ``unit``, LD or ST, moves."""
+    return _LOADING if unit is Unit.LD else _STORING
+
+
+def transfer_cycles(slots: int, transfers: int = 1) -> int:
+    """Cycles of so many transfers of one unit, one after another, that take so many slots together."""
+    return slots + TRANSFER_OVERHEAD * transfers
