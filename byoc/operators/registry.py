@@ -276,19 +276,14 @@ def markdown(rows: Sequence[SupportRow]) -> str:
     ]
     for row in rows:
         lines += ["", f"## {row.family}"]
-        if row.operators:
-            lines += ["", f"Operators: {_listed(row.operators)}."]
-        if row.closes:
-            lines += ["", f"Whatever is computed by these from one 8-bit tensor and constants: {_listed(row.closes)}."]
-        if row.plain:
-            lines += ["", f"On bare integers as well: {_listed(row.plain)}."]
-        if row.instructions:
-            lines += ["", f"Needs {_listed(row.instructions)}."]
+        for text, names in (
+            ("Operators: {}.", row.operators),
+            ("Whatever is computed by these from one 8-bit tensor and constants: {}.", row.closes),
+            ("On bare integers as well: {}.", row.plain),
+            ("Needs {}.", row.instructions),
+        ):
+            lines += ["", text.format(", ".join(f"`{name}`" for name in names))] if names else []
         if row.owner != PROJECT:
             lines += ["", f"Added by {row.owner}."]
         lines += ["", *(f"- {rule}" for rule in row.rules)]
     return "\n".join(lines) + "\n"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)

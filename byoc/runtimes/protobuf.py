@@ -220,13 +220,8 @@ def sort_nodes(graph: GraphProto) -> None:
 
     As they stand where they can: of those that could be next, the first is.
     """
-    made = {name for node in graph.node for name in node.output if name}
-    waiting = {index: {name for name in use_counts_of(node) if name in made} for index, node in enumerate(graph.node)}
-    readers: dict[str, list[int]] = {}
-    for index, names in waiting.items():
-        for name in names:
-            readers.setdefault(name, []).append(index)
-    ready = [index for index, names in waiting.items() if not names]
+    waiting, readers = _operands(graph, use_counts_of)
+    ready = [index for index, names in enumerate(waiting) if not names]
     order: list[NodeProto] = []
     while ready:
         index = heappop(ready)
@@ -239,18 +234,26 @@ def sort_nodes(graph: GraphProto) -> None:
     set_nodes(graph, order)
 
 
+def _operands(
+    graph: GraphProto, reads: Callable[[NodeProto], Iterable[str]]
+) -> tuple[list[set[str]], dict[str, list[int]]]:
+    """Return what each node ``reads`` of what nodes make, and by name the numbers of the nodes that read it."""
+    made = {name for node in graph.node for name in node.output if name}
+    operands = [{name for name in reads(node) if name in made} for node in graph.node]
+    readers: dict[str, list[int]] = {}
+    for index, names in enumerate(operands):
+        for name in names:
+            readers.setdefault(name, []).append(index)
+    return operands, readers
+
+
 def sort_nodes_in_waves(graph: GraphProto) -> None:
     """Bring the nodes, in place, into the order in which their operands are there: first come, first served.
 
     So branches advance together. Those that wait for no other node begin in the order of what they read, by name.
     """
     nodes = list(graph.node)
-    made = {name for node in nodes for name in node.output if name}
-    waiting = [{name for name in node.input if name in made} for node in nodes]
-    readers: dict[str, list[int]] = {}
-    for index, names in enumerate(waiting):
-        for name in names:
-            readers.setdefault(name, []).append(index)
+    waiting, readers = _operands(graph, lambda node: node.input)
     first = (index for index, names in enumerate(waiting) if not names)
     order = sorted(first, key=lambda index: max(nodes[index].input, default=""))
     for index in order:  # which grows

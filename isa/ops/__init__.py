@@ -16,11 +16,10 @@ from isa.ops import (
     pooling,
     requant,
     rows,
-    wide,
 )
 from isa.packing import with_words
 
-_FAMILIES = (control, dma, convolution, matmul, requant, pooling, elementwise, wide, lookup, movement, pairs, rows)
+_FAMILIES = (control, dma, convolution, matmul, requant, pooling, elementwise, lookup, movement, pairs, rows)
 ALL: dict[str, Instruction] = {
     item.mnemonic: with_words(item, packed.PACKED[item.mnemonic]) if item.mnemonic in packed.PACKED else item
     for family in _FAMILIES

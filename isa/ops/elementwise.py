@@ -1,8 +1,12 @@
-"""Element-wise int8 instructions: ReLU, leaky ReLU, absolute value, minimum, maximum and rescaling addition."""
+"""Element-wise instructions: ReLU, leaky ReLU, absolute value, minimum, maximum and rescaling addition of int8.
+
+And ``OP_E32_ADD`` and ``OP_E32_SHIFT`` of int32.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +14,10 @@ from numpy.typing import NDArray
 from isa import numerics
 from isa.access import strided
 from isa.arch import Arch
-from isa.instruction import INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
+from isa.instruction import INT8, INT32, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
 from isa.numerics.unary import Function
 from isa.ops.lookup import with_tables
-from isa.registers import float_value, signed_value
+from isa.registers import Field, float_value, signed_value
 
 _ADDRESSES = ("EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_LENGTH")
 _CLAMP = ("EX_CLAMP_LOW", "EX_CLAMP_HIGH")
@@ -146,7 +150,66 @@ OP_E_ADD = Instruction(
     ),
     operands=_two, semantics=_add, cycles=_cycles, inputs=(INT8, INT8), outputs=(INT8,), streamed=(0, 1),
 )  # fmt: skip
+
+# int32 support instructions: overflow is an error, never a wrap-around. -------------------------------------------
+
+_DIRECTIONS: tuple[Literal["left", "right"], ...] = ("left", "right")
+_ROUNDINGS: tuple[Literal["floor", "nearest_even", "half_away"], ...] = ("floor", "nearest_even", "half_away")
+
+
+def _words(command: Command, machine: Machine, register: str) -> NDArray[np.int32]:
+    return view(machine.sram, command[register], (command["EX_LENGTH"],), np.int32)
+
+
+def _access(command: Command, *registers: str) -> Operands:
+    length = 4 * command["EX_LENGTH"]
+    reads = tuple(strided("sram", command[register], length) for register in registers)
+    return Operands(reads, (strided("sram", command["EX_OUTPUT_ADDRESS"], length),))
+
+
+def _add_operands(command: Command, arch: Arch) -> Operands:
+    return _access(command, "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS")
+
+
+def _shift_operands(command: Command, arch: Arch) -> Operands:
+    return _access(command, "EX_INPUT_ADDRESS")
+
+
+@formula("y = a + b.")
+def _add_words(command: Command, machine: Machine) -> None:
+    a, b = _words(command, machine, "EX_INPUT_ADDRESS"), _words(command, machine, "EX_OPERAND_ADDRESS")
+    _words(command, machine, "EX_OUTPUT_ADDRESS")[...] = numerics.add_int32(a, b)
+
+
+@formula("y = a · 2^s to the left, y = round(a / 2^s) to the right, s = EX_SHIFT_A.")
+def _shift(command: Command, machine: Machine) -> None:
+    a = _words(command, machine, "EX_INPUT_ADDRESS")
+    rounding = _ROUNDINGS[command.fields["rounding"]]
+    direction = _DIRECTIONS[command.fields["direction"]]
+    result = numerics.shift_int32(a, command["EX_SHIFT_A"], direction, rounding)
+    _words(command, machine, "EX_OUTPUT_ADDRESS")[...] = result
+
+
+OP_E32_ADD = Instruction(
+    mnemonic="OP_E32_ADD", opcode=0x48, unit=Unit.EX, kind="ELTWISE",
+    description="Adds two int32 tensors; a sum outside int32 stops the machine with an error.",
+    registers=("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_LENGTH"),
+    operands=_add_operands, semantics=_add_words, cycles=_cycles,
+    inputs=(INT32, INT32), outputs=(INT32,), streamed=(0, 1),
+)  # fmt: skip
+OP_E32_SHIFT = Instruction(
+    mnemonic="OP_E32_SHIFT", opcode=0x49, unit=Unit.EX, kind="ELTWISE",
+    description="Shifts an int32 tensor by EX_SHIFT_A bits; a result outside int32 stops the machine with an error.",
+    registers=("EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_LENGTH", "EX_SHIFT_A"),
+    fields=(
+        Field("direction", 51, 1, description="0 left, 1 right"),
+        Field(
+            "rounding", 49, 2, description="of a right shift: 0 floor, 1 nearest even, 2 half away from zero", defined=3
+        ),
+    ),
+    operands=_shift_operands, semantics=_shift, cycles=_cycles, inputs=(INT32,), outputs=(INT32,), streamed=(0,),
+)  # fmt: skip
 INSTRUCTIONS = (
     OP_ACT_RELU, OP_ACT_LRELU, OP_E_ABS, OP_C_MIN, OP_C_MAX,
-    with_tables(OP_E_ADD),
+    with_tables(OP_E_ADD), OP_E32_ADD, OP_E32_SHIFT,
 )  # fmt: skip

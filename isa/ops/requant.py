@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from isa import numerics
 from isa.access import strided
 from isa.arch import Arch
-from isa.instruction import INT8, INT32, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
-from isa.ops.lookup import elements, shape, with_tables
+from isa.instruction import INT8, INT32, Command, Instruction, Machine, Operands, Unit, formula, view
+from isa.ops.lookup import OP_LUT, elements, shape, with_tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,11 +126,6 @@ def _requant(command: Command, machine: Machine) -> None:
     view(machine.sram, command["EX_OUTPUT_ADDRESS"], dimensions, np.int8)[...] = result
 
 
-@formula("⌈rows·OC·length / post_lanes⌉.")
-def _cycles(command: Command, arch: Arch) -> int:
-    return ceil_div(elements(command), arch.lanes)
-
-
 OP_REQUANT = Instruction(
     mnemonic="OP_REQUANT", opcode=0x23, unit=Unit.EX, kind="REQUANT",
     description="Scales, rounds, offsets and clamps int32 to int8; the bias of the channel record is not used.",
@@ -140,7 +135,7 @@ OP_REQUANT = Instruction(
         "EX_OUTPUT_ZERO_POINT", "EX_CLAMP_LOW", "EX_CLAMP_HIGH",
     ),
     operands=_operands, semantics=_requant,
-    cycles=_cycles,
+    cycles=OP_LUT.cycles,
     inputs=(INT32,), outputs=(INT8,), streamed=(0,),
 )  # fmt: skip
 INSTRUCTIONS = (with_tables(OP_REQUANT),)

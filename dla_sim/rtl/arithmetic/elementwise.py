@@ -104,11 +104,11 @@ class Unary(Lane):
         """The lane's logic."""
         m = Module()
         centred = wire(m, self.value - self.input_zero)
-        scaled = self._fixed(m, centred) if self.fixed else self._float(m, centred)
+        scaled = self._integer(m, centred) if self.fixed else self._real(m, centred)
         self.limited(m, self.held(m, scaled) + self.zero_point)
         return m
 
-    def _float(self, m: Module, centred: Value) -> Value:
+    def _real(self, m: Module, centred: Value) -> Value:
         value = self.held_number(m, floats.from_integer(m, centred))
         real = floats.normalised(m, floats.multiply(m, value, as_float(self.scale_a)))
         real = self.held_number(m, real)
@@ -128,7 +128,7 @@ class Unary(Lane):
             infinite=wire(m, chosen.infinite & ~none),
         )
 
-    def _fixed(self, m: Module, centred: Value) -> Value:
+    def _integer(self, m: Module, centred: Value) -> Value:
         """A negative multiplier of leaky ReLU takes its sign after rounding."""
         below = wire(m, centred < 0)
         sloped = wire(m, below & (self.function == UnaryFunction.LEAKY_RELU))
@@ -163,17 +163,6 @@ def _moved_up(value: Value, places: int) -> Value:
 
 
 class _Pair(Lane):
-    def elaborate(self, platform: object) -> Elaboratable:
-        m = Module()
-        self.limited(m, self._fixed(m) if self.fixed else self._float(m))
-        return m
-
-    def _fixed(self, m: Module) -> Value:
-        raise NotImplementedError
-
-    def _float(self, m: Module) -> Value:
-        raise NotImplementedError
-
     def _centred(self, m: Module) -> tuple[Value, Value]:
         """Both operands less their zero points."""
         return wire(m, self.a - self.input_zero), wire(m, self.b - self.operand_zero)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsigned
+from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Shape, Signal, Value, signed, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -117,6 +117,17 @@ class Lane(wiring.Component):
         shapes = constant_shapes(fixed=fixed)
         inputs = dict(operands) | {name: shapes[name] for name in constants}
         super().__init__({name: In(shape) for name, shape in inputs.items()} | {"result": Out(result)})
+
+    def elaborate(self, platform: object) -> Elaboratable:
+        m = Module()
+        self.limited(m, self._fixed(m) if self.fixed else self._float(m))
+        return m
+
+    def _fixed(self, m: Module) -> Value:
+        raise NotImplementedError
+
+    def _float(self, m: Module) -> Value:
+        raise NotImplementedError
 
     def limited(self, m: Module, value: Value) -> None:
         """Make a signed ``value`` the result, within the limits; within int8 where these are no constants of it."""

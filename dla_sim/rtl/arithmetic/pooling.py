@@ -88,12 +88,6 @@ class AverageResult(Lane):
             fixed=fixed, pipelined=pipelined, stages=5 if fixed else 6,
         )  # fmt: skip
 
-    def elaborate(self, platform: object) -> Elaboratable:
-        """The lane's logic."""
-        m = Module()
-        self.limited(m, self._fixed(m) if self.fixed else self._float(m))
-        return m
-
     def _float(self, m: Module) -> Value:
         total = self.held_number(m, floats.normalised(m, floats.unpack(m, self.total)))
         count = self.held_number(m, floats.from_integer(m, Cat(self.count, Const(0, 1)).as_signed()))
@@ -251,12 +245,6 @@ class InterpolationResult(Lane):
         constants = ("zero_point", "scale_down", "kept") if fixed else ("zero_point", "scale_y")
         total = {"total": sum_shape(fixed=fixed)}
         super().__init__(total, constants, fixed=fixed, pipelined=pipelined, stages=3)
-
-    def elaborate(self, platform: object) -> Elaboratable:
-        """The lane's logic."""
-        m = Module()
-        self.limited(m, self._fixed(m) if self.fixed else self._float(m))
-        return m
 
     def _float(self, m: Module) -> Value:
         total = self.held_number(m, floats.normalised(m, floats.unpack(m, self.total)))

@@ -210,15 +210,12 @@ class Elementwise(Engine):
         left = self.count - nest.index[0]
         lanes = self.configuration.lanes
         number = wire(m, Mux(left < lanes, left, lanes)[: len(lanes)], "number")
-        number, base = (self._later(m, value, 1) for value in (number, nest.index[0]))
+        number, base = (self._delayed(m, value, 1) for value in (number, nest.index[0]))
         there = wire(m, Cat(*(lane < number for lane in range(self.lanes))), "there")
         self._read(m, base, there, self._positions(m, group, walk, 1, self.command.is_("OP_REQUANT", *PAIRS)))
-        results = self._compute(m, self._later(m, there, 2 + self.work))
+        results = self._compute(m, self._delayed(m, there, 2 + self.work))
         self._finish(m, results, self._positions(m, group, walk, 3 + self.work, self._per_channel), base, there)
         return m
-
-    def _later(self, m: Module, value: Value, stages: int) -> Value:
-        return delayed(m, value, stages, pipelined=self.pipelined, domain=self.name, name="later")
 
     def _positions(self, m: Module, group: Group, walk: Walk, at: int, wanted: Value) -> list[Position]:
         """Of the lanes, at stage ``at``; anything, and without any work, where they are not ``wanted``."""
@@ -293,8 +290,8 @@ class Elementwise(Engine):
         start = Mux(command.is_("OP_LUT"), command.register("EX_OPERAND_ADDRESS"), command.register("EX_TABLE_ADDRESS"))
         start = wire(m, start, "tables")
         tables = [start + Mux(self._per_channel, position.digits[1] << TABLE_SHIFT, 0) for position in positions]
-        found = self.tables.looked_up(m, results, self._later(m, there, 2 + self.work), tables, looks_up, self.name)
-        there, base = self._later(m, there, 3 + self.work), self._later(m, base, 3 + self.work)
+        found = self.tables.looked_up(m, results, self._delayed(m, there, 2 + self.work), tables, looks_up, self.name)
+        there, base = self._delayed(m, there, 3 + self.work), self._delayed(m, base, 3 + self.work)
         first = wire(m, command.register("EX_OUTPUT_ADDRESS") + Mux(self.words, base << 2, base), "target")
         for lane, value in enumerate(found):
             m.d.comb += [

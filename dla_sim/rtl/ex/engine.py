@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal, Value
 
 from dla_sim.rtl.building import Library, stage
+from dla_sim.rtl.ex.counting import delayed
 from dla_sim.rtl.parameters import Configuration, Limits
 from dla_sim.rtl.ports import CommandView, ReadPort, Serves, Stream, WritePort
 from isa.ops.lookup import TABLE_BYTES
@@ -85,6 +86,12 @@ class Engine(Elaboratable):
     def name(self) -> str:
         """Prefix of its signals, its clock domains and its ports on the scratchpad."""
         return type(self).__name__.lower()
+
+    def _register(self, name: str) -> Value:
+        return self.command.register(f"EX_{name}")
+
+    def _delayed(self, m: Module, value: Value, stages: int) -> Value:
+        return delayed(m, value, stages, pipelined=self.limits.pipelined, domain=self.name, name="later")
 
     @property
     def selected(self) -> Value:

@@ -88,9 +88,6 @@ class Pool(Engine):
 
     # What the command says.
 
-    def _of(self, name: str) -> Value:
-        return self.command.register(f"EX_{name}")
-
     def _understand(self) -> None:
         """What follows from the command alone."""
         mode = self.command.field(NAME, "mode")
@@ -98,22 +95,22 @@ class Pool(Engine):
         self.look_up = self.command.field(NAME, LOOK_UP.name)
         planes = {}
         for side in ("INPUT", "OUTPUT"):
-            dense = (self._of(f"{side}_HEIGHT") * self._of(f"{side}_WIDTH"))[:ADDRESS_BITS]
-            plane = self._of(f"{side}_PLANE")
+            dense = (self._register(f"{side}_HEIGHT") * self._register(f"{side}_WIDTH"))[:ADDRESS_BITS]
+            plane = self._register(f"{side}_PLANE")
             planes[side] = dense, Mux(plane == 0, dense, plane)
         (inputs, self.input_plane), (outputs, self.output_plane) = planes["INPUT"], planes["OUTPUT"]
         self.elements = inputs
-        tables = Mux(self.look_up == 2, self._of("OUTPUT_CHANNELS") << TABLE_SHIFT, 1 << TABLE_SHIFT)
-        table = self._of("TABLE_ADDRESS")
+        tables = Mux(self.look_up == 2, self._register("OUTPUT_CHANNELS") << TABLE_SHIFT, 1 << TABLE_SHIFT)
+        table = self._register("TABLE_ADDRESS")
         self.streams = [
             self._planes("INPUT", inputs, self.input_plane),
             Stream(self.look_up != 0, table, (table + tables - 1)[:ADDRESS_BITS], tables),
             self._planes("OUTPUT", outputs, self.output_plane, write=True),
         ]
-        self.results = Mux(self.look_up == 0, 0, (outputs * self._of("OUTPUT_CHANNELS"))[:ADDRESS_BITS])
+        self.results = Mux(self.look_up == 0, 0, (outputs * self._register("OUTPUT_CHANNELS"))[:ADDRESS_BITS])
 
     def _planes(self, side: str, used: Value, plane: Value, *, write: bool = False) -> Stream:
-        first, channels = self._of(f"{side}_ADDRESS"), self._of(f"{side}_CHANNELS")
+        first, channels = self._register(f"{side}_ADDRESS"), self._register(f"{side}_CHANNELS")
         last = (first + (channels - 1) * plane + used - 1)[:ADDRESS_BITS]
         return Stream(Const(1, 1), first, last, (channels * used)[:ADDRESS_BITS], write)
 
@@ -123,13 +120,15 @@ class Pool(Engine):
         m, config = Module(), self.configuration
         block = wire(m, config.ic * config.oc, "block")
         sizes = [
-            self._of("KERNEL_WIDTH"),
-            self._of("KERNEL_HEIGHT"),
-            self._of("OUTPUT_WIDTH"),
-            self._of("OUTPUT_HEIGHT"),
+            self._register("KERNEL_WIDTH"),
+            self._register("KERNEL_HEIGHT"),
+            self._register("OUTPUT_WIDTH"),
+            self._register("OUTPUT_HEIGHT"),
         ]
         steps: list[ValueLike] = [1, 1, config.ow, 1, block]
-        levels = [Level(size, step) for size, step in zip([*sizes, self._of("OUTPUT_CHANNELS")], steps, strict=True)]
+        levels = [
+            Level(size, step) for size, step in zip([*sizes, self._register("OUTPUT_CHANNELS")], steps, strict=True)
+        ]
         nest = Nest(m, self.name, self.advance, levels, domain=self.name)
         m.d.comb += self.last.eq(nest.last)
         self._clocks(m, nest)
@@ -139,16 +138,13 @@ class Pool(Engine):
             COLUMN: self._left(m, levels[COLUMN], nest.index[COLUMN], self.columns),
             BLOCK: self._left(m, levels[BLOCK], nest.index[BLOCK], self.channels),
         }
-        first, columns, channels = (self._later(m, value, 1) for value in number_of.values())
+        first, columns, channels = (self._delayed(m, value, 1) for value in number_of.values())
         there = wire(m, Cat(*(c < channels for c in range(self.channels)), *(w < columns for w in range(self.columns))))
         inside = self._read(m, walk, steps, there)
-        taps = self._later(m, Cat(walk.valid, first, inside), 1)
+        taps = self._delayed(m, Cat(walk.valid, first, inside), 1)
         results = self._pool(m, taps)
-        self._finish(m, results, walk, steps, there, self._later(m, nest.index[BLOCK], 1))
+        self._finish(m, results, walk, steps, there, self._delayed(m, nest.index[BLOCK], 1))
         return m
-
-    def _later(self, m: Module, value: Value, stages: int) -> Value:
-        return delayed(m, value, stages, pipelined=self.pipelined, domain=self.name, name="later")
 
     def _left(self, m: Module, level: Level, index: Value, most: int) -> Value:
         """How many of the lanes along a level are within the tensor."""
@@ -173,24 +169,24 @@ class Pool(Engine):
 
     def _read(self, m: Module, walk: Walk, steps: Sequence[ValueLike], there: Value) -> Value:
         """Address the taps. Returns of each column whether its tap is inside the plane."""
-        down, along = (Mux(self.is_global, 1, self._of(f"DILATION_{name}")) for name in ("HEIGHT", "WIDTH"))
-        top, left = (Mux(self.is_global, 0, self._of(f"PAD_{name}")) for name in ("TOP", "LEFT"))
-        next_row, next_column = self._of("STRIDE_HEIGHT"), self._of("STRIDE_WIDTH")
+        down, along = (Mux(self.is_global, 1, self._register(f"DILATION_{name}")) for name in ("HEIGHT", "WIDTH"))
+        top, left = (Mux(self.is_global, 0, self._register(f"PAD_{name}")) for name in ("TOP", "LEFT"))
+        next_row, next_column = self._register("STRIDE_HEIGHT"), self._register("STRIDE_WIDTH")
         next_group = wire(m, (next_column * steps[COLUMN])[:ADDRESS_BITS], "next_group")
-        width = self._of("INPUT_WIDTH")
+        width = self._register("INPUT_WIDTH")
         ahead = {
             "row": ((0, down, 0, next_row, 0), -top),
             "column": ((along, 0, next_group, 0, 0), -left),
             "input": (
                 (along, down * width, next_group, next_row * width, self.input_plane * steps[BLOCK]),
-                self._of("INPUT_ADDRESS") - top * width - left,
+                self._register("INPUT_ADDRESS") - top * width - left,
             ),
         }
         row, column, at = (
             running(m, name, walk, strides, start, domain=self.name) for name, (strides, start) in ahead.items()
         )
         columns = [wire(m, column + more, "column") for more in multiples(m, next_column, self.columns, "columns")]
-        height = wire(m, row < self._of("INPUT_HEIGHT"), "in_rows")
+        height = wire(m, row < self._register("INPUT_HEIGHT"), "in_rows")
         inside = wire(m, Cat(*(height & (place[:ADDRESS_BITS] < width) for place in columns)), "inside")
         planes = multiples(m, self.input_plane, self.channels, "planes")
         apart = multiples(m, next_column, self.columns, "apart")
@@ -216,7 +212,9 @@ class Pool(Engine):
         if self.fixed:
             terms = self._terms(m, whole, constants)
         else:
-            terms = [self._until_sums(m, value - self._of("INPUT_ZERO_POINT"), whole.kind) for value in whole.values]
+            terms = [
+                self._until_sums(m, value - self._register("INPUT_ZERO_POINT"), whole.kind) for value in whole.values
+            ]
         integers = self._fold(m, whole, terms, SUM_BITS, lambda m, total, term: total + term)
         if self.fixed:
             averaged, sums = whole, integers
@@ -296,7 +294,7 @@ class Pool(Engine):
         return delayed(m, value, wait, pipelined=self.pipelined, domain=domain, name=kind)
 
     def _largest(self, m: Module, found: Sequence[Value]) -> list[Value]:
-        low, high = self._of("CLAMP_LOW"), self._of("CLAMP_HIGH")
+        low, high = self._register("CLAMP_LOW"), self._register("CLAMP_HIGH")
         return [self._worked(m, clamped(m, self._ended(m, one, "largest"), low, high), 0, "largest") for one in found]
 
     def _averages(
@@ -313,11 +311,15 @@ class Pool(Engine):
     def _globals(self, m: Module, sums: Sequence[Value]) -> list[Value]:
         """Averages of whole planes: a factor for all."""
         inputs: dict[str, ValueLike] = {
-            "zero_point": self._of("OUTPUT_ZERO_POINT"), "low": self._of("CLAMP_LOW"), "high": self._of("CLAMP_HIGH"),
-            "scale": self._of("SCALE_A"),
-        }  # fmt: skip
+            "zero_point": self._register("OUTPUT_ZERO_POINT"),
+            "low": self._register("CLAMP_LOW"),
+            "high": self._register("CLAMP_HIGH"),
+            "scale": self._register("SCALE_A"),
+        }
         if self.fixed:
-            factor = mean_multiplier(m, self._of("SCALE_A"), self._of("SHIFT_A"), self.elements[:COUNT_BITS])
+            factor = mean_multiplier(
+                m, self._register("SCALE_A"), self._register("SHIFT_A"), self.elements[:COUNT_BITS]
+            )
             parts = [
                 stage(m, part, pipelined=self.pipelined, domain=f"{self.name}_begin", name="factor") for part in factor
             ]
@@ -336,18 +338,18 @@ class Pool(Engine):
     ) -> None:
         """Tables, and the write. ``there``, ``block`` and ``walk`` are those of stage 1."""
         tabled = self.writes - 1
-        width, plane = self._of("OUTPUT_WIDTH"), self.output_plane
+        width, plane = self._register("OUTPUT_WIDTH"), self.output_plane
         strides = (0, 0, steps[COLUMN], width, plane * steps[BLOCK])
-        at = running(m, "output", walk, strides, self._of("OUTPUT_ADDRESS"), domain=self.name)
-        held = self._later(m, Cat(at, there, block), tabled - 1)
+        at = running(m, "output", walk, strides, self._register("OUTPUT_ADDRESS"), domain=self.name)
+        held = self._delayed(m, Cat(at, there, block), tabled - 1)
         at, there, block = held[:ADDRESS_BITS], held[ADDRESS_BITS : ADDRESS_BITS + len(there)], held[-len(block) :]
         places = [divmod(lane, self.columns) for lane in range(self.lanes)]
         there = Cat(*(there[channel] & there[self.channels + column] for channel, column in places))
-        start = self._of("TABLE_ADDRESS") + Mux(self.look_up == 2, block << TABLE_SHIFT, 0)
+        start = self._register("TABLE_ADDRESS") + Mux(self.look_up == 2, block << TABLE_SHIFT, 0)
         start = wire(m, start[:ADDRESS_BITS], "tables")
         tables = [start + Mux(self.look_up == 2, channel << TABLE_SHIFT, 0) for channel, _ in places]
         found = self.tables.looked_up(m, results, there, tables, self.look_up != 0, self.name)
-        at, there = self._later(m, at, 1), self._later(m, there, 1)
+        at, there = self._delayed(m, at, 1), self._delayed(m, there, 1)
         planes = multiples(m, plane, self.channels, "output_planes")
         for lane, ((channel, column), value) in enumerate(zip(places, found, strict=True)):
             m.d.comb += [

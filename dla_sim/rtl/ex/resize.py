@@ -12,7 +12,7 @@ from dla_sim.rtl.arithmetic.integers import wire
 from dla_sim.rtl.arithmetic.lane import command_constants
 from dla_sim.rtl.arithmetic.pooling import InterpolationResult, InterpolationTerm, Neighbours, RunningSum
 from dla_sim.rtl.building import Library, gated_clock
-from dla_sim.rtl.ex.counting import Group, Level, Nest, Odometer, Position, Walk, delayed
+from dla_sim.rtl.ex.counting import Group, Level, Nest, Odometer, Position, Walk
 from dla_sim.rtl.ex.engine import Engine, Steps
 from dla_sim.rtl.parameters import Configuration, Limits
 from dla_sim.rtl.ports import ADDRESS_BITS, CommandView, ReadPort, Stream, WritePort, drive_clocks
@@ -63,31 +63,28 @@ class Resize(Engine):
 
     # What the command says.
 
-    def _of(self, name: str) -> Value:
-        return self.command.register(f"EX_{name}")
-
     def _understand(self) -> None:
         """What follows from the command alone."""
         dense, plane = {}, {}
         for side in ("INPUT", "OUTPUT"):
-            dense[side] = (self._of(f"{side}_HEIGHT") * self._of(f"{side}_WIDTH"))[:ADDRESS_BITS]
-            plane[side] = Mux(self._of(f"{side}_PLANE") == 0, dense[side], self._of(f"{side}_PLANE"))
-        self.count = (self._of("INPUT_CHANNELS") * dense["OUTPUT"])[:ADDRESS_BITS]
+            dense[side] = (self._register(f"{side}_HEIGHT") * self._register(f"{side}_WIDTH"))[:ADDRESS_BITS]
+            plane[side] = Mux(self._register(f"{side}_PLANE") == 0, dense[side], self._register(f"{side}_PLANE"))
+        self.count = (self._register("INPUT_CHANNELS") * dense["OUTPUT"])[:ADDRESS_BITS]
         self.input_plane = plane["INPUT"]
         self.between = (plane["OUTPUT"] - dense["OUTPUT"])[:ADDRESS_BITS]
         """Bytes between the end of an output plane and the next one."""
-        columns = self._of("OPERAND_ADDRESS")
-        rows = columns + COORDINATE_BYTES * (self._of("OUTPUT_WIDTH") + self._of("FIRST_ROW"))
+        columns = self._register("OPERAND_ADDRESS")
+        rows = columns + COORDINATE_BYTES * (self._register("OUTPUT_WIDTH") + self._register("FIRST_ROW"))
         self.tables = [columns, rows[:ADDRESS_BITS]]
         self.streams = [
             self._planes("INPUT", dense["INPUT"], plane["INPUT"]),
-            self._table(self.tables[COLUMN], self._of("OUTPUT_WIDTH")),
-            self._table(self.tables[ROW], self._of("OUTPUT_HEIGHT")),
+            self._table(self.tables[COLUMN], self._register("OUTPUT_WIDTH")),
+            self._table(self.tables[ROW], self._register("OUTPUT_HEIGHT")),
             self._planes("OUTPUT", dense["OUTPUT"], plane["OUTPUT"], write=True),
         ]
 
     def _planes(self, side: str, used: Value, plane: Value, *, write: bool = False) -> Stream:
-        first, channels = self._of(f"{side}_ADDRESS"), self._of(f"{side}_CHANNELS")
+        first, channels = self._register(f"{side}_ADDRESS"), self._register(f"{side}_CHANNELS")
         nbytes = (channels * used)[:ADDRESS_BITS]
         last = (first + (channels - 1) * plane + used - 1)[:ADDRESS_BITS]
         return Stream(nbytes != 0, first, last, nbytes, write)
@@ -110,22 +107,19 @@ class Resize(Engine):
         gated_clock(m, f"{self.name}_begin", self.advance & nest.first)
         gated_clock(m, self.write.domain, done.valid[self.writes])
         drive_clocks(m, (*self.read_ports, *self.write_ports))
-        radices = [self._of("OUTPUT_WIDTH"), self._of("OUTPUT_HEIGHT")]
-        odometer = Odometer(radices, len(self._of("INPUT_CHANNELS")), [self.input_plane, self.between])
+        radices = [self._register("OUTPUT_WIDTH"), self._register("OUTPUT_HEIGHT")]
+        odometer = Odometer(radices, len(self._register("INPUT_CHANNELS")), [self.input_plane, self.between])
         group = Group.of(m, odometer, lanes, pipelined=self.pipelined, domain=f"{self.name}_begin")
         walk = Walk(self.advance, nest.index[1] == 0, nest.ends)
-        base, corner = (self._later(m, index, 1) for index in (nest.index[1], nest.index[0][:2]))
+        base, corner = (self._delayed(m, index, 1) for index in (nest.index[1], nest.index[0][:2]))
         left = self.count - nest.index[1]
-        number = self._later(m, wire(m, Mux(left < lanes, left, lanes)[: len(lanes)], "number"), 1)
+        number = self._delayed(m, wire(m, Mux(left < lanes, left, lanes)[: len(lanes)], "number"), 1)
         there = wire(m, Cat(*(lane < number for lane in range(self.lanes))), "there")
         values, weights = self._neighbours(m, self._positions(m, group, walk, 1), corner, there)
-        totals = self._sums(m, values, weights, self._later(m, Cat(self.advance, nest.index[0] == 0), self.sums))
-        at = self._later(m, Cat(there, base), self.writes - 1)
+        totals = self._sums(m, values, weights, self._delayed(m, Cat(self.advance, nest.index[0] == 0), self.sums))
+        at = self._delayed(m, Cat(there, base), self.writes - 1)
         self._write(m, totals, self._positions(m, group, walk, self.writes), at)
         return m
-
-    def _later(self, m: Module, value: Value, stages: int) -> Value:
-        return delayed(m, value, stages, pipelined=self.pipelined, domain=self.name, name="later")
 
     def _instance(self, m: Module, name: str, inputs: Mapping[str, ValueLike]) -> dict[str, Signal]:
         wanted = getattr(self.made[name], "constants", ())
@@ -142,11 +136,11 @@ class Resize(Engine):
     ) -> tuple[list[Value], list[dict[str, Value]]]:
         """Elements and their weights, all at the same stage. ``corner`` and ``there`` are those of stage 1."""
         self.constants = command_constants(m, self.command.register, fixed=self.limits.fixed)
-        sizes = [self._of("INPUT_WIDTH"), self._of("INPUT_HEIGHT")]
-        firsts: list[Value] = [Const(0, 16), self._of("FIRST_INPUT_ROW")]
-        addressing = self._later(m, corner, self.addressed - 1)
-        weighing = self._later(m, addressing, self.weighed - self.addressed)
-        m.d.comb += self.read.enable.eq(self._later(m, there, self.addressed - 1))
+        sizes = [self._register("INPUT_WIDTH"), self._register("INPUT_HEIGHT")]
+        firsts: list[Value] = [Const(0, 16), self._register("FIRST_INPUT_ROW")]
+        addressing = self._delayed(m, corner, self.addressed - 1)
+        weighing = self._delayed(m, addressing, self.weighed - self.addressed)
+        m.d.comb += self.read.enable.eq(self._delayed(m, there, self.addressed - 1))
         values, weights = [], []
         for lane, position in enumerate(positions):
             places, found = [], {}
@@ -158,11 +152,11 @@ class Resize(Engine):
                 both = self._instance(m, "neighbours", inputs)
                 places.append(wire(m, Mux(addressing[digit], both["above"], both["below"]), "place"))
                 weight = wire(m, Mux(weighing[digit], both["of_above"], both["of_below"]), name)
-                found[name] = self._later(m, weight, self.terms - self.weighed)
-            plane = self._later(m, position.offsets[0], self.addressed - 1)
-            at = self._of("INPUT_ADDRESS") + plane + places[ROW] * self._of("INPUT_WIDTH") + places[COLUMN]
+                found[name] = self._delayed(m, weight, self.terms - self.weighed)
+            plane = self._delayed(m, position.offsets[0], self.addressed - 1)
+            at = self._register("INPUT_ADDRESS") + plane + places[ROW] * self._register("INPUT_WIDTH") + places[COLUMN]
             m.d.comb += self.read.address[lane].eq(at)
-            values.append(self._later(m, self.read.data[lane].as_signed(), self.terms - self.addressed - 1))
+            values.append(self._delayed(m, self.read.data[lane].as_signed(), self.terms - self.addressed - 1))
             weights.append(found)
         return values, weights
 
@@ -183,7 +177,7 @@ class Resize(Engine):
     def _write(self, m: Module, totals: Sequence[Value], positions: Sequence[Position], at: Value) -> None:
         """Results of ``totals``, at their ``positions``; ``at``: bits of lanes that are there, the first element."""
         there, base = at[: self.lanes], at[self.lanes :]
-        first = wire(m, self._of("OUTPUT_ADDRESS") + base, "target")
+        first = wire(m, self._register("OUTPUT_ADDRESS") + base, "target")
         for lane, (total, position) in enumerate(zip(totals, positions, strict=True)):
             result = self._instance(m, "interpolation_result", {"total": total})["result"]
             m.d.comb += [

@@ -133,9 +133,6 @@ class Rows(Engine):
 
     # What the command says.
 
-    def _register(self, name: str) -> Value:
-        return self.command.register(f"EX_{name}")
-
     def _plane(self, name: str) -> Value:
         """Bytes from one plane to the next; OP_NORM's lie side by side."""
         plane, dense = self._register(f"{name}_PLANE"), self._register("LENGTH")
