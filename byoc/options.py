@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 from isa.errors import InputError, meant
 
 if TYPE_CHECKING:
-    from isa.arch import Arch, BankedMemory
+    from isa.arch import Arch, Memory
 
 Order = Literal["rows", "channels"]
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -459,6 +459,7 @@ class Target:
 
     instructions: frozenset[str]
     isa: str
+    memory: Memory
     emulate_depthwise: bool = False
     grouped: Grouped = "auto"
     numerics: Literal["onnxruntime", "fixed"] = "onnxruntime"
@@ -466,7 +467,7 @@ class Target:
     spatial_limit: int = 1 << 16
     window_limit: int = 1 << 8
     group_limit: int = 1 << 16
-    words: BankedMemory | None = None
+    multiplier_limit: int = 1 << 20
 
 
 def target_of(arch: Arch, options: CompileOptions = DEFAULTS) -> Target:
@@ -475,4 +476,5 @@ def target_of(arch: Arch, options: CompileOptions = DEFAULTS) -> Target:
 
     isa, choices = variant(arch.isa), (options.emulate_depthwise, options.grouped, arch.numerics)
     window = isa.register_file.by_name["EX_KERNEL_WIDTH"].maximum + 1
-    return Target(isa.mnemonics, arch.isa, *choices, window_limit=window, words=arch.words)
+    most = arch.memory.multiplier_limit
+    return Target(isa.mnemonics, arch.isa, arch.memory, *choices, window_limit=window, multiplier_limit=most)

@@ -58,10 +58,16 @@ PACKED = "v5"
 
 @dataclass(frozen=True)
 class IdealMemory:
-    """A scratchpad that serves any byte in any cycle. Tensors are dense: an atom and a word are one byte."""
+    """A scratchpad that serves any byte in any cycle. Tensors are dense: an atom and a word are one byte.
+
+    ``one_operand``: whether a bank serves one operand at a time. ``multiplier_limit``: exclusive limit of the filters
+    that OP_DEPTH_CONV applies to a channel.
+    """
 
     atom: ClassVar[int] = 1
     word: ClassVar[int] = 1
+    one_operand: ClassVar[bool] = False
+    multiplier_limit: ClassVar[int] = 1 << 20
     keys: ClassVar[Mapping[str, int]] = MappingProxyType({})
     note: ClassVar[str] = ""
 
@@ -88,6 +94,9 @@ class BankedMemory:
     W; ``accumulators``: output positions whose sums the array holds, P; ``dividers``, each of which takes
     ``divide_cycles`` a quotient.
     """
+
+    one_operand: ClassVar[bool] = True
+    multiplier_limit: ClassVar[int] = 2
 
     atom: int
     word: int

@@ -35,7 +35,7 @@ ROOMS = {
 
 LATE = {
     "byoc.host.sessions": "what cuts .tflite models is for those who run them",
-    "byoc.scheduling.lowering": "what lays out values, and makes movements one, is for machines of words",
+    "byoc.layout.region": "what lays out values, and makes movements one, is for machines of words",
     "byoc.options": "`dla --help` reads what there is to choose, and answers at once",
     "dla_sim.kernels.dispatch": "what writes assembly is for those whose command fails",
     "experiments.cli.": "each command imports what it needs when it runs: `dla --help` answers at once",

@@ -17,6 +17,7 @@ from byoc.estimate.account import priced
 from byoc.estimate.bus import Bus
 from byoc.estimate.commands import Compute
 from byoc.graph import Node, Value
+from byoc.layout.region import finer_parts, stored_shape
 from byoc.operators.layer import Layer, Resident, Shortage, find_shortage, make_layer, streamed, working_set
 from byoc.operators.operator import Geometry, Operator
 from byoc.operators.products import apart
@@ -178,7 +179,7 @@ def layers_of(
     """
     if schedule == "default":
         return _layers_within(region, values, arch, Budget(arch.sram_bytes))
-    lowered = split(lower(region.operations, values, region.inputs, region.outputs, arch.words))
+    lowered = split(lower(region.operations, values, region.inputs, region.outputs, arch.memory))
     return lowered, tuple(make_layer(operation, arch) for operation in lowered.operations)
 
 
@@ -191,7 +192,7 @@ def _layers_within(
         return bool(operation.slices) or budget.holds(_least_bytes(make_layer(operation, arch).geometry, arch))
 
     fused = fuse(region.operations, region.outputs, arch, fits)
-    lowered = lower(fused, values, region.inputs, region.outputs, arch.words, fits)
+    lowered = lower(fused, values, region.inputs, region.outputs, arch.memory, fits)
     return lowered, tuple(make_layer(operation, arch) for operation in lowered.operations)
 
 
@@ -276,9 +277,8 @@ def fitted(
         if missing is None:
             found.append(operation)
             continue
-        others = () if schedule == "seed" else operation.finer()
-        # On machines of words the parts of an operation are no whole atoms; one that is turned keeps them.
-        finer = () if arch.words is not None and len(others) > 1 else fitted(others, arch, schedule, search)
+        others = () if schedule == "seed" else finer_parts(operation, arch.memory)
+        finer = fitted(others, arch, schedule, search)
         if not finer or isinstance(finer, Shortage):
             return missing
         found += finer
@@ -320,9 +320,7 @@ def _tensors(region: Region, lowered: Lowered, values: Mapping[str, Value], memo
     def tensor(name: str, role: Literal["input", "output"]) -> Tensor:
         value, place = values[name], lowered.places[name]
         dtype: TensorType = "int32" if value.dtype == "int32" else "int8"
-        shape, lies = value.shape, lowered.lying[name]
-        if lies is not None:
-            shape = lies.stored
+        shape = stored_shape(value.shape, lowered.lying[name])
         return Tensor(name, role, dtype, shape, memory.dram[place.buffer] + place.offset)
 
     return (
@@ -406,6 +404,5 @@ def moved_bytes(lowered: Lowered, outputs: Iterable[Value]) -> int:
                 if rows is None:
                     slice_[:] = True
                 else:
-                    planes = operand.shape[0] if operand.lying is None else operand.lying.surfaces
-                    slice_.reshape(planes, rows.size, -1)[:, rows] = True
+                    slice_.reshape(operand.layout.surfaces, rows.size, -1)[:, rows] = True
     return sum(int(np.count_nonzero(mask)) for mask in moved.values())

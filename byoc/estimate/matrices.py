@@ -76,8 +76,8 @@ def _copied(operation: Convolution, atom: int, word: int) -> tuple[int, int]:
 
 def _matrix(operation: Convolution, atom: int) -> NDArray[np.int64]:
     """(surfaces, positions, atom): the byte of the input from which each byte of the matrix comes, or NOTHING."""
-    nest, lies = operation.loops.nest, operation.inputs[0].lying
-    own = NARROW if lies is not None and lies.atom == NARROW else atom
+    nest = operation.loops.nest
+    own = NARROW if operation.inputs[0].layout.atom == NARROW else atom
     steps = (
         (np.arange(count) * stride - before)[:, np.newaxis] + np.arange(taps) * dilation
         for count, stride, before, taps, dilation in zip(

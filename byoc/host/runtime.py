@@ -13,7 +13,7 @@ from byoc.compiler import CompiledNetwork
 from byoc.emission.region import Region
 from byoc.graph import Graph, Value
 from byoc.host.sessions import Engine, opener
-from byoc.layout.boundary import from_stored, to_stored
+from byoc.layout.region import from_stored, to_stored
 from byoc.operators import domain
 from byoc.partitioning.partition import HostPart
 from isa.arch import Arch

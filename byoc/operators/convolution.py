@@ -135,12 +135,11 @@ def fits_fields(record: ConvRecord, target: Target) -> Finding | None:
 def _on_groups(record: ConvRecord, target: Target, mnemonic: str = "OP_GROUP_CONV") -> bool:
     """Return whether the instruction for groups runs it.
 
-    A depthwise convolution has emulation or an instruction of its own; on packed tensors that instruction takes one
-    filter a channel.
+    A depthwise convolution has emulation or an instruction of its own, which takes so many filters a channel.
     """
     if record.depthwise:
-        one_filter = len(record.weights) == record.group
-        own = "OP_DEPTH_CONV" in target.instructions and (one_filter or target.words is None)
+        few = len(record.weights) < target.multiplier_limit * record.group
+        own = "OP_DEPTH_CONV" in target.instructions and few
         return not target.emulate_depthwise and not own
     return record.grouped and target.grouped != "per-group" and mnemonic in target.instructions
 

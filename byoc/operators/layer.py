@@ -63,9 +63,7 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
             f"layer '{operation.name}' needs {mnemonic}, which ISA {arch.isa} does not have; choose another ISA"
         )
     registers, fields = operation.settings(arch)
-    packed = operation.output.lying is not None
-    if packed:
-        fields = mapping_of(operation, fields, arch)
+    fields = mapping_of(operation, fields, arch)
     if operation.tables is not None:
         fields = {**fields, LOOK_UP.name: 1 if len(operation.tables) == 1 else 2}
     constants = operation.constants()
@@ -74,7 +72,7 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
     weight_bytes, apart = 0 if weights is None else weights[0].size, loops.second != "alike"
     if apart:
         weight_bytes = operation.inputs[1].nbytes // loops.nest.channels
-    geometry = Geometry(
+    plain = Geometry(
         operator=type(operation),
         instruction=isa.by_mnemonic[mnemonic][0] if mnemonic is not None else None,
         nest=loops.nest,
@@ -92,8 +90,7 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
         dims=loops.dims,
         depths=loops.depths,
     )
-    if packed:
-        geometry = packed_geometry(geometry, operation, arch)
+    geometry = packed_geometry(plain, operation, arch)
     layer = Layer(operation, geometry, registers, fields)
     if geometry.instruction is not None:
         _prove_settings(layer, geometry.instruction)

@@ -39,13 +39,13 @@ from byoc.operators.nest import (
 )
 from byoc.operators.sharding import Along, Sharding
 from byoc.options import Target
-from isa.arch import Arch, BankedMemory
+from isa.arch import Arch
 from isa.instruction import Instruction
 from isa.ops.convolution import ACCUMULATE, parallel_groups
 from isa.ops.lookup import TABLE_BYTES
-from isa.ops.packed import Product, depthwise_bytes, mapped, product_bytes, words_of
+from isa.ops.packed import Product, depthwise_bytes, mapped, product_bytes, product_places
 from isa.ops.requant import ChannelScales
-from isa.packing import Shape
+from isa.packing import Shape, blocked, depthwise_places
 
 Asked = ParamSpec("Asked")
 
@@ -190,6 +190,11 @@ class Lying(NamedTuple):
         return found
 
 
+def dense(shape: tuple[int, ...], begin: int = 0) -> Lying:
+    """Return the layout of a dense tensor: the first dimension as channels, in atoms of one."""
+    return Lying(prod(shape[:1]), prod(shape[1:]), 1, begin=begin)
+
+
 @dataclass(frozen=True)
 class Operand:
     """A dense slice of a value: ``offset`` elements from its start, then ``shape`` elements row-major.
@@ -214,14 +219,17 @@ class Operand:
 
     @property
     def nbytes(self) -> int:
-        if self.lying is not None:
-            return self.lying.images * self.lying.image_bytes * self.element_bytes
-        return self.elements * self.element_bytes
+        return self.layout.images * self.layout.image_bytes * self.element_bytes
+
+    @cached_property
+    def layout(self) -> Lying:
+        """Its layout: dense unless another is assigned."""
+        return self.lying or dense(self.shape, self.offset)
 
     @property
     def start(self) -> int:
         """Where it begins in its value, in bytes."""
-        return (self.offset if self.lying is None else self.lying.begin) * self.element_bytes
+        return self.layout.begin * self.element_bytes
 
     def part(self, source: Operand, offset: int) -> Operand:
         """The slice from element ``offset`` on that has the elements of ``source``, which lies as that does."""
@@ -332,27 +340,23 @@ class ChannelConstants:
     shared: Hashable = None
 
 
-@dataclass(frozen=True)
-class Packing:
-    """A layer on a machine of words, of which a channel is an atom of them: its geometry on ``plain`` channels.
+@dataclass(frozen=True, kw_only=True)
+class PlainChannels:
+    """What the loop nest of a geometry counts in ideal memory: the channels of its ``plain`` geometry, itself.
 
-    ``machine``: its array and words and nothing else of it. ``kernel``: rows and columns of its window; ``mapping``:
-    the value of that field. ``second_bytes``: of a second operand in the weights' place, those of an atom of outputs.
+    ``atom``: channels that are counted as one; ``piece``: bytes that records are padded to; ``apart``: whether a band
+    of a whole tensor lies apart in memory.
     """
 
-    plain: Geometry
-    machine: Arch
-    kernel: tuple[int, int] = (1, 1)
-    mapping: int = 0
-    second_bytes: int = 0
+    apart: ClassVar[bool] = False
 
-    @cached_property
-    def words(self) -> BankedMemory:
-        return words_of(self.machine)
+    plain: Geometry
+    atom: int = 1
+    piece: int = 8
 
     def channels(self, atoms: Span, count: int) -> Span:
         """The channels, of ``count``, that some atoms hold."""
-        return Span(atoms.start * self.words.atom, min(atoms.stop * self.words.atom, count))
+        return Span(atoms.start * self.atom, min(atoms.stop * self.atom, count))
 
     def outputs_in(self, atoms: Span) -> Span:
         """The output channels that some atoms hold."""
@@ -360,11 +364,55 @@ class Packing:
 
     def outputs(self, atoms: int) -> int:
         """The output channels that so many atoms hold at most."""
-        return min(atoms * self.words.atom, self.plain.nest.channels)
+        return min(atoms * self.atom, self.plain.nest.channels)
 
     def record_bytes(self, atoms: int) -> int:
-        """Bytes of the channel records of so many atoms, in whole words."""
-        return self.words.count(self.outputs(atoms) * self.plain.record_bytes) * self.words.word
+        """Bytes of the channel records of so many atoms, with padding."""
+        return -(-self.outputs(atoms) * self.plain.record_bytes // self.piece) * self.piece
+
+    def weight_bytes(self, atoms: int, depth: int) -> int:
+        """Bytes of the weights of so many atoms of output channels, of ``depth`` atoms of input channels, 0: of all."""
+        plain = self.plain
+        return atoms * (plain.weight_bytes * depth // plain.nest.input_channels if depth else plain.weight_bytes)
+
+    def weights(self, constants: ChannelConstants, part: tuple[Span, Span | None]) -> NDArray[np.generic]:
+        """The weights of some atoms of output channels, and of input channels, in the order of their use."""
+        weights = self.cut(constants, part)
+        return weights.T if constants.by_row else weights
+
+    def cut(self, constants: ChannelConstants, part: tuple[Span, Span | None]) -> NDArray[np.generic]:
+        """The same, output channels first."""
+        assert constants.weights is not None
+        outputs, depth = self.outputs_in(part[0]), part[1]
+        weights = constants.weights[slice(*outputs)]
+        return weights if depth is None else weights[:, slice(*self.channels(depth, self.plain.nest.input_channels))]
+
+    def parallel_channels(self, nest: Nest, arch: Arch) -> int:
+        """Output channels of ``nest`` that the array computes at once."""
+        array = arch.pe
+        if nest.grouped and nest.group_inputs > 1:
+            return nest.group_outputs * parallel_groups(nest.groups, nest.group_inputs, nest.group_outputs, arch)
+        return array.ic * array.oc if nest.grouped else array.oc
+
+    def tile_registers(self, tile: Tile) -> Registers:
+        """What an instruction is told of a tile."""
+        return self.plain.operator.tile_registers(self.plain, tile)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packing(PlainChannels):
+    """What the loop nest of a geometry counts in banked memory: atoms of the channels of its ``plain`` geometry.
+
+    ``machine``: its array and memory and nothing else of it. ``kernel``: rows and columns of its window; ``mapping``:
+    the value of that field. ``second_bytes``: of a second operand in the weights' place, those of an atom of outputs.
+    """
+
+    apart: ClassVar[bool] = True
+
+    machine: Arch
+    kernel: tuple[int, int] = (1, 1)
+    mapping: int = 0
+    second_bytes: int = 0
 
     def product(self, outputs: int, depth: int) -> Product:
         """So many output channels as the array sees them, of ``depth`` input channels, 0: of all."""
@@ -389,7 +437,23 @@ class Packing:
             return outputs * plain.weight_bytes
         if self.depthwise:
             return depthwise_bytes(outputs, prod(self.kernel), self.machine)
-        return product_bytes(self.product(outputs, depth * self.words.atom), self.machine)
+        return product_bytes(self.product(outputs, depth * self.atom), self.machine)
+
+    def weights(self, constants: ChannelConstants, part: tuple[Span, Span | None]) -> NDArray[np.generic]:
+        """The weights of some atoms of output channels, and of input channels, in the order of their use."""
+        weights = self.cut(constants, part)
+        plain = np.ascontiguousarray(weights).reshape(-1).view(np.uint8)
+        if not self.plain.record_bytes:
+            return plain
+        outputs = self.outputs_in(part[0]).size
+        if self.depthwise:
+            return blocked(plain, depthwise_places(outputs, prod(self.kernel), self.atom, self.piece))
+        inputs = 0 if part[1] is None else weights.shape[1]
+        return blocked(plain, product_places(self.product(outputs, inputs), self.machine))
+
+    def parallel_channels(self, nest: Nest, arch: Arch) -> int:
+        """Atoms of output channels of ``nest`` that the array computes at once."""
+        return 1 if nest.grouped else max(1, arch.pe.oc // self.atom)
 
     def tile_registers(self, tile: Tile) -> Registers:
         """What an instruction is told of a tile: channels, or a length in bytes."""
@@ -398,14 +462,14 @@ class Packing:
             registers = operator.tile_registers(plain, tile)
             if "EX_OUTPUT_CHANNELS" not in registers:
                 return registers
-            return {**registers, "EX_OUTPUT_CHANNELS": self.words.atom, "EX_LENGTH": tile.output.rows.size}
+            return {**registers, "EX_OUTPUT_CHANNELS": self.atom, "EX_LENGTH": tile.output.rows.size}
         output, source, nest = tile.output, tile.input, plain.nest
         made = Box(self.channels(output.channels, nest.channels), output.rows, output.columns)
         read = Box(self.channels(source.channels, nest.input_channels), source.rows, source.columns)
         registers = operator.tile_registers(plain, Tile(made, read, tile.pad_top, tile.first, tile.last))
         instruction = plain.instruction
         if instruction is not None and instruction.mnemonic == "OP_LUT" and made.channels.size == 1:
-            return {**registers, "EX_LENGTH": registers["EX_LENGTH"] * self.words.atom}  # one table is for dense bytes
+            return {**registers, "EX_LENGTH": registers["EX_LENGTH"] * self.atom}  # one table is for dense bytes
         return registers
 
 
@@ -444,7 +508,12 @@ class Geometry:
 
     def tile_registers(self, tile: Tile) -> Registers:
         """The registers that a tile's shape sets (addresses and planes apart)."""
-        return self.operator.tile_registers(self, tile) if self.packing is None else self.packing.tile_registers(tile)
+        return self.channels.tile_registers(tile)
+
+    @cached_property
+    def channels(self) -> PlainChannels:
+        """What the loop nest counts as a channel."""
+        return self.packing or PlainChannels(plain=self)
 
     def tile_dims(self, channels: int, rows: int) -> tuple[Dim, ...]:
         """The dimensions of a copy in a tile of so many channels and rows."""
@@ -458,18 +527,12 @@ class Geometry:
 
     def parallel_channels(self, arch: Arch) -> int:
         """Output channels that the array computes at once: channel tiles are multiples of it where they can be."""
-        nest, array = self.nest, arch.pe
-        if self.single or self.operator.traits.along_elements:
-            return 1
-        if self.packing is not None:
-            return 1 if nest.grouped else max(1, array.oc // self.packing.words.atom)
-        if nest.grouped and nest.group_inputs > 1:
-            return nest.group_outputs * parallel_groups(nest.groups, nest.group_inputs, nest.group_outputs, arch)
-        return array.ic * array.oc if nest.grouped else array.oc
+        one = self.single or self.operator.traits.along_elements
+        return 1 if one else self.channels.parallel_channels(self.nest, arch)
 
     def parallel_inputs(self, arch: Arch) -> int:
         """Input channels that the array sums at once: cuts of them are multiples of it where they can be."""
-        return arch.pe.ic if self.packing is None else max(1, arch.pe.ic // self.packing.words.atom)
+        return max(1, arch.pe.ic // self.channels.atom)
 
     @property
     def in_place(self) -> bool:
@@ -494,23 +557,17 @@ class Geometry:
 
     def weights_offset(self, channels: int) -> int:
         """Where the weights begin behind the channel records of a packed constant tile."""
-        if self.packing is not None:
-            return self.packing.record_bytes(channels)
-        return -(-channels * self.record_bytes // 8) * 8
+        return self.channels.record_bytes(channels)
 
     def constant_bytes(self, channels: int, depth: int = 0) -> int:
-        """Bytes of the packed constants of ``channels`` output channels: records, padding to 8 bytes, weights.
+        """Bytes of the packed constants of ``channels`` output channels: records, padding, weights.
 
         Those of ``depth`` input channels, 0: of all.
         """
-        if self.packing is not None:
-            return self.packing.record_bytes(channels) + self.packing.weight_bytes(channels, depth)
-        weights = self.weight_bytes * depth // self.nest.input_channels if depth else self.weight_bytes
-        return self.weights_offset(channels) + channels * weights
+        return self.channels.record_bytes(channels) + self.channels.weight_bytes(channels, depth)
 
     def table_bytes(self, channels: int) -> int:
-        channels = channels if self.packing is None else self.packing.outputs(channels)
-        return {"none": 0, "one": TABLE_BYTES, "each": TABLE_BYTES * channels}[self.tables]
+        return {"none": 0, "one": TABLE_BYTES, "each": TABLE_BYTES * self.channels.outputs(channels)}[self.tables]
 
     def repeat(self, index: int) -> Repeat:
         """How operand number ``index`` repeats."""
@@ -537,8 +594,7 @@ class Geometry:
 
     def sums_bytes(self, channels: int, rows: int) -> int:
         """Bytes of the int32 sums of a tile."""
-        atom = 1 if self.packing is None else self.packing.words.atom
-        return 4 * atom * channels * rows * self.nest.columns
+        return 4 * self.channels.atom * channels * rows * self.nest.columns
 
     def weight_transfer(self, channels: Span) -> Transfer:
         """What these output channels need of a second operand in the weights' place."""

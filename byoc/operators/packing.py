@@ -18,10 +18,9 @@ from byoc.graph import Graph
 from byoc.operators.convolution import Convolution
 from byoc.operators.matmul import DynamicMatMul, MatMul
 from byoc.operators.movement import Alias, Fill, StridedCopy
-from byoc.operators.nest import Nest, Span
+from byoc.operators.nest import Nest
 from byoc.operators.normalisation import ColumnNormalisation, Normalisation
 from byoc.operators.operator import (
-    ChannelConstants,
     Finding,
     Geometry,
     Lying,
@@ -34,10 +33,10 @@ from byoc.operators.reduction import ColumnReduction, Reduction
 from byoc.operators.rows import Columns, ColumnSoftmax, Rows, Softmax
 from byoc.operators.window import Window
 from byoc.options import Target
-from isa.arch import WORD_KEYS, Arch
+from isa.arch import IDEAL, WORD_KEYS, Arch
 from isa.ops.convolution import MAPPING
-from isa.ops.packed import COLUMNS, NARROW, WHOLE_KERNEL, Product, best_mapping, gapless, product_places, words_of
-from isa.packing import Shape, atoms_of, blocked, depthwise_places
+from isa.ops.packed import COLUMNS, NARROW, WHOLE_KERNEL, Product, best_mapping, gapless, words_of
+from isa.packing import Shape, atoms_of
 
 RULE = "on a machine of words operands are tensors of channels, matrices, or slices of whole images of them"
 
@@ -129,7 +128,7 @@ def dense_result(operation: Operator) -> bool:
 
 
 def _atom(operation: Operator) -> int:
-    return 1 if operation.output.lying is None else operation.output.lying.atom
+    return operation.output.layout.atom
 
 
 def flat(operation: Operator) -> bool:
@@ -138,10 +137,12 @@ def flat(operation: Operator) -> bool:
 
 
 def packed_operations(operations: tuple[Operator, ...], graph: Graph, target: Target) -> tuple[Operator, ...] | Finding:
-    """The operations of a node as a machine of words has them, operands lying as they want them; or what they miss.
+    """Return the operations of a node with the layouts that they need in banked memory, or what they miss.
 
     What takes any layout has none yet (:func:`byoc.layout.arrangement.arranged`).
     """
+    if target.memory == IDEAL:
+        return operations
     found = []
     for operation in operations:
         packed = _packed(operation, graph, target)
@@ -152,7 +153,6 @@ def packed_operations(operations: tuple[Operator, ...], graph: Graph, target: Ta
 
 
 def _packed(written: Operator, graph: Graph, target: Target) -> Operator | Finding:
-    assert target.words is not None
     operation = _as_channels(written)
     if operation.mnemonic is not None and operation.mnemonic not in target.instructions:
         return missing_instruction(operation.mnemonic, target.isa)
@@ -164,7 +164,7 @@ def _packed(written: Operator, graph: Graph, target: Target) -> Operator | Findi
     if flat(operation):
         alike = all(operand.elements == operation.output.elements for operand in operation.inputs)
         return operation if alike else finding("'{name}' repeats one number", name=operation.name)
-    wanted = _wanted(operation, written, target.words.atom)
+    wanted = _wanted(operation, written, target.memory.atom)
     if isinstance(wanted, Finding):
         return wanted
     *inputs, output = (
@@ -174,8 +174,7 @@ def _packed(written: Operator, graph: Graph, target: Target) -> Operator | Findi
     for number, operand in enumerate(inputs):
         value = graph.values.get(operand.value)
         if value is not None and value.constant is None and narrow(graph, value.name):
-            assert operand.lying is not None
-            inputs[number] = replace(operand, lying=operand.lying._replace(atom=NARROW))
+            inputs[number] = replace(operand, lying=operand.layout._replace(atom=NARROW))
     return replace(operation, inputs=tuple(inputs), output=output)
 
 
@@ -244,13 +243,17 @@ def _wanted(operation: Operator, written: Operator, atom: int) -> tuple[Lying, .
 
 
 def packed_geometry(plain: Geometry, operation: Operator, arch: Arch) -> Geometry:
-    """The geometry of an operation on operands in atoms, which has a ``plain`` one."""
+    """Return the geometry of an operation on operands in atoms; the ``plain`` one where operands are dense."""
     lies = operation.output.lying
-    assert lies is not None
+    if lies is None:
+        return plain
     keys = {key: getattr(arch, key) for key in WORD_KEYS}
     machine = Arch(isa=arch.isa, pe=arch.pe, **keys)
     mapping = dict(plain.fields).get(MAPPING.name, 0)
-    packing = Packing(plain, machine, _kernel(operation), mapping)
+    packing = Packing(
+        plain=plain, atom=arch.memory.atom, piece=arch.memory.word, machine=machine, kernel=_kernel(operation),
+        mapping=mapping,
+    )  # fmt: skip
     atom, nest = lies.atom, plain.nest
     if plain.flat:
         rows = lies.images * lies.surfaces * lies.positions
@@ -286,12 +289,11 @@ def _in_atoms(nest: Nest, atom: int) -> Nest:
 
 
 def mapping_of(operation: Operator, fields: Mapping[str, int], arch: Arch) -> Mapping[str, int]:
-    """``fields`` of an operation with the mapping that takes the fewest cycles on a machine of words."""
-    if MAPPING.name not in fields:
+    """Return ``fields`` of an operation with the mapping of operands in atoms that takes the fewest cycles."""
+    if MAPPING.name not in fields or operation.output.lying is None:
         return fields
     nest, words = operation.loops.nest, words_of(arch)
-    lies = operation.inputs[0].lying
-    if lies is not None and lies.atom == NARROW:
+    if operation.inputs[0].layout.atom == NARROW:
         return {**fields, MAPPING.name: WHOLE_KERNEL}
     if operation.mnemonic == "OP_DEPTH_CONV":
         return {**fields, MAPPING.name: 0}
@@ -303,24 +305,6 @@ def mapping_of(operation: Operator, fields: Mapping[str, int], arch: Arch) -> Ma
     follow = gapless(nest.columns, nest.input_columns, *strides)
     product = Product(shape, nest.rows, nest.columns, strides[1], gapless=follow)
     return {**fields, MAPPING.name: best_mapping(product, most, arch)}
-
-
-def blocked_weights(packing: Packing, constants: ChannelConstants, part: tuple[Span, Span | None]) -> NDArray[np.uint8]:
-    """The weights of some atoms of output channels, and of input channels, None: of all, in the order of their use."""
-    channels, depth = packing.outputs_in(part[0]), part[1]
-    assert constants.weights is not None
-    weights = constants.weights[channels.start : channels.stop]
-    if depth is not None:
-        read = packing.channels(depth, packing.plain.nest.input_channels)
-        weights = weights[:, read.start : read.stop]
-    plain = np.ascontiguousarray(weights).reshape(-1).view(np.uint8)
-    if not packing.plain.record_bytes:
-        return plain
-    words = packing.words
-    if packing.depthwise:
-        return blocked(plain, depthwise_places(channels.size, prod(packing.kernel), words.atom, words.word))
-    inputs = weights.shape[1] if depth is not None else 0
-    return blocked(plain, product_places(packing.product(channels.size, inputs), packing.machine))
 
 
 def in_atoms(array: NDArray[np.generic], lies: Lying) -> NDArray[np.generic]:

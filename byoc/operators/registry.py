@@ -134,11 +134,7 @@ def lower(family: type[Operator], graph: Graph, node: Node, target: Target) -> t
         found = constraint(record, target)
         if found is not None:
             return Refusal(node.name, constraint.name, found, constraint.text)
-    operations = family.operations(record, target)
-    if target.words is None:
-        return operations
-
-    packed = packed_operations(operations, graph, target)
+    packed = packed_operations(family.operations(record, target), graph, target)
     return Refusal(node.name, "packed", packed, RULE) if isinstance(packed, Finding) else packed
 
 

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.graph import Value
+from byoc.layout.region import lay_out, stored_constants
 from byoc.operators.movement import Copy
 from byoc.operators.operator import Lying, Operand, Operator
-from byoc.operators.packing import in_atoms
 from byoc.operators.products import apart
-from isa.arch import BankedMemory
+from isa.arch import IDEAL, Memory
 
 Role = Literal["input", "output", "intermediate"]
 
@@ -45,15 +45,15 @@ class Place:
 class Lowered:
     """Operations that compute or copy, the place of every value, and the buffers in order of first use.
 
-    ``constants``: operands that are constant; each is a place of its own name, and no buffer. ``lying``: how what
-    enters and leaves lies on a machine of words, None elsewhere.
+    ``constants``: operands that are constant; each is a place of its own name, and no buffer. ``lying``: the
+    layouts of inputs and outputs.
     """
 
     operations: tuple[Operator, ...]
     places: Mapping[str, Place]
     buffers: tuple[Buffer, ...]
     constants: Mapping[str, NDArray[np.int8]]
-    lying: Mapping[str, Lying | None]
+    lying: Mapping[str, Lying]
 
     def place(self, operand: Operand) -> Place:
         """Where the first element of ``operand`` lies."""
@@ -61,13 +61,10 @@ class Lowered:
         return Place(start.buffer, start.offset + operand.start)
 
 
-def value_bytes(value: Value, lying: Lying | None = None) -> int:
-    """Bytes of a boundary value in the accelerator's memory: int32 stays, every other type is stored as int8.
-
-    ``lying``: how it lies on a machine of words, None: plainly.
-    """
+def value_bytes(value: Value, lying: Lying) -> int:
+    """Bytes of a boundary value in the accelerator's memory: int32 stays, every other type is stored as int8."""
     element = np.dtype(np.int32).itemsize if value.dtype == "int32" else 1
-    return element * (value.elements if lying is None else lying.images * lying.image_bytes)
+    return element * lying.images * lying.image_bytes
 
 
 def lower(
@@ -75,20 +72,17 @@ def lower(
     values: Mapping[str, Value],
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
-    words: BankedMemory | None = None,
+    memory: Memory = IDEAL,
     fits: Callable[[Operator], bool] = lambda _: True,
 ) -> Lowered:
     """Buffers for all values of a region and its operations that compute or copy, order kept.
 
-    ``values`` needs to hold the region's ``inputs`` and ``outputs``; sizes of others come from the operands. ``words``:
-    those of the machine, on which values lie in atoms; ``fits``: whether an operation can be tiled there.
+    ``values`` needs to hold the region's ``inputs`` and ``outputs``; sizes of others come from the operands. ``fits``:
+    whether an operation can be tiled into the scratchpad.
     """
-    listed = tuple(operations)
-    lying: Mapping[str, Lying | None] = {}
-    if words is not None:
-        listed, lying = _laid_out(listed, values, (*inputs, *outputs), words, fits)
-    lying = {name: lying.get(name) for name in (*inputs, *outputs)}
-    constants = {name: data for operation in listed for name, data in _constants(operation).items()}
+    listed, layouts = lay_out(tuple(operations), values, (*inputs, *outputs), memory, fits)
+    lying = {name: layouts[name] for name in (*inputs, *outputs)}
+    constants = {name: data for operation in listed for name, data in stored_constants(operation).items()}
     sizes = {name: value_bytes(values[name], lies) for name, lies in lying.items()}
     sharing = _Sharing(_sizes(listed, sizes, constants), inputs, outputs)
     kept: list[Operator] = []
@@ -100,38 +94,6 @@ def lower(
             kept.append(operation)
     places = sharing.places | {name: Place(name, 0) for name in constants}
     return Lowered(tuple(kept), places, sharing.buffers(), constants, lying)
-
-
-def _laid_out(
-    operations: tuple[Operator, ...],
-    values: Mapping[str, Value],
-    edges: tuple[str, ...],
-    words: BankedMemory,
-    fits: Callable[[Operator], bool],
-) -> tuple[tuple[Operator, ...], Mapping[str, Lying]]:
-    """The operations on a machine of words, movements that follow one another as one, and how values lie."""
-    from byoc.layout.arrangement import arranged  # other machines have no use for them
-    from byoc.layout.moving import joined
-
-    listed, lying = arranged(operations, values, edges, words.atom)
-    moved = joined(listed, edges, lying, words.word, fits)
-    return tuple(part for operation in moved for part in _fitting_parts(operation, fits)), lying
-
-
-def _fitting_parts(operation: Operator, fits: Callable[[Operator], bool]) -> tuple[Operator, ...]:
-    """Return a copy between layouts in parts that each have a tiling. Other operations stay whole."""
-    if not operation.traits.moves or fits(operation):
-        return (operation,)
-    return tuple(part for half in operation.finer() for part in _fitting_parts(half, fits)) or (operation,)
-
-
-def _constants(operation: Operator) -> dict[str, NDArray[np.int8]]:
-    """Operands of an operation that are constant, as they lie in memory."""
-    found = dict(operation.constant_operands)
-    for operand in operation.inputs:
-        if operand.value in found and operand.lying is not None:
-            found[operand.value] = in_atoms(found[operand.value], operand.lying).astype(np.int8, copy=False)
-    return found
 
 
 def _sizes(operations: Iterable[Operator], boundary: Mapping[str, int], constants: Container[str]) -> dict[str, int]:

@@ -414,7 +414,7 @@ def pipelined(
     ``apart``: those that are read beside four other operands. ``windows``: those that hold what several loads bring,
     whose place nothing else takes.
     """
-    beside = _beside(tiles) if arch.words else {}
+    beside = _beside(tiles) if arch.memory.one_operand else {}
     found = _pipelined(tiles, cycles, scratch, arch, bus, apart, windows, beside)
     if beside and (found is None or found.crowded):
         dense = _pipelined(tiles, cycles, scratch, arch, bus, apart, windows, {})
@@ -440,7 +440,7 @@ def _pipelined(
         profile = _Profile(lives, scratch, len(tiles), arch.sram_bytes * share // 100)
         requests = profile.requests(fetches, apart, beside)
         bank = arch.sram_bytes // arch.sram_banks
-        addresses = plan(requests, arch.sram_bytes, arch.granule, bank, one_operand=bool(arch.words))
+        addresses = plan(requests, arch.sram_bytes, arch.granule, bank, one_operand=arch.memory.one_operand)
         if addresses is not None:
             break
     else:
@@ -448,7 +448,7 @@ def _pipelined(
     # What is larger than a bank keeps others away, by the size of banks; in banks of a larger scratchpad all fits.
     free &= profile.free and share == AHEAD_SHARES[0] and all(scratch[buffer][1] <= bank for buffer in apart)
     free &= not beside and addresses == plan(
-        requests, 2 * BOUNDLESS, arch.granule, BOUNDLESS, one_operand=bool(arch.words)
+        requests, 2 * BOUNDLESS, arch.granule, BOUNDLESS, one_operand=arch.memory.one_operand
     )
     space = _Space(requests, addresses, arch, windows)
     estimate = _run(tiles, cycles, fetches, space)
@@ -456,7 +456,7 @@ def _pipelined(
     cues = tuple(_stream(tiles, cycles, fetches))
     crowded = not (profile.free and space.free and share == AHEAD_SHARES[0])
     placed = tuple(space.requests), tuple(space.addresses)
-    return Pipelined(cues, *placed, estimate, free and space.free, crowded, 0 if arch.words else bank)
+    return Pipelined(cues, *placed, estimate, free and space.free, crowded, 0 if arch.memory.one_operand else bank)
 
 
 def _beside(tiles: Sequence[TileSteps]) -> dict[int, frozenset[int]]:

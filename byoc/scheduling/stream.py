@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import chain
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ from byoc.estimate.constants import PIECE_ALIGNMENT
 from byoc.operators.layer import Buffers, Layer, Tiling, aligned, buffers_of, counts, tiles
 from byoc.operators.nest import Dim, Span, Tile, Transfer, make_tile
 from byoc.operators.operator import ChannelConstants, Whole
-from byoc.operators.packing import blocked_weights
 from byoc.options import NOTHING, Choices
 from byoc.scheduling.lowering import Lowered, Place
 from byoc.scheduling.memplan import Request
@@ -83,7 +82,7 @@ class ConstantPool:
             if channels not in packed:
                 start = self._begin(geometry.table_bytes(channels.size))
                 if tables is not None and self._data:
-                    own = channels if geometry.packing is None else geometry.packing.outputs_in(channels)
+                    own = geometry.channels.outputs_in(channels)
                     self._pieces.append((start, partial(tables.__getitem__, slice(*own))))
                 packed[channels] = self.address + start
             return packed[channels]
@@ -109,14 +108,12 @@ class ConstantPool:
         geometry, constants, (channels, depth) = layer.geometry, layer.constants, which
         start = self._begin(geometry.constant_bytes(channels.size, depth.size if depth else 0))
         if constants is not None and self._data:
-            own, width = channels, geometry.record_bytes
-            pack: Callable[[], NDArray[Any]] = partial(_weights, constants, which)
-            if geometry.packing is not None:
-                own, width = geometry.packing.outputs_in(channels), geometry.packing.plain.record_bytes
-                pack = partial(blocked_weights, geometry.packing, constants, which)
+            held = geometry.channels
+            own, width = held.outputs_in(channels), held.plain.record_bytes
             self._pieces.append((start, lambda: records()[own.start * width : own.stop * width]))
             if constants.weights is not None:
-                self._pieces.append((start + geometry.weights_offset(channels.size), pack))
+                at = start + geometry.weights_offset(channels.size)
+                self._pieces.append((at, partial(held.weights, constants, which)))
         return self.address + start
 
     def image(self) -> NDArray[np.uint8]:
@@ -128,15 +125,6 @@ class ConstantPool:
             content = np.ascontiguousarray(make()).reshape(-1).view(np.uint8)
             data[start : start + content.size] = content
         return data
-
-
-def _weights(constants: ChannelConstants, which: _Part) -> NDArray[np.int8]:
-    """The weights of some channels, in the order in which their instruction reads them."""
-    assert constants.weights is not None
-    channels, depth = which
-    part = constants.weights[channels.start : channels.stop]
-    part = part[:, depth.start : depth.stop] if depth else part
-    return part.T if constants.by_row else part
 
 
 def _records(constants: ChannelConstants | None, arch: Arch) -> NDArray[np.uint8]:

@@ -211,8 +211,7 @@ def depths(geometry: Geometry, resident: Resident) -> tuple[int, ...]:
 def is_flat(geometry: Geometry) -> bool:
     """Whether rows are single elements, or atoms of them."""
     nest = geometry.nest
-    atoms = geometry.packing is not None and geometry.packing.plain.flat
-    return atoms or (not nest.matrix and nest.columns == nest.channels == 1)
+    return geometry.channels.plain.flat or (not nest.matrix and nest.columns == nest.channels == 1)
 
 
 def may_cut_rows(geometry: Geometry, channels: int, resident: Resident | None = None) -> bool:
@@ -221,7 +220,7 @@ def may_cut_rows(geometry: Geometry, channels: int, resident: Resident | None = 
     Atoms of a band lie apart in a ``resident`` tensor.
     """
     nest, traits = geometry.nest, geometry.operator.traits
-    apart = geometry.packing is not None and not (traits.planes or traits.flat or nest.grouped)
+    apart = geometry.channels.apart and not (traits.planes or traits.flat or nest.grouped)
     if apart and resident is not None and (resident.output or any(resident.inputs[: geometry.inputs])):
         return False
     return nest.splits_rows and not (geometry.operator.traits.whole_planes and channels > 1 and not nest.matrix)
@@ -511,7 +510,7 @@ def _input_chunks(geometry: Geometry, arch: Arch) -> Iterator[int]:
         if size not in seen:
             seen.add(size)
             yield size
-    for size in _full_chunks(geometry, parallel) if geometry.packing is None else ():
+    for size in () if geometry.channels.apart else _full_chunks(geometry, parallel):
         if size < inputs and size not in seen:
             seen.add(size)
             yield size

@@ -21,7 +21,7 @@ from byoc.compiler import CompiledNetwork
 from byoc.emission.region import Region
 from byoc.graph import Graph, Node
 from byoc.host.sessions import DEFAULT_COST, estimate_cycles
-from byoc.layout.boundary import packed_bytes
+from byoc.layout.region import packed_bytes
 from byoc.operators.onnx_view import BOUNDARIES, QUANTIZE
 from byoc.package.interface import Interface, Port, connect
 from byoc.partitioning.partition import Partition

@@ -148,9 +148,8 @@ def edges(region: Region, lowered: Lowered, values: Mapping[str, Value], timing:
         for name in names:
             lies, value = lowered.lying[name], values[name]
             packed = value_bytes(value, lies)
-            layout = "plain" if lies is None else lying_text(lies)
             plain = prod(value.shape) * (4 if value.dtype == "int32" else 1)
-            yield Edge(name, side, layout, plain, packed, timing.main.least_slots(packed))
+            yield Edge(name, side, lying_text(lies), plain, packed, timing.main.least_slots(packed))
 
 
 def edge_line(edge: Edge) -> str:

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from byoc.host.sessions import Oracle
 from byoc.importing import package_of
 from byoc.partitioning.partition import Partition, Target, partition
+from isa.arch import IDEAL
 from tests.byoc.reference_execution import run_partition
 
-V2 = Target(frozenset({"OP_DEPTH_CONV"}), "v2")
-V1 = Target(frozenset(), "v1")
+V2 = Target(frozenset({"OP_DEPTH_CONV"}), "v2", IDEAL)
+V1 = Target(frozenset(), "v1", IDEAL)
 
 
 def random_feeds(model: onnx.ModelProto, seed: int) -> dict[str, NDArray[Any]]:

@@ -12,7 +12,7 @@ import pytest
 
 from byoc.importing import import_model
 from byoc.options import Target
-from isa.arch import Arch
+from isa.arch import IDEAL, Arch
 from tests.byoc.oracle_check import V2, check_against_onnxruntime, placed, random_feeds
 from tests.byoc.small_models import ModelBuilder, convolution_unit, unary_unit
 from tests.e2e.harness import compare
@@ -25,7 +25,7 @@ def _weights(*shape: int, dtype: str = "int8") -> Any:
     return np.random.default_rng(GENERATOR_SEED).integers(limits.min, limits.max + 1, shape, dtype)
 
 
-V4 = Target(frozenset({"OP_DYN_MAT_MUL"}), "v4")
+V4 = Target(frozenset({"OP_DYN_MAT_MUL"}), "v4", IDEAL)
 
 
 def _runs_on_accelerator(model: onnx.ModelProto, *names: str, target: Target = V2) -> None:

@@ -16,6 +16,7 @@ from byoc.operators.operator import Refusal, unknown_operator
 from byoc.operators.registry import built_in, check, installed, lower, support_table
 from byoc.options import Grouped, Target
 from byoc.partitioning.partition import partition
+from isa.arch import IDEAL
 from tests.byoc.oracle_check import V1, V2, placed
 from tests.byoc.small_models import ModelBuilder, convolution_unit, unary_unit
 
@@ -544,13 +545,13 @@ def test_depthwise_needs_its_instruction_or_emulation() -> None:
         "OP_DEPTH_CONV is not in ISA v1; "
         "a depthwise convolution runs on it or is emulated: use --isa v2 or --emulate-depthwise"
     )
-    assert _reason(model, Target(frozenset(), "v1", emulate_depthwise=True)) == "dla"
+    assert _reason(model, Target(frozenset(), "v1", IDEAL, emulate_depthwise=True)) == "dla"
     assert _reason(model, V2) == "dla"
 
 
 def test_grouped_convolutions_run_as_they_are_told() -> None:
     model = _conv(weights=np.ones((4, 2, 3, 3), np.int8), group=2)
-    machine = {name: Target(frozenset(names), name) for name, names in (("v1", ()), ("v3", ("OP_GROUP_CONV",)))}
+    machine = {name: Target(frozenset(names), name, IDEAL) for name, names in (("v1", ()), ("v3", ("OP_GROUP_CONV",)))}
     outcomes = {
         (name, grouped): _reason(model, replace(target, grouped=grouped))
         for name, target in machine.items()

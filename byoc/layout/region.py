@@ -1,0 +1,85 @@
+"""Layouts of a region's tensors: inside, with the copies between layouts, and at its boundary, where the host packs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc.graph import Value
+from byoc.operators.operator import Lying, Operator, dense
+from byoc.operators.packing import edge_lying, from_atoms, in_atoms
+from isa.arch import IDEAL, Arch, Memory
+from isa.program import Program, Tensor
+
+
+def lay_out(
+    operations: tuple[Operator, ...],
+    values: Mapping[str, Value],
+    edges: tuple[str, ...],
+    memory: Memory,
+    fits: Callable[[Operator], bool],
+) -> tuple[tuple[Operator, ...], Mapping[str, Lying]]:
+    """Return the operations on tensors in their layouts, movements that follow one another as one, and the layouts.
+
+    In ideal memory every tensor is dense. ``fits``: whether an operation can be tiled into the scratchpad.
+    """
+    if memory == IDEAL:
+        return operations, {name: dense(values[name].shape) for name in edges}
+    from byoc.layout.arrangement import arranged  # ideal memory has no use for them
+    from byoc.layout.moving import joined
+
+    listed, lying = arranged(operations, values, edges, memory.atom)
+    moved = joined(listed, edges, lying, memory.word, fits)
+    return tuple(part for operation in moved for part in _fitting_parts(operation, fits)), lying
+
+
+def _fitting_parts(operation: Operator, fits: Callable[[Operator], bool]) -> tuple[Operator, ...]:
+    """Return a copy between layouts in parts that each have a tiling. Other operations stay whole."""
+    if not operation.traits.moves or fits(operation):
+        return (operation,)
+    return tuple(part for half in operation.finer() for part in _fitting_parts(half, fits)) or (operation,)
+
+
+def finer_parts(operation: Operator, memory: Memory) -> tuple[Operator, ...]:
+    """Return the parts of an operation that does not fit; in banked memory one that is turned, as parts split atoms."""
+    others = operation.finer()
+    return others if memory == IDEAL or len(others) == 1 else ()
+
+
+def stored_constants(operation: Operator) -> dict[str, NDArray[np.int8]]:
+    """Return the constant operands of an operation as they are stored in memory."""
+    found = dict(operation.constant_operands)
+    for operand in operation.inputs:
+        if operand.value in found and operand.lying is not None:
+            found[operand.value] = in_atoms(found[operand.value], operand.lying).astype(np.int8, copy=False)
+    return found
+
+
+def stored_shape(shape: tuple[int, ...], lies: Lying) -> tuple[int, ...]:
+    """Return the shape of a tensor in memory: the model's where it is dense."""
+    return shape if lies.atom == 1 else lies.stored
+
+
+def to_stored(array: NDArray[Any], tensor: Tensor, arch: Arch) -> NDArray[Any]:
+    """Return a tensor of the model as a program reads it: dense in ideal memory, in atoms in banked memory."""
+    if arch.memory == IDEAL:
+        return np.ascontiguousarray(array).reshape(tensor.shape)
+    return in_atoms(array, edge_lying(array.shape, tensor.shape))
+
+
+def from_stored(array: NDArray[Any], shape: tuple[int, ...], arch: Arch) -> NDArray[Any]:
+    """Return a tensor that a program has written with the elements in the model's order."""
+    return array if arch.memory == IDEAL else from_atoms(array, edge_lying(shape, array.shape))
+
+
+def packed_bytes(programs: Mapping[int, Program]) -> Mapping[tuple[int, str], int]:
+    """Return the bytes of every tensor that the host packs or unpacks, by region and name."""
+    return {
+        (index, tensor.name): tensor.nbytes
+        for index, program in programs.items()
+        for tensor in program.tensors
+        if program.arch.memory != IDEAL
+    }
