@@ -74,6 +74,25 @@ def test_attention_with_a_mask_of_truths_is_one_region() -> None:
     assert failure_of(model) == ""
 
 
+def test_attention_that_replaces_infinities_too_is_one_region() -> None:
+    """torch.nan_to_num behind a softmax."""
+    nodes = [
+        node("Softmax", ["q"], ["s"], axis=-1),
+        node("IsNaN", ["s"], ["missing"]),
+        node("Where", ["missing", "zero", "s"], ["numbers"]),
+        node("IsInf", ["s"], ["infinite"]),
+        node("Less", ["s", "zero"], ["below"]),
+        node("And", ["below", "infinite"], ["lowest"]),
+        node("Where", ["lowest", "least", "numbers"], ["bounded"]),
+        node("Greater", ["s", "zero"], ["above"]),
+        node("And", ["above", "infinite"], ["highest"]),
+        node("Where", ["highest", "most", "bounded"], ["finite"]),
+        node("MatMul", ["finite", "v"], ["y"]),
+    ]
+    constants = {"zero": np.float32(0), "least": LEAST, "most": -LEAST}
+    assert failure_of(_model(nodes, [_tensor("q", 1, 2, 5, 5), _tensor("v", 1, 2, 5, 4)], constants)) == ""
+
+
 @pytest.mark.parametrize("dtype", [bool, np.float32])
 def test_attention_of_opset_23_with_a_mask_at_run_time_is_one_region(dtype: type) -> None:
     given = [_tensor(name, 1, 2, 5, 4) for name in "qkv"]

@@ -238,15 +238,23 @@ def _added_in_turn(graph: View, node: NodeProto) -> list[NodeProto]:
 
 
 def _replaces_nothing(graph: View, node: NodeProto) -> bool:
-    """Return whether a Where replaces NaN, as exporters write attention, in what cannot be NaN.
+    """Return whether a Where replaces NaN or infinity, as exporters write attention, in what is always finite.
 
-    Quantised values are numbers; of a Softmax, calibration rejects rows that have no finite largest number.
+    Quantised values are finite; of a Softmax, calibration rejects rows that have no finite largest number.
     """
     condition, _, source = node.input
-    asked, shape = graph.maker(condition, "IsNaN"), graph.shapes.get(source)
-    if asked is None or asked.input[0] != source or shape is None or shape != graph.shapes.get(node.output[0]):
+    shape = graph.shapes.get(source)
+    if shape is None or shape != graph.shapes.get(node.output[0]) or not _asks_for_infinity(graph, condition, source):
         return False
     return graph.maker(source, "Softmax", "DequantizeLinear") is not None
+
+
+def _asks_for_infinity(graph: View, condition: str, source: str) -> bool:
+    """Return whether a condition holds only where ``source`` is not finite."""
+    asked = graph.maker(condition, "IsNaN", "IsInf", "And")
+    if asked is not None and asked.op_type == "And":
+        return any(_asks_for_infinity(graph, name, source) for name in asked.input)
+    return asked is not None and asked.input[0] == source
 
 
 def _training(graph: View, node: NodeProto) -> bool:
