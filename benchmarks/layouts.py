@@ -41,14 +41,13 @@ def row_text(name: str) -> str:
 
 
 def _estimates(package: Package, arch: Arch) -> Iterator[Layouts]:
-    assert arch.words is not None
     timing, partition = Timing(), partition_package(package, arch, CompileOptions())
-    every, overhead = timing.word_cycles(arch.words.word), timing.ex_fill + timing.ex_drain
+    overhead = timing.ex_fill + timing.ex_drain
     for region in partition.regions:
         for layer in layers_of(region, partition.graph.values, arch)[1]:
             fields = dict(layer.geometry.fields)
             if isinstance(layer.operation, Convolution) and MAPPING.name in fields:
-                found = layouts_of(layer.operation, fields[MAPPING.name], arch, every, overhead)
+                found = layouts_of(layer.operation, fields[MAPPING.name], arch, overhead)
                 if found is not None:
                     yield found
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dla_sim.engine.accounts import Labels, label
 from dla_sim.engine.times import CommandTimes
-from dla_sim.engine.workload import Demands, crowds, demands
+from dla_sim.engine.workload import Demands, demands, with_banks
 from isa import memory
 from isa.access import MAXIMUM_TRANSFER, SPACE_NAMES, Access, Hulls, Range, overlap
 from isa.arch import Arch
@@ -269,7 +269,5 @@ def resized(prepared: Prepared, program: Program) -> Prepared:
     :func:`prepare` does.
     """
     check_addresses(program, prepared.commands, prepared.operands)
-    crowd = crowds(prepared.commands, prepared.operands, program.arch)
-    if np.array_equal(crowd, prepared.demands.crowd):
-        return prepared
-    return replace(prepared, demands=replace(prepared.demands, crowd=crowd))
+    found = with_banks(prepared.demands, prepared.commands, prepared.operands, program.arch)
+    return prepared if found is prepared.demands else replace(prepared, demands=found)

@@ -2,7 +2,8 @@
 
 As a product of matrices ``OP_PERMUTE`` copies what every output position reads, row of the kernel after row, column
 after column, channel after channel, into the row of a matrix first: P. Gibson's (2023) comparison, with the cost of
-the conversion. Cycles are those of EX alone, every operand in a bank of its own.
+the conversion. Cycles are those of EX alone, every operand in a bank of its own
+that LD and ST leave to it.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ class Layouts(NamedTuple):
         return self.product + self.conversion
 
 
-def layouts_of(operation: Convolution, mapping: int, arch: Arch, every: int, overhead: int = 0) -> Layouts | None:
+def layouts_of(operation: Convolution, mapping: int, arch: Arch, overhead: int = 0) -> Layouts | None:
     """What a convolution takes on packed operands in either way; None where both are the same, or it is depthwise.
 
-    ``mapping`` is that of its direct form. Of ``every`` so many cycles of a bank EX has all but one; a copy takes
-    ``overhead`` cycles beside those of its words. Raises ValueError for a machine without words.
+    ``mapping`` is that of its direct form. A copy takes ``overhead`` cycles beside those of its words. Raises
+    ValueError for a machine without words.
     """
     nest, kernel, words = operation.loops.nest, operation.window, words_of(arch)
     depthwise = nest.groups > 1 and nest.groups == nest.input_channels
@@ -55,15 +56,14 @@ def layouts_of(operation: Convolution, mapping: int, arch: Arch, every: int, ove
     follow = gapless(nest.columns, nest.input_columns, *operation.strides)
     shape = Shape(nest.groups, nest.group_outputs, nest.group_inputs, *kernel)
     plain = Product(shape, nest.rows, nest.columns, operation.strides[1], gapless=follow)
-    direct = product_bound(mapped(plain, mapping), arch, every)
+    direct = product_bound(mapped(plain, mapping), arch)
     depth, positions = nest.group_inputs * prod(kernel), nest.rows * nest.columns
     matrix = Product(Shape(1, nest.group_outputs, depth), 1, positions)
-    product = nest.groups * product_bound(matrix, arch, every)
-    written = nest.groups * words.surfaces(depth) * words.count(positions * words.atom)
-    conversion = ceil_div(written * every, every - 1)
+    product = nest.groups * product_bound(matrix, arch)
+    conversion = nest.groups * words.surfaces(depth) * words.count(positions * words.atom)
     if product + conversion < direct and nest.groups == 1:
         asked, commands = _copied(operation, words.atom, words.word)
-        conversion = ceil_div(asked * every, every - 1) + commands * overhead
+        conversion = asked + commands * overhead
     return Layouts(direct, mapping, product, conversion)
 
 

@@ -65,12 +65,14 @@ def explain(workload: Workload, times: CommandTimes) -> Causes:
     tokens = _token_times(workload, times)
     for members in workload.demands.by_unit:
         _explain_waits(members, times, tokens, causes)
-    shared = (columns["slots"] > 0) * (times.end - times.start - columns["lead"] - columns["tail"] - columns["slots"])
-    causes[:, BUS] = shared
+    beyond = times.end - times.start - columns["lead"] - columns["tail"] - columns["slots"]
+    causes[:, BUS] = (columns["slots"] > 0) * beyond
     memory = columns["latency"] + columns["slots"] - columns["beats"] - columns["held"]
     causes[:, FLASH] = memory * columns["flash"]
     causes[:, DRAM] = memory - causes[:, FLASH]
     causes[:, SRAM] = columns["scratchpad"] + columns["held"]
+    delayed = list(workload.bank_loads)
+    causes[delayed, SRAM] += beyond[delayed]
     constant = columns["lead"] + columns["tail"] + columns["beats"] - columns["latency"] - columns["scratchpad"]
     causes[:, BUSY] = constant
     _check(workload, times, causes)

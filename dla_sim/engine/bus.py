@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from dla_sim.engine.banks import BankLoad, Banks, PassingWords
+
 PORTS = ("fetch", "LD", "ST")
 """Who asks for the bus: the command fetch and two units."""
 FETCH_PORT, LD_PORT, ST_PORT = range(len(PORTS))
@@ -42,6 +44,11 @@ class Arbiter:
         order = self._order()
         count, left, now = len(order), self.left, self.now
         return min(now + position + (left[port] - 1) * count + 1 for position, port in enumerate(order))
+
+    def granted(self, requester: int, time: int) -> int:
+        """Slots of a port in its data phase from ``now`` to ``time`` if the set of ports does not change."""
+        order = self._order()
+        return (time - self.now - order.index(requester) + len(order) - 1) // len(order)
 
     def grant(self, horizon: int) -> int:
         """Grant slots up to cycle ``horizon``, or to the first end of a data phase not after it.
@@ -87,10 +94,18 @@ class Arbiter:
 
 
 class Port(Protocol):
-    """A machine's way to the system memory: data phases are announced."""
+    """A machine's way to the system memory: data phases are announced, and the commands of EX that they may delay."""
 
-    def announce(self, port: int, time: int, slots: int, result: int, tail: int) -> None:
+    def announce(
+        self, port: int, time: int, slots: int, result: int, tail: int, passing: PassingWords | None = None
+    ) -> None:
         """A data phase of ``slots`` > 0 begins at ``time``; ``tail`` cycles after its end go to ``known[result]``."""
+
+    def compute(self, time: int, load: BankLoad, result: int, tail: int) -> None:
+        """EX computes from ``time`` on; ``tail`` cycles after its last cycle go to ``known[result]``."""
+
+
+_COMPUTE = len(PORTS)
 
 
 class SharedBus(Arbiter):
@@ -99,36 +114,64 @@ class SharedBus(Arbiter):
     ``known`` is written when one ends.
     """
 
-    __slots__ = ("_announced", "_results", "known")
+    __slots__ = ("_announced", "_banks", "_results", "known")
 
     def __init__(self, known: list[int]) -> None:
         super().__init__()
         self.known = known
-        self._announced: list[tuple[int, int, int, int, int]] = []  # by time
-        self._results = [(0, 0)] * len(PORTS)  # and tails, of the data phases going on
+        self._banks = Banks(self)
+        self._announced: list[tuple[int, int, int | BankLoad, int, int, PassingWords | None]] = []  # by time
+        self._results = [(0, 0)] * (len(PORTS) + 1)  # and tails, of the data phases going on, and of EX
 
-    def announce(self, port: int, time: int, slots: int, result: int, tail: int) -> None:
+    def announce(
+        self, port: int, time: int, slots: int, result: int, tail: int, passing: PassingWords | None = None
+    ) -> None:
         """A data phase of ``slots`` > 0 begins at ``time``; ``tail`` cycles after its end go to ``known[result]``."""
-        self._announced.append((time, port, slots, result, tail))
+        self._announced.append((time, port, slots, result, tail, passing))
+        self._announced.sort()
+
+    def compute(self, time: int, load: BankLoad, result: int, tail: int) -> None:
+        """EX computes from ``time`` on; ``tail`` cycles after its last cycle go to ``known[result]``."""
+        self._announced.append((time, _COMPUTE, load, result, tail, None))
         self._announced.sort()
 
     def proceed(self) -> bool:
-        """Advance until a data phase has ended; False if there is none."""
-        announced, waiting = self._announced, self.waiting
-        while announced or waiting:
-            if waiting:
-                ended = self.grant(announced[0][0] if announced else NEVER)
+        """Advance until a data phase, or EX, has ended; False if there is none."""
+        announced, waiting, banks = self._announced, self.waiting, self._banks
+        while announced or waiting or banks.busy:
+            if waiting or banks.busy:
+                ended = self._advance(announced[0][0] if announced else NEVER)
                 if ended >= 0:
                     result, tail = self._results[ended]
                     self.known[result] = self.now + tail
                     return True
-            time, port, slots, result, tail = announced.pop(0)
-            end = time + slots
-            if not waiting and not (announced and announced[0][0] < end):  # nobody disturbs it
+            time, port, work, result, tail, passing = announced.pop(0)
+            if isinstance(work, BankLoad):
+                self.now = time
+                self._results[port] = result, tail
+                banks.compute(work)
+                continue
+            end = time + work
+            if not (waiting or banks.busy or (announced and announced[0][0] < end)):  # nobody disturbs it
                 self.now, self._last = end, port
                 self.known[result] = end + tail
                 return True
             self.now = time
             self._results[port] = result, tail
-            self.begin(port, slots)
+            self.begin(port, work)
+            if passing is not None:
+                banks.begin(port, passing)
         return False
+
+    def _advance(self, horizon: int) -> int:
+        """Grant slots up to cycle ``horizon``, or to the first end not after it: its port, or that of EX; or -1."""
+        banks = self._banks
+        if not banks.busy:
+            return self.grant(horizon)
+        finish = banks.end()
+        ended = self.grant(min(horizon, finish))
+        banks.settle()
+        if ended < 0 and self.now == finish:
+            banks.busy = False
+            return _COMPUTE
+        return ended

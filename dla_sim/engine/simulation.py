@@ -13,6 +13,7 @@ import numpy as np
 from simpy import Environment, Event
 from simpy.events import NORMAL, URGENT, EventPriority
 
+from dla_sim.engine.banks import BankLoad, Banks, PassingWords
 from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, PORTS, ST_PORT, Arbiter
 from dla_sim.engine.times import CommandTimes, deadlock
 from dla_sim.engine.workload import TOKEN_QUEUES, Cost, Workload
@@ -45,36 +46,62 @@ class BusEvents:
     """Grants slots. ``done[port]`` is called in the cycle in which the data phase of ``port`` has ended.
 
     The ends of data phases are urgent: in every cycle they come before all beginnings, and no end of the same cycle can
-    follow, for a data phase that begins has at least one slot to go.
+    follow, for a data phase that begins has at least one slot to go. ``computed`` is called in the cycle in which EX
+    has had all its cycles of the banks.
     """
 
-    __slots__ = ("_arbiter", "_clock", "_pending", "done")
+    __slots__ = ("_arbiter", "_banks", "_clock", "_computing", "_pending", "computed", "done")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._arbiter = Arbiter()
+        self._banks = Banks(self._arbiter)
         self._pending: Event | None = None
+        self._computing: Event | None = None
         self.done: list[Callable[[], None]] = [lambda: None] * len(PORTS)
+        self.computed: Callable[[], None] = lambda: None
 
-    def begin(self, port: int, slots: int) -> None:
+    def begin(self, port: int, slots: int, passing: PassingWords | None = None) -> None:
         """The data phase of ``port`` begins now. ``slots`` is at least 1."""
-        self._arbiter.grant(self._clock.cycle)
+        self._advance()
         self._arbiter.begin(port, slots)
+        if passing is not None:
+            self._banks.begin(port, passing)
         self._plan()
 
+    def compute(self, load: BankLoad) -> None:
+        """The first compute cycle of a command of EX is now."""
+        self._advance()
+        self._banks.compute(load)
+        self._plan()
+
+    def _advance(self) -> int:
+        """Grant slots up to now: the port whose data phase has ended, or -1."""
+        ended = self._arbiter.grant(self._clock.cycle)
+        self._banks.settle()
+        return ended
+
     def _plan(self) -> None:
-        """Schedule the next end of a data phase; what was planned before no longer holds."""
-        arbiter = self._arbiter
+        """Schedule the next end of a data phase, and of EX; what was planned before no longer holds."""
+        arbiter, banks = self._arbiter, self._banks
+        self._pending = self._computing = None
         if arbiter.waiting:
             self._pending = Callback(self._clock, arbiter.next_end() - arbiter.now, self._end, URGENT)
-        else:
-            self._pending = None
+        if banks.busy:
+            self._computing = Callback(self._clock, banks.end() - arbiter.now, self._computed)
 
     def _end(self, event: Event) -> None:
         if event is self._pending:
-            ended = self._arbiter.grant(self._clock.cycle)
+            ended = self._advance()
             self._plan()
             self.done[ended]()
+
+    def _computed(self, event: Event) -> None:
+        if event is self._computing:
+            self._advance()
+            self._banks.busy = False
+            self._plan()
+            self.computed()
 
 
 class CommandFetch:
@@ -164,6 +191,8 @@ class ExecutionUnit:
         self.on_complete: Callable[[], None] = lambda: None
         if port is not None:
             bus.done[port] = self._data_end
+        else:
+            bus.computed = self._data_end
 
     def offer(self, command: int) -> None:
         """Put a command into the queue; it can start from its arrival on, which may lie ahead."""
@@ -187,13 +216,17 @@ class ExecutionUnit:
         now = self._clock.cycle
         start = max(now, self._arrival[command])
         self._start[command] = start
-        if cost.slots:
+        if cost.slots or cost.load is not None:
             Callback(self._clock, start + cost.lead - now, self._data_begin)
         else:
             Callback(self._clock, start + cost.lead + cost.tail - now, self._complete)
 
     def _data_begin(self, _: Event) -> None:
-        self._bus.begin(self._port, self._costs[self.queue[0]].slots)
+        cost = self._costs[self.queue[0]]
+        if cost.load is not None:
+            self._bus.compute(cost.load)
+        else:
+            self._bus.begin(self._port, cost.slots, cost.passing)
 
     def _data_end(self) -> None:
         Callback(self._clock, self._costs[self.queue[0]].tail, self._complete)

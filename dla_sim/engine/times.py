@@ -3,9 +3,9 @@
 Command processor, command fetch, LD, EX and ST are each in order; the n-th pop of a token counter takes its n-th push;
 room in a queue appears when the command ``queue_depth`` before completes. So a start is the latest of the arrival, the
 unit's last end and the ends of the pushers: each sequence runs on until it needs a time that is not known yet. Data
-phases alone interact: when nothing can go on, the bus grants them in closed form up to the next end of one. Whatever is
-still unknown depends on such an end and comes after it, so that no data phase has been missed. If a program does not
-end: what the command processor and every unit wait for.
+phases alone interact, and delay EX: when nothing can go on, the bus grants them in closed form up to the next end.
+Whatever is still unknown depends on such an end and comes after it, so that no data phase has been missed. If a program
+does not end: what the command processor and every unit wait for.
 """
 
 from __future__ import annotations
@@ -200,9 +200,13 @@ def _fetch(workload: Workload, times: Times, bus: Port) -> InOrder:
     yield times.never
 
 
-def _compute(workload: Workload, times: Times) -> InOrder:
-    """EX: starts each command when it has arrived, the one before it has ended and its tokens are there."""
+def _compute(workload: Workload, times: Times, bus: Port) -> InOrder:
+    """EX: starts each command when it has arrived, the one before it has ended and its tokens are there.
+
+    The end of one that LD and ST may delay is known when the bus has come that far.
+    """
     known, starts, free = times.known, times.starts, 0
+    loads, fill, drain = workload.bank_loads, workload.timing.ex_fill, workload.timing.ex_drain
     for number, arrival, first, second, lead, _, tail in _rows(workload, times, EX):
         begin = known[arrival]
         if begin == NEVER:
@@ -219,13 +223,18 @@ def _compute(workload: Workload, times: Times) -> InOrder:
                 if token > begin:
                     begin = token
         starts[number] = begin
-        free = known[number] = begin + lead + tail
+        if number in loads:
+            bus.compute(begin + fill, loads[number], number, drain)
+            yield number
+            free = known[number]
+        else:
+            free = known[number] = begin + lead + tail
     yield times.never
 
 
 def _move(workload: Workload, times: Times, unit: int, bus: Port) -> InOrder:
     """LD or ST: as EX, but the end of a command with a data phase is known when the bus has granted its slots."""
-    known, starts, free = times.known, times.starts, 0
+    known, starts, free, passing = times.known, times.starts, 0, workload.passing_words
     port = LD_PORT if unit == LD else ST_PORT
     for number, arrival, token, _, lead, slots, tail in _rows(workload, times, unit):
         begin = known[arrival]
@@ -243,7 +252,7 @@ def _move(workload: Workload, times: Times, unit: int, bus: Port) -> InOrder:
                 begin = there
         starts[number] = begin
         if slots:
-            bus.announce(port, begin + lead, slots, number, tail)
+            bus.announce(port, begin + lead, slots, number, tail, passing.get(number))
             if known[number] == NEVER:
                 yield number
             free = known[number]
@@ -292,7 +301,7 @@ class Sequences:
         sequences = (
             _issue(workload, times),
             _fetch(workload, times, bus),
-            _compute(workload, times),
+            _compute(workload, times, bus),
             _move(workload, times, ST, bus),
             _move(workload, times, LD, bus),
         )

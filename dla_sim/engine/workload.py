@@ -6,7 +6,7 @@ Demands are what of it does not depend on the Timing; made once, whatever Timing
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from math import gcd
 from typing import Literal
@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dla_sim.engine.banks import BankLoad, Hull, PassingWords
 from dla_sim.timing import MemoryTiming, Timing
 from isa.access import Access
 from isa.arch import Arch
@@ -149,7 +150,7 @@ class Demands:
     or from where constants lie. ``pops`` and ``pushes`` are the token counters of each command, the previous unit's
     first. On a machine of words of ``word_bytes``, 0 on others, ``crowd`` are words in the fullest bank or at a port of
     several operands, ``reads`` and ``writes`` bytes of whole words; ``touched`` has, for each of ``moving``, the words
-    that its rows touch.
+    that its rows touch; ``hulls`` are those of each command in the scratchpad, without words for a DMA command.
     """
 
     unit: Int64
@@ -161,6 +162,7 @@ class Demands:
     writes: Int64
     moving: Int64
     touched: Int64
+    hulls: tuple[tuple[Hull, ...], ...]
     transfers: TransferTable
     constant: Int64
     pops: tuple[tuple[int, ...], ...]
@@ -227,13 +229,15 @@ def demands(commands: Sequence[Command], operands: Sequence[Operands], program: 
     loading = [(operands[number], unit[number] == LD) for number in moving.tolist()]
     sides = [item.reads[0] if load else item.writes[0] for item, load in loading]
     addresses = np.array([side.address for side in sides], dtype=np.int64)
-    near = [item.writes[0] if load else item.reads[0] for item, load in loading]
+    touched = _touched([item.writes[0] if load else item.reads[0] for item, load in loading], arch)
+    hulls = _hulls(operands, streams, arch)
     tokens = [
         _tokens(one.unit.value, one.pop_previous, one.pop_next, one.push_previous, one.push_next) for one in commands
     ]
     return Demands(
         unit=unit, word=columns[1], sync=sync, compute=columns[3], reads=columns[4], writes=columns[5],
-        crowd=_crowds(operands, streams, arch), moving=moving, touched=_touched(near, arch),
+        crowd=_crowds(operands, streams, hulls, arch), moving=moving, touched=touched,
+        hulls=hulls if _word_bytes(arch) else (),
         transfers=TransferTable(sides), constant=moving[among_constants(program, addresses)],
         pops=tuple(pops for pops, _ in tokens), pushes=tuple(pushes for _, pushes in tokens),
         word_count=len(program.words), command_address=program.command_address, word_bytes=_word_bytes(arch),
@@ -261,7 +265,7 @@ def continued(head: Demands, whole: Demands, stop: int) -> Demands:
         unit=columns("unit"), word=np.concatenate([head.word, whole.word[stop:] - begun + words]),
         sync=np.concatenate([head.sync, whole.sync[stop:]]), compute=columns("compute"), crowd=columns("crowd"),
         reads=columns("reads"), writes=columns("writes"), moving=numbers("moving"),
-        touched=np.concatenate([head.touched, whole.touched[moved:]]),
+        touched=np.concatenate([head.touched, whole.touched[moved:]]), hulls=(*head.hulls, *whole.hulls[stop:]),
         transfers=TransferTable((*head.transfers.accesses, *whole.transfers.accesses[moved:])),
         constant=numbers("constant"), pops=(*head.pops, *whole.pops[stop:]),
         pushes=(*head.pushes, *whole.pushes[stop:]), word_count=words + whole.word_count - begun,
@@ -339,30 +343,51 @@ def _loads(command: Command, operands: Operands, arch: Arch) -> Streams:
 
 
 def crowds(commands: Sequence[Command], operands: Sequence[Operands], arch: Arch) -> Int64:
-    """The largest number of streams of each command of EX in one bank, 0 for others: all that depends on the banks.
+    """The largest number of streams of each command of EX in one bank, 0 for others.
 
     On a machine of words it is the largest number of words in one, or at the port of several operands.
     """
-    return _crowds(operands, _streams(commands, operands, arch), arch)
+    streams = _streams(commands, operands, arch)
+    return _crowds(operands, streams, _hulls(operands, streams, arch), arch)
 
 
-def _crowds(operands: Sequence[Operands], streams: Sequence[Streams], arch: Arch) -> Int64:
+def with_banks(found: Demands, commands: Sequence[Command], operands: Sequence[Operands], arch: Arch) -> Demands:
+    """The demands of the same commands on a scratchpad of other banks: ``found`` itself if nothing differs."""
+    streams = _streams(commands, operands, arch)
+    hulls = _hulls(operands, streams, arch)
+    crowd, kept = _crowds(operands, streams, hulls, arch), hulls if found.word_bytes else ()
+    same = np.array_equal(crowd, found.crowd) and kept == found.hulls
+    return found if same else replace(found, crowd=crowd, hulls=kept)
+
+
+def _hulls(operands: Sequence[Operands], streams: Sequence[Streams], arch: Arch) -> tuple[tuple[Hull, ...], ...]:
+    """The banks of each command's operands in the scratchpad that are not empty, with their streams or words."""
     bank_bytes = arch.sram_bytes // arch.sram_banks
+    found = []
+    for item, loads in zip(operands, streams, strict=True):
+        accesses = (*item.reads, *item.writes) if loads or _word_bytes(arch) else ()
+        pairs = zip(accesses, loads or (0,) * len(accesses), strict=True)
+        near = [(access, load) for access, load in pairs if access.total and access.space == "sram"]
+        found.append(tuple([(*_banks(access, bank_bytes), load) for access, load in near]))
+    return tuple(found)
+
+
+def _crowds(
+    operands: Sequence[Operands], streams: Sequence[Streams], hulls: Sequence[Sequence[Hull]], arch: Arch
+) -> Int64:
     found = np.zeros(len(operands), dtype=np.int64)
-    for number, (item, loads) in enumerate(zip(operands, streams, strict=True)):
+    for number, (item, loads, banks) in enumerate(zip(operands, streams, hulls, strict=True)):
         if loads:
-            accesses = zip((*item.reads, *item.writes), loads, strict=True)
-            found[number] = _crowd([(access, load) for access, load in accesses if access.total], bank_bytes)
+            # A bank with the largest sum is always the first bank of one of them.
+            found[number] = max((_in_bank(banks, bank) for bank, _, _ in banks), default=0)
             if arch.words is not None:
                 found[number] = max(found[number], sum(loads[_BEFORE_SIDE : len(item.reads)]))
     return found
 
 
-def _crowd(streams: Sequence[tuple[Access, int]], bank_bytes: int) -> int:
-    """The largest sum of streams in one bank; a stream belongs to every bank that its hull touches."""
-    banks = [(*_banks(access, bank_bytes), load) for access, load in streams]
-    # A bank with the largest sum is always the first bank of one of them.
-    return max([sum([load for low, high, load in banks if low <= bank <= high]) for bank, _, _ in banks], default=0)
+def _in_bank(hulls: Sequence[Hull], bank: int) -> int:
+    """Streams or words in one bank: those of an operand belong to every bank that its hull touches."""
+    return sum([load for low, high, load in hulls if low <= bank <= high])
 
 
 @dataclass(frozen=True)
@@ -430,7 +455,8 @@ def _tokens(
 class Cost:
     """One command's cycles. It takes ``lead``, then the data phase if ``slots`` > 0, then ``tail`` cycles.
 
-    ``pops`` and ``pushes`` are numbers of token counters, the previous unit's first.
+    ``pops`` and ``pushes`` are numbers of token counters, the previous unit's first. ``passing`` are the words of the
+    data phase; with a ``load`` EX computes between ``lead`` and ``tail`` for as long as the banks take.
     """
 
     unit: int
@@ -440,6 +466,8 @@ class Cost:
     tail: int
     pops: tuple[int, ...]
     pushes: tuple[int, ...]
+    passing: PassingWords | None
+    load: BankLoad | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -492,12 +520,46 @@ class Workload:
         return dict(zip(names, (lead, slots, beats, held, tail, latency, scratchpad, flash), strict=True))
 
     @cached_property
+    def bank_loads(self) -> dict[int, BankLoad]:
+        """Commands of EX that words of LD and ST may delay on a machine of words; others take their ``lead``."""
+        demands = self.demands
+        if not demands.word_bytes or not len(demands.moving):
+            return {}
+        least = np.maximum(demands.compute, demands.crowd)
+        # LD and ST take no more of a bank: a word in so many slots, and the beginnings and ends of their shares.
+        most = least // self.timing.word_cycles(demands.word_bytes) + 2
+        found = {}
+        for number in np.flatnonzero((demands.crowd > 0) & (demands.crowd + most > least)).tolist():
+            hulls, enough = demands.hulls[number], int(least[number] - most[number])
+            banks = {bank for low, high, _ in hulls for bank in range(low, high + 1)}
+            words = [(bank, _in_bank(hulls, bank)) for bank in sorted(banks)]
+            delayed = tuple((bank, count) for bank, count in words if count > enough)
+            if delayed:
+                found[number] = BankLoad(int(least[number]), delayed)
+        return found
+
+    @cached_property
+    def passing_words(self) -> dict[int, PassingWords]:
+        """The words of DMA commands where there is a command of EX that they may delay."""
+        if not self.bank_loads:
+            return {}
+        demands, moving = self.demands, self.demands.moving
+        slots = self.columns["slots"][moving]
+        ahead = (slots - 1) * (demands.unit[moving] == ST)
+        rows = zip(*(column.tolist() for column in (moving, demands.touched, slots, ahead)), strict=True)
+        return {number: PassingWords(*demands.hulls[number][0][:2], *row) for number, *row in rows if row[0]}
+
+    @cached_property
     def costs(self) -> tuple[Cost, ...]:
         """The same command by command."""
-        demands, columns = self.demands, self.columns
-        numbers = (demands.unit, demands.word, columns["lead"], columns["slots"], columns["tail"])
-        lists = (column.tolist() for column in numbers)
-        return tuple(map(Cost, *lists, demands.pops, demands.pushes))
+        demands, columns, timing = self.demands, self.columns, self.timing
+        lead, tail = columns["lead"].copy(), columns["tail"].copy()
+        loaded = list(self.bank_loads)
+        lead[loaded], tail[loaded] = timing.ex_fill, timing.ex_drain
+        lists = (column.tolist() for column in (demands.unit, demands.word, lead, columns["slots"], tail))
+        numbers = range(len(self))
+        passing, loads = map(self.passing_words.get, numbers), map(self.bank_loads.get, numbers)
+        return tuple(map(Cost, *lists, demands.pops, demands.pushes, passing, loads))
 
     @cached_property
     def chunk_slots(self) -> list[int]:
@@ -510,14 +572,13 @@ class Workload:
 
 
 def _scratchpad_cycles(demands: Demands, timing: Timing) -> Int64:
-    """The further cycles x that EX waits for the scratchpad, command by command.
+    """The further cycles x that EX waits for the scratchpad, command by command, on a machine of words the fewest.
 
-    docs/machine.md, section 5, and on a machine of words section 12.
+    docs/machine.md, sections 5 and 12.
     """
     compute = demands.compute
     if demands.word_bytes:
-        cycles = timing.word_cycles(demands.word_bytes)
-        return np.maximum(compute, -(-demands.crowd * cycles // (cycles - 1))) - compute
+        return np.maximum(compute, demands.crowd) - compute
     needed = compute * np.maximum(1, -(-demands.crowd // timing.bank_ports))
     if timing.sram_read_bytes:
         needed = np.maximum(needed, -(-demands.reads // timing.sram_read_bytes))

@@ -13,9 +13,10 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from dla_sim.engine.banks import BankLoad, Banks, PassingWords
 from dla_sim.engine.bus import NEVER, PORTS
 from dla_sim.engine.times import CommandTimes, Sequences, Times, deadlock, times_found
-from dla_sim.engine.workload import Workload
+from dla_sim.engine.workload import EX, Workload
 from isa.errors import InputError
 
 Meter = Callable[[int, int, int], None]
@@ -56,6 +57,14 @@ class MemoryArbiter:
         """A data phase of ``slots`` > 0 begins now: ``requester`` takes part in this cycle's grant."""
         self.left[requester] = slots
         self._count += 1
+
+    def granted(self, requester: int, time: int) -> int:
+        """Slots of a requester in its data phase from ``now`` to ``time`` if the set of requesters does not change."""
+        asking = self._asking()
+        place = next(place for place, (_, members) in enumerate(asking) if requester in members)
+        members, total = asking[place][1], (time - self.now) * min(self._grants, len(asking))
+        mine = total // len(asking) + (place < total % len(asking))
+        return mine // len(members) + (members.index(requester) < mine % len(members))
 
     def grant(self, horizon: int) -> list[int]:
         """Grant slots up to cycle ``horizon``, or to the first end of data phases not after it.
@@ -110,18 +119,24 @@ class MemoryArbiter:
             self._last = asking[(total - 1) % len(asking)][0]
 
 
+_Announced = tuple[int, int, int | BankLoad, list[int], int, int, PassingWords | None]
+
+
 class SharedMemory:
     """The memory under several machines without events: data phases are announced, and their ends become known.
 
-    They are announced in any order, but never before the time that the memory has reached, :attr:`now`.
+    They are announced in any order, but never before the time that the memory has reached, :attr:`now`. So are the
+    commands of EX that words of LD and ST may delay, each machine's for its fetch.
     """
 
-    __slots__ = ("_announced", "_arbiter", "_results")
+    __slots__ = ("_announced", "_arbiter", "_banks", "_busy", "_results")
 
     def __init__(self, ports: Sequence[Sequence[int]], grants: int, meter: Meter | None = None) -> None:
         self._arbiter = MemoryArbiter(ports, grants, meter)
-        self._announced: list[tuple[int, int, int, list[int], int, int]] = []  # a heap, by time and requester
+        self._announced: list[_Announced] = []  # a heap, by time and requester
         self._results: list[tuple[list[int], int, int]] = [([], 0, 0)] * len(self._arbiter.left)
+        self._banks: dict[int, Banks] = {}
+        self._busy: dict[int, tuple[list[int], int, int]] = {}  # results of EX
 
     @property
     def now(self) -> int:
@@ -133,46 +148,90 @@ class SharedMemory:
         """How many slots have been granted."""
         return self._arbiter.served
 
-    def announce(self, requester: int, time: int, slots: int, known: list[int], result: int, tail: int) -> None:
+    def announce(
+        self, requester: int, time: int, slots: int, known: list[int], result: int, tail: int,
+        passing: PassingWords | None = None,
+    ) -> None:  # fmt: skip
         """A data phase of ``slots`` > 0 begins at ``time``; ``tail`` cycles after its end go to ``known[result]``.
 
         A requester has one data phase at a time.
         """
-        heapq.heappush(self._announced, (time, requester, slots, known, result, tail))
+        heapq.heappush(self._announced, (time, requester, slots, known, result, tail, passing))
 
-    def proceed(self, limit: int) -> list[int]:
-        """Advance until data phases have ended, at ``limit`` at the latest: their requesters, none if none has."""
+    def compute(self, machine: int, time: int, load: BankLoad, known: list[int], result: int, tail: int) -> None:
+        """EX of a machine computes from ``time`` on; ``tail`` cycles after its end go to ``known[result]``."""
+        heapq.heappush(self._announced, (time, -1 - machine, load, known, result, tail, None))
+
+    def proceed(self, limit: int) -> set[int]:
+        """Advance until data phases or EX have ended, at ``limit`` at the latest: the machines, none if none has."""
         arbiter, announced = self._arbiter, self._announced
-        while announced or not arbiter.idle:
+        while announced or self._busy or not arbiter.idle:
             begins = announced[0][0] if announced else NEVER
-            if arbiter.idle:
-                arbiter.now = min(begins, limit)
-            elif ended := arbiter.grant(min(begins, limit)):
-                for requester in ended:
-                    known, result, tail = self._results[requester]
-                    known[result] = arbiter.now + tail
+            if ended := self._advance(min(begins, limit)):
                 return ended
             if arbiter.now < begins:
                 break
-            _, requester, slots, known, result, tail = heapq.heappop(announced)
-            self._results[requester] = known, result, tail
-            arbiter.begin(requester, slots)
-        return []
+            self._begin(heapq.heappop(announced))
+        return set()
+
+    def _begin(self, one: _Announced) -> None:
+        """Begin what was announced for now."""
+        _, requester, work, known, result, tail, passing = one
+        if isinstance(work, BankLoad):
+            self._busy[-1 - requester] = known, result, tail
+            self._banks_of(-1 - requester).compute(work)
+            return
+        self._results[requester] = known, result, tail
+        self._arbiter.begin(requester, work)
+        if passing is not None:
+            self._banks_of(requester // len(PORTS)).begin(requester, passing)
+
+    def _banks_of(self, machine: int) -> Banks:
+        if machine not in self._banks:
+            self._banks[machine] = Banks(self._arbiter)
+        return self._banks[machine]
+
+    def _advance(self, horizon: int) -> set[int]:
+        """Grant slots up to cycle ``horizon``, or to the first end of data phases or EX not after it."""
+        arbiter, busy = self._arbiter, self._busy
+        if arbiter.idle and not busy:
+            arbiter.now = horizon
+            return set()
+        finish = {machine: self._banks[machine].end() for machine in busy}
+        ended = arbiter.grant(min(horizon, *finish.values()) if finish else horizon)
+        results = [self._results[requester] for requester in ended]
+        machines = {requester // len(PORTS) for requester in ended}
+        for machine, end in finish.items():
+            self._banks[machine].settle()
+            if end == arbiter.now:
+                self._banks[machine].busy = False
+                results.append(busy.pop(machine))
+                machines.add(machine)
+        for known, result, tail in results:
+            known[result] = arbiter.now + tail
+        return machines
 
 
 class MachinePort:
-    """The three requesters of one machine: those of the memory from ``first`` on."""
+    """The three requesters of one machine, and its EX."""
 
-    __slots__ = ("_first", "_known", "_memory")
+    __slots__ = ("_known", "_machine", "_memory")
 
-    def __init__(self, memory: SharedMemory, first: int, known: list[int]) -> None:
+    def __init__(self, memory: SharedMemory, machine: int, known: list[int]) -> None:
         self._memory = memory
-        self._first = first
+        self._machine = machine
         self._known = known
 
-    def announce(self, port: int, time: int, slots: int, result: int, tail: int) -> None:
+    def announce(
+        self, port: int, time: int, slots: int, result: int, tail: int, passing: PassingWords | None = None
+    ) -> None:
         """A data phase of ``slots`` > 0 begins at ``time``; ``tail`` cycles after its end go to ``known[result]``."""
-        self._memory.announce(self._first + port, time, slots, self._known, result, tail)
+        requester = self._machine * len(PORTS) + port
+        self._memory.announce(requester, time, slots, self._known, result, tail, passing)
+
+    def compute(self, time: int, load: BankLoad, result: int, tail: int) -> None:
+        """EX computes from ``time`` on; ``tail`` cycles after its last cycle go to ``known[result]``."""
+        self._memory.compute(self._machine, time, load, self._known, result, tail)
 
 
 class Running:
@@ -192,7 +251,7 @@ class Running:
         self.end: int | None = None
         self._times = Times(workload, start, stops)
         self._asking = 0
-        self._sequences = Sequences(workload, self._times, MachinePort(memory, machine * len(PORTS), self._times.known))
+        self._sequences = Sequences(workload, self._times, MachinePort(memory, machine, self._times.known))
         self.settle()
 
     @property
@@ -235,6 +294,13 @@ class Running:
         times = self._times
         count = times.commands if self.cut is None else self.cut
         return list(zip(times.starts[:count], times.known[:count], strict=True))
+
+    def compute_cycles(self) -> int:
+        """Cycles in which EX executed a command, once it has ended."""
+        times = self._times
+        count = times.commands if self.cut is None else self.cut
+        computing = self.workload.demands.by_unit[EX].tolist()
+        return sum(times.known[number] - times.starts[number] for number in computing if number < count)
 
     def _settle_end(self) -> None:
         """``OP_END`` is executed when all commands have ended and no chunk of words is under way any more."""
@@ -290,7 +356,7 @@ class Machines:
             ended = memory.proceed(until)
             if not ended:
                 break
-            for machine in {requester // len(PORTS) for requester in ended}:
+            for machine in ended:
                 if running := self.running[machine]:
                     running.settle()
         if limit == NEVER and not happening:

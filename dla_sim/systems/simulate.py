@@ -20,7 +20,7 @@ from dla_sim.engine.bus import NEVER, PORTS
 from dla_sim.systems.machines import MachineEvent, Machines, Running, SharedMemory
 from dla_sim.systems.policies import Policy
 from dla_sim.systems.spec import CPU, System, Task, core_name
-from dla_sim.systems.work import Plan, Plans, ProgramWork, Remainder, Stage, compute_cycles
+from dla_sim.systems.work import Plan, Plans, ProgramWork, Remainder, Stage
 from isa import memory
 from isa.progress import Progress, silent
 
@@ -345,8 +345,7 @@ class Simulation:
             job.spent["saving"] += took
             self._free(machine, job)
             return
-        commands = len(running.workload) if running.cut is None else running.cut
-        self.record.compute[name] += compute_cycles(running.workload, commands)
+        self.record.compute[name] += running.compute_cycles()
         job.ran += took
         if running.cut is None:
             self._on[machine] = None

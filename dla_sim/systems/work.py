@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.engine.times import compute_times
-from dla_sim.engine.workload import EX, Workload, continued
+from dla_sim.engine.workload import Workload, continued
 from dla_sim.prepared import prepare
 from dla_sim.presets import Preset
 from dla_sim.systems.spec import Preemption
@@ -365,10 +365,3 @@ class Plan:
 
 Plans = Mapping[tuple[int, int, str], Plan]
 """By task and variant, counted, and kind of accelerator or :data:`CPU`."""
-
-
-def compute_cycles(workload: Workload, commands: int) -> int:
-    """Cycles in which EX executes one of the first ``commands``: they depend on nobody else."""
-    members = workload.demands.by_unit[EX]
-    lead: int = workload.columns["lead"][members[: np.searchsorted(members, commands)]].sum().item()
-    return lead

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from dla_sim.engine.workload import PORTS_OF_WORDS, SIDE, Workload, busiest
+import numpy as np
+from numpy.typing import NDArray
+
+from dla_sim.engine.accounts import SRAM, explain
+from dla_sim.engine.times import compute_times
+from dla_sim.engine.workload import EX, PORTS_OF_WORDS, SIDE, Demands, Workload, busiest
 from dla_sim.prepared import prepare
 from dla_sim.presets import Preset
 from dla_sim.timing import Timing
@@ -19,21 +24,21 @@ from isa.ops.packed import words_of
 from isa.plugins import variant
 from isa.program import Program
 
+Int64 = NDArray[np.int64]
 SCHEMA = "dla-rtl-word-ports/1"
 
 
 class Requester(NamedTuple):
     """A port of a unit and the operands that pass, with the instructions of each.
 
-    It moves one aligned word of any bank a cycle, in ``share`` of the cycles that ``shared_by`` units share.
+    It moves one aligned word of any bank a cycle, in the cycles that ``slots`` says.
     """
 
     unit: Unit
     port: str
     access: str
     operands: dict[str, tuple[str, ...]]
-    share: int
-    shared_by: tuple[Unit, ...]
+    slots: str
 
 
 def requesters(hardware: Preset) -> list[Requester]:
@@ -42,13 +47,13 @@ def requesters(hardware: Preset) -> list[Requester]:
     found = variant(hardware.arch.isa).instructions
     by_unit = {unit: [one for one in found if one.unit is unit] for unit in Unit}
     ports = [
-        Requester(Unit.EX, port.name, port.access, _passing(by_unit[Unit.EX], port.registers), every - 1, (Unit.EX,))
+        Requester(Unit.EX, port.name, port.access, _passing(by_unit[Unit.EX], port.registers), "left by LD and ST")
         for port in PORTS_OF_WORDS
     ]
     for unit, access in ((Unit.LD, "write"), (Unit.ST, "read")):
         register = side_registers(unit, "sram")[0]
         passing = {register: tuple(one.mnemonic for one in by_unit[unit] if register in one.registers)}
-        ports.append(Requester(unit, unit.name, access, passing, 1, (Unit.LD, Unit.ST)))
+        ports.append(Requester(unit, unit.name, access, passing, f"1 in {every} of the bus, first"))
     return ports
 
 
@@ -61,18 +66,16 @@ def _passing(instructions: Sequence[Instruction], registers: Sequence[str]) -> d
 def port_rows(hardware: Preset) -> list[dict[str, Any]]:
     """A row for each instruction, operand and port that it passes.
 
-    ``words`` of ``word_bytes`` a cycle at multiples of ``aligned``, of any of ``banks``, in ``slots`` of a bank's
-    cycles with the units that have those, whoever comes first.
+    ``words`` of ``word_bytes`` a cycle at multiples of ``aligned``, of any of ``banks``, in ``slots``.
     """
     arch = hardware.arch
     words = words_of(arch)
-    every = hardware.timing.word_cycles(words.word)
     rows = [
         {
             "instruction": mnemonic, "operand": register, "access": one.access, "owner": one.unit.name,
             "port": one.port, "words": 1, "word_bytes": words.word, "aligned": words.word,
             "banks": f"0-{arch.sram_banks - 1}",
-            "slots": f"{one.share} of {every}, {' or '.join(unit.name for unit in one.shared_by)}",
+            "slots": one.slots,
         }
         for one in requesters(hardware) for register, mnemonics in one.operands.items() for mnemonic in mnemonics
     ]  # fmt: skip
@@ -89,11 +92,10 @@ def summary_lines(hardware: Preset) -> Iterator[str]:
         ports = [port.name for port in PORTS_OF_WORDS if port.access == access]
         words = "1 word" if len(ports) == 1 else f"{len(ports)} words"
         yield f"EX {verb} at most {words} of {word} bytes a cycle, aligned, one by each port: {'; '.join(ports)}"
-    yield f"LD writes or ST reads 1 word in {every} cycles, which is what a bus of {timing.bus_bytes} bytes brings"
+    yield f"LD writes or ST reads 1 word in {every} slots of the bus at most, which bring {timing.bus_bytes} bytes each"
     yield (
-        f"{arch.sram_banks} banks of {arch.sram_bytes // arch.sram_banks:,} bytes with one port each: of {every} "
-        f"cycles {every - 1} are for EX, first come operands in the order of the instruction, then the result, and 1 "
-        "for LD and ST"
+        f"{arch.sram_banks} banks of {arch.sram_bytes // arch.sram_banks:,} bytes with one port each: LD and ST come "
+        "first; EX has all other cycles, first come operands in the order of the instruction, then the result"
     )
 
 
@@ -126,8 +128,7 @@ def streams(programs: Iterable[Program], timing: Timing) -> Iterator[Stream]:
         arch = program.arch
         bank_bytes = arch.sram_bytes // arch.sram_banks
         found = prepare(program)
-        columns = Workload(found.demands, timing).columns
-        taken = (found.demands.compute + columns["scratchpad"]).tolist()
+        taken = (found.demands.compute + _waiting(found.demands, timing)).tolist()
         for command, operands, cycles in zip(found.commands, found.operands, taken, strict=True):
             packed = command.instruction.packed
             if command.instruction.unit is not Unit.EX or packed is None:
@@ -140,6 +141,13 @@ def streams(programs: Iterable[Program], timing: Timing) -> Iterator[Stream]:
                     yield Stream(
                         command.instruction.mnemonic, layout.register, side, words[number], cycles, banks
                     )  # fmt: skip
+
+
+def _waiting(demands: Demands, timing: Timing) -> Int64:
+    """Cycles that each command of EX waits for the scratchpad in a run; 0 for other commands."""
+    workload = Workload(demands, timing)
+    waiting = explain(workload, compute_times(workload)).commands[:, SRAM]
+    return np.where(demands.unit == EX, waiting, 0)
 
 
 def stream_rows(found: Iterable[Stream]) -> list[dict[str, Any]]:
@@ -165,7 +173,7 @@ def waits(programs: Iterable[Program], timing: Timing) -> Waits:
     counted = {True: [0, 0], False: [0, 0]}
     for program in programs:
         found = prepare(program)
-        waiting = Workload(found.demands, timing).columns["scratchpad"]
+        waiting = _waiting(found.demands, timing)
         computing = [number for number, one in enumerate(found.commands) if one.instruction.unit is Unit.EX]
         commands += len(computing)
         cycles += int((found.demands.compute + waiting)[computing].sum())

@@ -15,6 +15,7 @@ from byoc.operators.convolution import Convolution
 from byoc.operators.layer import Layer
 from byoc.operators.operator import Lying, Operand
 from byoc.scheduling.lowering import Lowered, value_bytes
+from dla_sim.engine.times import compute_times
 from dla_sim.engine.workload import Workload
 from dla_sim.prepared import prepare
 from dla_sim.timing import Timing
@@ -94,7 +95,7 @@ def layer_layouts(program: Program, layers: Sequence[Layer], arch: Arch, timing:
     """Return the layouts of banked memory by layer; none of ideal memory, where all tensors are dense."""
     if arch.memory == IDEAL:
         return {}
-    every, overhead = timing.word_cycles(arch.memory.word), timing.ex_fill + timing.ex_drain
+    overhead = timing.ex_fill + timing.ex_drain
     moved = _moved(program, timing)
     found: dict[str, LayerLayouts] = {}
     for layer in layers:
@@ -106,7 +107,7 @@ def layer_layouts(program: Program, layers: Sequence[Layer], arch: Arch, timing:
         mapping = dict(layer.geometry.fields).get(MAPPING.name, 0)
         product = None
         if operation.mnemonic in CONVOLUTIONS:
-            product = layouts_of(cast(Convolution, operation), mapping, arch, every, overhead)
+            product = layouts_of(cast(Convolution, operation), mapping, arch, overhead)
         known = found.get(layer.name, LayerLayouts((), moved.get(layer.name, Moved(0, 0, 0)), None))
         found[layer.name] = LayerLayouts(
             (*known.operations, listed), known.moved, known.convolution or product
@@ -116,7 +117,8 @@ def layer_layouts(program: Program, layers: Sequence[Layer], arch: Arch, timing:
 
 def _moved(program: Program, timing: Timing) -> dict[str, Moved]:
     prepared = prepare(program)
-    cycles = Workload(prepared.demands, timing).columns["lead"].tolist()
+    times = compute_times(Workload(prepared.demands, timing))
+    cycles = (times.end - times.start).tolist()
     begins = [source.first for source in program.provenance]
     found: dict[str, Moved] = {}
     for number, command in enumerate(prepared.commands):

@@ -264,10 +264,9 @@ def best_mapping(product: Product, most: int, arch: Arch) -> int:
     return min(range(most + 1), key=cycles)
 
 
-def product_bound(product: Product, arch: Arch, every: int) -> int:
-    """Cycles of a product each operand of which has a bank of its own, and of ``every`` cycles of that all but one."""
-    words = max(_product_words(product, arch, 1))
-    return max(product_cycles(product, arch), ceil_div(words * every, every - 1))
+def product_bound(product: Product, arch: Arch) -> int:
+    """Cycles of a product each operand of which has a bank of its own, all of whose cycles are EX's."""
+    return max(product_cycles(product, arch), *_product_words(product, arch, 1))
 
 
 class _ProductWords(NamedTuple):

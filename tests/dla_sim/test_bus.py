@@ -7,6 +7,7 @@ import random
 import pytest
 
 from dla_sim.engine.bus import NEVER, Arbiter
+from dla_sim.systems.machines import MemoryArbiter
 
 Phases = list[list[tuple[int, int]]]
 """For each port: (cycles from the end of the phase before to the begin, slots)."""
@@ -67,3 +68,36 @@ def test_grants_are_those_of_a_round_robin(ports: int) -> None:
             for _ in range(ports)
         ]
         assert in_closed_form(phases) == slot_by_slot(phases), f"seed {seed}"
+
+
+def drawn_arbiter(rng: random.Random) -> tuple[Arbiter | MemoryArbiter, int]:
+    """Of one bus, or of a memory with several ports; and the number of its requesters."""
+    count = rng.randint(1, 6)
+    if rng.random() < 0.3:
+        return Arbiter(count), count
+    ports: list[list[int]] = [[] for _ in range(rng.randint(1, count))]
+    for requester in range(count):
+        rng.choice(ports).append(requester)
+    ports = [members for members in ports if members]
+    return MemoryArbiter(ports, rng.randint(1, len(ports))), count
+
+
+def test_slots_up_to_a_time_are_those_that_are_granted() -> None:
+    """``granted`` says beforehand what ``grant`` takes off, up to the first end of a data phase."""
+    foreseen = 0
+    for seed in range(300):
+        rng = random.Random(seed)
+        arbiter, count = drawn_arbiter(rng)
+        for _ in range(20):
+            for requester in range(count):
+                if not arbiter.left[requester] and rng.random() < 0.5:
+                    arbiter.begin(requester, rng.randint(1, 40))
+            before, now = list(arbiter.left), arbiter.now
+            waiting = [requester for requester in range(count) if before[requester]]
+            times = range(now, now + rng.randint(1, 30))
+            said = {time: [arbiter.granted(requester, time) for requester in waiting] for time in times}
+            arbiter.grant(times[-1])
+            if waiting:
+                assert said[arbiter.now] == [before[one] - arbiter.left[one] for one in waiting]
+                foreseen += arbiter.now > now
+    assert foreseen > 3000

@@ -1,8 +1,8 @@
 """Programs on a scratchpad of words, worked out by hand from docs/machine.md, section 12, before they ran.
 
 Where nothing else is said the machine has an array of 8 x 8 x 1: atoms of A = 8 bytes, words of W = 32, P = 32
-accumulators, L = 32 lanes, 4 dividers of 16 cycles, banks of 0x8000 bytes. The bus brings 8 bytes a cycle, so that of
-K = 4 cycles of a bank EX has 3: n words take ceil(n * 4 / 3) cycles.
+accumulators, L = 32 lanes, 4 dividers of 16 cycles, banks of 0x8000 bytes. The bus brings 8 bytes a cycle, a word in
+K = 4. A bank moves a word a cycle, and EX has all of its cycles in which no word of LD or ST passes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 
-from dla_sim.device import Device
+from dla_sim.device import Device, Trace
 from dla_sim.engine.workload import EX, SIDE, Served, busiest
 from dla_sim.presets import load_hardware
 from dla_sim.program_timing import ProgramTiming
@@ -51,10 +51,10 @@ PRODUCT = """
 @pytest.mark.parametrize(
     ("places", "width", "waiting"),
     [
-        ((0, 0x8000, 0x10000, 0x18000), 10, 0),  # alone: 58 words of activations take 78 cycles, 40 of results 54
-        ((0, 0x1000, 0x2000, 0x3000), 10, 61),  # one bank: 58 + 6 + 3 + 40 = 107 words, ceil(142.7) = 143; 143 - 82
-        ((0, 0x1000, 0x8000, 0x9000), 10, 4),  # activations and weights 64, 86 cycles; records and results 43, 58
-        ((0, 0x1000, 0x2000, 0x3000), 9, 42),  # one bank, one stream: 44 + 6 + 3 + 40 = 93 words, 124; 124 - 82
+        ((0, 0x8000, 0x10000, 0x18000), 10, 0),  # alone: 58 words of activations, 40 of results
+        ((0, 0x1000, 0x2000, 0x3000), 10, 25),  # one bank: 58 + 6 + 3 + 40 = 107 words; 107 - 82
+        ((0, 0x1000, 0x8000, 0x2000), 10, 22),  # two banks: 58 + 6 + 40 = 104 words beside 3 of records; 104 - 82
+        ((0, 0x1000, 0x2000, 0x3000), 9, 11),  # one bank, one stream: 44 + 6 + 3 + 40 = 93 words; 93 - 82
     ],
     ids=["alone", "one bank", "two banks", "one stream"],
 )
@@ -84,15 +84,15 @@ def test_records_sums_and_tables_share_a_port() -> None:
     """The product of above, which adds to sums and looks up, each operand alone in a bank.
 
     Sums are int32, so that the stripes of 32 and 8 steps take 64 and 16 words for either block of output channels: 160.
-    With 3 words of records and 256 / 32 = 8 of the table 171 words, 228 cycles, where the bank of the sums has 160.
+    With 3 words of records and 256 / 32 = 8 of the table 171 words, where the bank of the sums has 160.
     """
     places = zip(("input", "weights", "records", "output"), (0, 0x8000, 0x10000, 0x18000), strict=True)
     more = "SET EX_PARTIAL_ADDRESS, 0x20000\nSET EX_TABLE_ADDRESS, 0x28000\nOP_CONV requantise=1 accumulate=1 look_up=1"
     text = PRODUCT.format(width=10, **dict(places)).replace("OP_CONV requantise=1", more)
     trace = trace_of(text, Timing(), WIDER)
     ((_, start, end),) = spans(trace)
-    assert end - start == 8 + 228 + 8
-    assert trace.units["EX"]["sram"] == 228 - 82
+    assert end - start == 8 + 171 + 8
+    assert trace.units["EX"]["sram"] == 171 - 82
     words = {"EX_CHANNEL_ADDRESS": 3, "EX_PARTIAL_ADDRESS": 160, "EX_TABLE_ADDRESS": 8}
     assert _fullest(assemble(f".arch {WIDER}\n.memory 0x4000 commands 0x0\n{text}")) == Served(SIDE, words)
 
@@ -126,9 +126,9 @@ WINDOW = """
 @pytest.mark.parametrize(
     ("places", "waiting"),
     [
-        ((0, 0x8000), 64),  # alone: 120 words, 160 cycles
-        ((0, 0x1000), 104),  # one bank: 150 words, 200 cycles
-        ((0x7D80, 0x9000), 104),  # the input lies in both banks, and counts in both
+        ((0, 0x8000), 24),  # alone: 120 words
+        ((0, 0x1000), 54),  # one bank: 150 words
+        ((0x7D80, 0x9000), 54),  # the input lies in both banks, and counts in both
     ],
     ids=["alone", "one bank", "over two banks"],
 )
@@ -158,11 +158,11 @@ ADDITION = """
 @pytest.mark.parametrize(
     ("places", "bus", "waiting"),
     [
-        ((0x8000, 0x10000), 8, 11),  # alone: ceil(32 * 4 / 3) = 43
-        ((0x400, 0x800), 8, 96),  # one bank: 96 words, 128 cycles
-        ((0x400, 0x8000), 8, 54),  # two in one bank: ceil(64 * 4 / 3) = 86
-        ((0x8000, 0x10000), 16, 32),  # alone, and the bus takes every other cycle: 64
-        ((0x8000, 0x10000), 1, 2),  # every 32nd: ceil(32 * 32 / 31) = 34
+        ((0x8000, 0x10000), 8, 0),  # alone
+        ((0x400, 0x800), 8, 64),  # one bank: 96 words
+        ((0x400, 0x8000), 8, 32),  # two in one bank: 64
+        ((0x400, 0x8000), 16, 32),  # a bus that brings nothing takes nothing, however wide it is
+        ((0x400, 0x8000), 1, 32),
     ],
 )
 def test_an_addition(places: tuple[int, int], bus: int, waiting: int) -> None:
@@ -173,6 +173,90 @@ def test_an_addition(places: tuple[int, int], bus: int, waiting: int) -> None:
     assert trace.units["EX"]["sram"] == waiting
     if bus == 8:  # 5 words are there at 107, the operation is word 3
         assert (start, trace.cycles) == (111, 111 + 48 + waiting + 1)
+
+
+BESIDE = """
+    SET LD_DRAM_ADDRESS, 0x1000
+    SET {unit}_SRAM_ADDRESS, {place}
+    SET {unit}_BYTES, {nbytes}
+    SET EX_LENGTH, 1000
+    SET EX_INPUT_ADDRESS, {input}
+    SET EX_OPERAND_ADDRESS, {operand}
+    SET EX_OUTPUT_ADDRESS, {output}
+    {operation}
+    OP_E_ADD
+    OP_END
+"""
+
+
+def beside(
+    unit: str, place: int, places: tuple[int, int, int], *, nbytes: int = 1024, lanes: int = 32, **timing: int
+) -> Trace:
+    """A transfer, without latency by default, and the addition of above at the same time, its operands at ``places``.
+
+    10 words are there at 10 (of 16 bytes a cycle at 5). The transfer, word 7, starts at 18 and its slots begin at 22.
+    EX starts at 19 and computes from 27 on, behind 5 slots.
+    """
+    operation = {"LD": "OP_DMA_READ", "ST": "OP_DMA_WRITE"}[unit]
+    operands = dict(zip(("input", "operand", "output"), places, strict=True))
+    text = BESIDE.format(unit=unit, place=place, nbytes=nbytes, operation=operation, **operands)
+    text = text.replace("LD_DRAM", f"{unit}_DRAM")
+    return trace_of(text, Timing(**{"dram_latency": 0, **timing}), f'{{"isa": "v5", "post_lanes": {lanes}}}')
+
+
+@pytest.mark.parametrize(
+    ("unit", "place", "bank", "bus", "taken"),
+    [
+        ("LD", 0x1000, 0, 8, 31),  # of 32 words, one in every 4th slot, the first passes before EX computes
+        ("LD", 0x7E00, 0, 8, 31),  # over two banks, and takes both
+        ("LD", 0x7E00, 0x8000, 8, 31),
+        ("LD", 0x8000, 0, 8, 0),  # in another bank
+        ("LD", 0x1000, 0, 16, 30),  # one in every other slot: two pass before
+        ("ST", 0x1000, 0, 8, 30),  # with the first of every 4 slots: two pass before
+        ("ST", 0x1010, 0, 8, 31),  # 33 words in 132 slots
+    ],
+)
+def test_an_addition_beside_a_transfer(unit: str, place: int, bank: int, bus: int, taken: int) -> None:
+    """The three operands in one bank, 96 words, while 1024 bytes pass, in 128 slots or 64.
+
+    Behind 5 slots 1 word of LD has passed, 2 of ST. The others pass before EX has had its 96 cycles.
+    """
+    trace = beside(unit, place, (bank + 0x2000, bank + 0x2400, bank + 0x2800), bus_bytes=bus)
+    (_, start, end) = spans(trace)[1]
+    assert (start, end - start) == ({8: 19, 16: 14}[bus], 8 + 96 + taken + 8)
+    assert trace.units["EX"]["sram"] == 64 + taken
+    assert trace.units[unit]["busy"] - 8 == 1024 // bus
+
+
+@pytest.mark.parametrize(
+    ("bus", "lanes", "cycles"),
+    [
+        (8, 32, 42),  # c = 32; of 42 cycles LD has 10: behind 47 slots 11 words have passed, 1 of them before
+        (16, 16, 63),  # c = 63; LD takes 30 of them, and the bank has served EX in 62
+        (8, 16, 63),
+    ],
+)
+def test_an_operand_alone_beside_a_load(bus: int, lanes: int, cycles: int) -> None:
+    """32 words of an operand, each in a bank of its own; the first also has what LD loads."""
+    trace = beside("LD", 0x1000, (0, 0x8000, 0x10000), bus_bytes=bus, lanes=lanes)
+    (_, start, end) = spans(trace)[1]
+    assert end - start == 8 + cycles + 8
+    assert trace.units["EX"].get("sram", 0) == cycles - -(-1000 // lanes)
+
+
+def test_an_addition_goes_on_behind_a_transfer() -> None:
+    """256 bytes are 32 slots and 8 words. The first passes before EX computes, the last in 54; EX has 96 cycles."""
+    (_, start, end) = spans(beside("LD", 0x1000, (0, 0x400, 0x800), nbytes=256))[1]
+    assert (start, end - start) == (19, 8 + 96 + 7 + 8)
+
+
+def test_a_transfer_begins_while_an_addition_computes() -> None:
+    """With a latency of 20 words are there at 30, LD starts at 38, its slots begin at 62, and EX computes from 47 on.
+
+    Behind 107 slots 26 words have passed: of 15 + 107 cycles EX has had 96.
+    """
+    (_, start, end) = spans(beside("LD", 0x1000, (0, 0x400, 0x800), dram_latency=20))[1]
+    assert (start, end - start) == (39, 8 + 15 + 107 + 8)
 
 
 SOFTMAX = """
@@ -190,9 +274,9 @@ SOFTMAX = """
 @pytest.mark.parametrize(
     ("places", "waiting"),
     [
-        ((0, 0x8000, 0x10000), 16),  # alone: 60 words, 80 cycles
-        ((0, 0x1000, 0x2000), 86),  # one bank: 60 + 32 + 20 = 112 words, ceil(149.3) = 150
-        ((0, 0x8000, 0), 43),  # in place: 80 words, ceil(106.7) = 107
+        ((0, 0x8000, 0x10000), 0),  # alone: 60 words
+        ((0, 0x1000, 0x2000), 48),  # one bank: 60 + 32 + 20 = 112 words
+        ((0, 0x8000, 0), 16),  # in place: 80 words
     ],
     ids=["alone", "one bank", "in place"],
 )
@@ -224,21 +308,21 @@ NORMALISATION = """
 @pytest.mark.parametrize(
     ("places", "waiting"),
     [
-        ((0, 0x8000, 0x10000), 0),  # alone: 60 words, 80 cycles
-        ((0, 0x1000, 0x2000), 27),  # one bank: 60 + 5 + 30 = 95 words, ceil(126.7) = 127
+        ((0, 0x8000, 0x10000), 0),  # alone: 60 words
+        ((0, 0x1000, 0x2000), 15),  # one bank: 60 + 5 + 30 = 95 words
     ],
     ids=["alone", "one bank"],
 )
 def test_a_normalisation(places: tuple[int, int, int], waiting: int) -> None:
-    """40 rows of 20 are 40 positions of 3 atoms: 960 elements on 32 lanes, 30 cycles a pass, two of them, and 40 roots:
-    c = 100. 80 quotients and roots on 16 dividers take 5 * 16 = 80.
+    """40 rows of 20 are 40 positions of 3 atoms: 960 elements on 48 lanes, 20 cycles a pass, two of them, and 40 roots:
+    c = 80. 80 quotients and roots on 16 dividers take 5 * 16 = 80.
 
     A surface is 320 bytes, 10 words: the operand 30, read twice; 20 pairs of 8 bytes, 5; results 30.
     """
     text = NORMALISATION.format(**dict(zip(("input", "pairs", "output"), places, strict=True)))
-    trace = trace_of(text, Timing(), '{"isa": "v5", "dividers": 16}')
+    trace = trace_of(text, Timing(), '{"isa": "v5", "dividers": 16, "post_lanes": 48}')
     ((_, start, end),) = spans(trace)
-    assert end - start == 8 + 100 + waiting + 8
+    assert end - start == 8 + 80 + waiting + 8
     assert trace.units["EX"]["sram"] == waiting
 
 
@@ -256,9 +340,9 @@ REDUCTION = """
 @pytest.mark.parametrize(
     ("plane", "output", "waiting"),
     [
-        (0, 0x8000, 15),  # alone: 39 words, 52 cycles
-        (0, 0x1000, 18),  # one bank: 39 + 2 words, ceil(54.7) = 55
-        (0x8000, 0x10400, 18),  # a surface in each of three banks, the result in the third; all count in each
+        (0, 0x8000, 2),  # alone: 39 words
+        (0, 0x1000, 4),  # one bank: 39 + 2 words
+        (0x8000, 0x10400, 4),  # a surface in each of three banks, the result in the third; all count in each
     ],
 )
 def test_a_reduction(plane: int, output: int, waiting: int) -> None:
@@ -289,7 +373,7 @@ OF_TWO = """
     [
         ((0, 0x8000, 0x10000), 0, 242, 0),  # alone
         ((0, 0x8000, 0x10000), 1, 242, 0),
-        ((0, 0x1000, 0x2000), 0, 242, 0),  # one bank: 72 + 20 + 20 = 112 words, 150
+        ((0, 0x1000, 0x2000), 0, 242, 0),  # one bank: 72 + 20 + 20 = 112 words
     ],
 )
 def test_a_product_of_two_tensors(places: tuple[int, int, int], transposed: int, cycles: int, waiting: int) -> None:
@@ -750,7 +834,7 @@ def test_words(layer: tuple[str, str, dict[str, int], dict[str, object], tuple[i
 
 
 def test_a_bus_that_would_take_all_of_a_bank() -> None:
-    """A bank has to serve EX in one of K cycles at least, K = W / bus_bytes."""
+    """A word has to take two slots of the bus at least, K = W / bus_bytes."""
     said = r"bus_bytes 32 is more than half of word_bytes 32.*; bus_bytes 16 or word_bytes 64 would do"
     with pytest.raises(InputError, match=said):
         Device(Arch(isa="v5"), Timing(bus_bytes=32))
@@ -764,8 +848,8 @@ def test_a_bus_that_would_take_all_of_a_bank() -> None:
 
 def test_ports_of_the_other_machines_mean_nothing() -> None:
     """What bounds EX there does not here."""
-    text = ADDITION.format(operand=0x8000, output=0x10000)
-    assert trace_of(text, Timing(sram_read_bytes=1, sram_write_bytes=1, bank_ports=1), PACKED).units["EX"]["sram"] == 11
+    text = ADDITION.format(operand=0x400, output=0x8000)
+    assert trace_of(text, Timing(sram_read_bytes=1, sram_write_bytes=1, bank_ports=1), PACKED).units["EX"]["sram"] == 32
 
 
 def test_the_scratchpad_counts_whole_words() -> None:
@@ -780,7 +864,7 @@ def test_another_size_of_the_scratchpad() -> None:
     settings = "SET EX_LENGTH, 1000\nSET EX_OPERAND_ADDRESS, 0x1000\nSET EX_OUTPUT_ADDRESS, 0x8000"
     program = _program(settings, "OP_E_ADD", {})
     prepared = ProgramTiming(program)
-    for size, waiting in ((1 << 19, 54), (1 << 16, 11), (1 << 17, 54)):
+    for size, waiting in ((1 << 19, 32), (1 << 16, 0), (1 << 17, 32)):
         other = program.arch.model_copy(update={"sram_bytes": size})
         changed = replace(program, arch=other)
         resized = prepared.resized(changed)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from isa.instruction import Command
 from isa.program import Program
+from tests.dla_sim.tick.banks import BankState
 from tests.dla_sim.tick.constants import TimingConstants
 from tests.dla_sim.tick.scripts import SLOT_CAUSE, command_script, memory_of, transfer_slots
 
@@ -72,6 +73,7 @@ class TickModel:
         self.kinds: Counter[tuple[str, str]] = Counter()
         self.events: Counter[str] = Counter()
         self.oldest = 0
+        self.banks = BankState(program.arch, self.events) if program.arch.words is not None else None
         self.pushed: set[tuple[str, str]] = set()
         chunks = -(-self.word_count * WORD_BYTES // timing.fetch_bytes)
         self.requested: list[int | None] = [start if k < timing.fetch_buffers else None for k in range(chunks)]
@@ -142,6 +144,13 @@ class TickModel:
                     self.events["token popped in the cycle of its push"] += (giver, name) in self.pushed
             unit.script = command_script(command, self.program, self.timing, self.events)
             unit.position, unit.started = 0, self.cycle
+            if self.banks and command.instruction.unit is not None:
+                self.banks.start(command, sum(symbol in SLOT_CAUSE for symbol in unit.script))
+            if name == "EX":
+                self.wait_for_banks()
+            if not unit.script:
+                unit.script.append("busy")
+                self.events["command of no cycles, which takes one"] += 1
 
     # Step 3: bus.
 
@@ -209,11 +218,30 @@ class TickModel:
                 kind = source.kind
         self.kinds[kind, source.layer if source else ""] += 1
 
+    def wait_for_banks(self) -> None:
+        """Behind its compute cycles EX waits for one more cycle if words are left (section 12)."""
+        unit = self.units["EX"]
+        if self.banks and unit.script is not None and self.computes(unit):
+            last = len(unit.script) - self.timing.ex_drain
+            if unit.position == last and self.banks.waits():
+                unit.script.insert(last, "sram")
+
+    def computes(self, unit: UnitState) -> bool:
+        """EX has filled its pipeline for an instruction that computes."""
+        instruction = self.commands[unit.queue[0]].instruction
+        return instruction.unit is not None and unit.position >= self.timing.ex_fill
+
     def consume(self) -> None:
         """Every executing unit uses up one symbol, a slot only if it was granted; the fetch likewise."""
+        unit = self.units["EX"]
+        if self.banks:
+            taken = self.banks.taken(self.granted, self.cycle)
+            if unit.script is not None and self.computes(unit):
+                self.banks.serve(taken)
         for unit in self.units.values():
             if unit.script is not None and (not unit.wants_bus() or self.granted == unit.name):
                 unit.position += 1
+        self.wait_for_banks()
         if self.granted == "fetch":
             self.chunk_slots -= 1
             if self.chunk_slots == 0:

@@ -20,6 +20,7 @@ from tests.dla_sim.tick.constants import TimingConstants
 
 BEAT = "beat"
 HELD = {"dram": "held for dram", "flash": "held for flash", "sram": "held for sram"}
+SHARED_PORT = "port of records, sums and tables"
 SLOT_CAUSE = {BEAT: "busy", **{symbol: cause for cause, symbol in HELD.items()}}
 
 
@@ -96,47 +97,32 @@ def _compute(command: Command, arch: Arch, timing: TimingConstants, events: Coun
 
 
 def _compute_on_words(command: Command, arch: Arch, timing: TimingConstants, events: Counter[str]) -> list[str]:
-    """Section 12: as long as the array, the busiest bank, or the port that records, sums and tables share takes."""
-    assert arch.words is not None
+    """Section 12: what the array takes. Cycles that it waits for banks or the shared port come as the machine runs."""
     found = words.count(command, arch, events)
-    operands = command.instruction.operands(command, arch)
-    bank_bytes = arch.sram_bytes // arch.sram_banks
-    banks: dict[int, Counter[str]] = {}
-    for access, (name, taken) in zip((*operands.reads, *operands.writes), found.words.items(), strict=True):
-        if access.total > 0:
-            for number in range(access.address // bank_bytes, (access.end - 1) // bank_bytes + 1):
-                banks.setdefault(number, Counter())[name] += taken
-    every = arch.words.word // timing.bus_bytes
-    longest = found.cycles
-    shared = {name: taken for name, taken in found.words.items() if name in words.SHARING}
-    for bank in banks.values():
-        cycles = _with_bus(bank.total(), every)
-        if cycles > longest:
-            longest = cycles
-            events.update(f"words: EX command bound by a bank with {name}" for name in bank)
-            events[f"words: EX command bound by a bank with {'one' if len(bank) == 1 else 'several'}"] += 1
-    cycles = _with_bus(sum(shared.values()), every)
-    if cycles > longest:
-        longest = cycles
-        events["words: EX command bound by the port of records, sums and tables"] += 1
-    events["words: EX command of operands in several banks"] += len(banks) > 1
-    events["EX command not bound by the scratchpad"] += longest == found.cycles
     events["EX command of zero compute cycles"] += found.cycles == 0
-    waiting = ["sram"] * (longest - found.cycles)
-    return ["busy"] * timing.ex_fill + ["busy"] * found.cycles + waiting + ["busy"] * timing.ex_drain
+    return ["busy"] * timing.ex_fill + ["busy"] * found.cycles + ["busy"] * timing.ex_drain
 
 
-def _with_bus(taken: int, every: int) -> int:
-    """Cycles of a bank that serves EX so many words, every ``every``-th cycle being the bus's."""
-    cycles = 0
-    while taken > 0:
-        cycles += 1
-        taken -= cycles % every != 1
-    return cycles
+def bank_numbers(access: Access, arch: Arch) -> range:
+    """The banks that the hull of an access touches."""
+    bank_bytes = arch.sram_bytes // arch.sram_banks
+    return range(access.address // bank_bytes, (access.end - 1) // bank_bytes + 1 if access.total else 0)
+
+
+def words_by_bank(command: Command, arch: Arch) -> dict[int | str, Counter[str]]:
+    """Section 12: what each bank and the port that records, sums and tables share move for a command of EX."""
+    found = words.count(command, arch, Counter()).words
+    operands = command.instruction.operands(command, arch)
+    banks: dict[int | str, Counter[str]] = {}
+    for access, (name, taken) in zip((*operands.reads, *operands.writes), found.items(), strict=True):
+        for number in bank_numbers(access, arch):
+            banks.setdefault(number, Counter())[name] += taken
+    banks[SHARED_PORT] = Counter({name: taken for name, taken in found.items() if name in words.SHARING})
+    return banks
 
 
 def command_script(command: Command, program: Program, timing: TimingConstants, events: Counter[str]) -> list[str]:
-    """The symbols of ``command``; what it exercises is counted in ``events``. One that takes no cycle takes one."""
+    """The symbols of ``command``; what it exercises is counted in ``events``."""
     mnemonic = command.instruction.mnemonic
     events[mnemonic] += 1
     if mnemonic == "OP_SYNC":
@@ -148,8 +134,7 @@ def command_script(command: Command, program: Program, timing: TimingConstants, 
         events.update(f"{mnemonic} {name} = {value}" for name, value in command.fields.items())
         compute = _compute if program.arch.words is None else _compute_on_words
         script = compute(command, program.arch, timing, events)
-    events["command of no cycles, which takes one"] += not script
-    return script or ["busy"]
+    return script
 
 
 def _is_constant(address: int, program: Program) -> bool:
@@ -179,10 +164,16 @@ def _held_for_words(
     """Section 12: the slots that the words of the scratchpad's side take beyond those of the bursts."""
     if arch.words is None:
         return []
-    operands, word = command.instruction.operands(command, arch), arch.words.word
-    (side,) = (access for access in (*operands.reads, *operands.writes) if access.space == "sram")
-    touched = sum(len({byte // word for byte in range(start, end)}) for start, end in side.runs())
-    wanted = touched * (word // timing.bus_bytes)
+    wanted = touched_words(command, arch)[0] * (arch.words.word // timing.bus_bytes)
     events["words: transfer bound by the words of the scratchpad"] += wanted > slots
     events["words: transfer bound by its bursts"] += wanted < slots
     return [HELD["sram"]] * max(0, wanted - slots)
+
+
+def touched_words(command: Command, arch: Arch) -> tuple[int, range]:
+    """Section 12: the words that the rows of a transfer touch in the scratchpad, and the banks that it takes."""
+    assert arch.words is not None
+    operands = command.instruction.operands(command, arch)
+    (side,) = (access for access in (*operands.reads, *operands.writes) if access.space == "sram")
+    touched = sum(len({byte // arch.words.word for byte in range(start, end)}) for start, end in side.runs())
+    return touched, bank_numbers(side, arch)
