@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from types import MappingProxyType
@@ -57,7 +57,7 @@ def _crops(input_name: str, size: int, count: int, seed: int) -> Iterator[Feeds]
 
 def _photographed(
     name: str,
-    description: str,
+    title: str,
     build: Callable[[int], ModelProto],
     size: int = 224,
     *,
@@ -67,7 +67,7 @@ def _photographed(
     """A network without training that looks at the photograph and is calibrated on ``crops`` seeded crops of it."""
     return BuiltinModel(
         name,
-        description,
+        f"{title}, seeded weights",
         build,
         calibration=partial(_crops, source, size, crops),
         sample_input=lambda: {source: inputs.photograph(size)},
@@ -77,114 +77,8 @@ def _photographed(
 def _light(name: str) -> BuiltinModel:
     # As the files call their input; the two families come from two exporters.
     source = "gpu_0/data_0" if name in ("resnet50", "shufflenet", "zfnet512") else "data_0"
-    description = f"{light.LIGHT_NETWORKS[name][1]} (onnx package, seeded weights)"
-    return _photographed(f"light-{name}", description, _built("light.light_model", name=name), source=source, crops=2)
-
-
-def _digits() -> BuiltinModel:
-    return BuiltinModel(
-        "digits-cnn",
-        "depthwise-separable CNN trained on 8x8 handwritten digits",
-        build=lambda seed: digits.digits_model(),
-        calibration=lambda seed: ({"image": image[np.newaxis]} for image in digits.calibration_digits()),
-        sample_input=lambda: {"image": digits.held_out_digits()[0][:1]},
-        dataset=digits.held_out_digits,
-    )
-
-
-def _all() -> Iterator[BuiltinModel]:
-    yield _digits()
-    yield _photographed(
-        "mobilenet-v1",
-        "MobileNetV1 1.0/224, 569 MMAC, seeded weights",
-        _built("classifiers.mobilenet_v1"),
-        crops=PHOTOGRAPH_CROPS,
-    )
-    yield _photographed(
-        "resnet-8", "ResNet-8 of MLPerf Tiny, 32x32, seeded weights", _built("classifiers.resnet_8"), 32, crops=16
-    )
-    yield _photographed("resnet-18", "ResNet-18, 224x224, seeded weights", _built("classifiers.resnet_18"), crops=4)
-    description = "ResNeXt-11, 16 groups, 32x32, seeded weights"
-    yield _photographed("resnext-11", description, _built("classifiers.resnext_11"), 32, crops=16)
-    yield from (_light(name) for name in light.LIGHT_NETWORKS)
-    yield from _classifiers()
-    yield from _of_images()
-    yield from _of_sequences()
-    yield from _tiny()
-
-
-def _classifiers() -> Iterator[BuiltinModel]:
-    for name, title, build in (
-        ("mobilenet-v2", "MobileNetV2 1.0, 0.30 GMAC", _built("classifiers.mobilenet_v2")),
-        ("mobilenet-v3-small", "MobileNetV3 small, 0.06 GMAC", _built("classifiers.mobilenet_v3", size_name="small")),
-        ("mobilenet-v3-large", "MobileNetV3 large, 0.22 GMAC", _built("classifiers.mobilenet_v3", size_name="large")),
-        ("efficientnet-b0", "EfficientNet-B0, 0.39 GMAC", _built("classifiers.efficientnet_b0")),
-        ("squeezenet", "SqueezeNet 1.1, 0.35 GMAC", _built("classifiers.squeezenet")),
-        ("shufflenet-v2", "ShuffleNetV2 1.0, 0.15 GMAC", _built("classifiers.shufflenet_v2")),
-        ("vit-tiny", "vision transformer (DeiT-Ti), 1.3 GMAC", _built("sequences.vit_tiny")),
-    ):
-        yield _photographed(name, f"{title}, 224x224, seeded weights", build, crops=4)
-
-
-def _of_images() -> Iterator[BuiltinModel]:
-    title = "SSD with MobileNetV1, 1.2 GMAC, 300x300, seeded weights"
-    yield _photographed("ssd-mobilenet-v1", title, _built("detection.ssd_mobilenet_v1"), 300, crops=4)
-    title = "YOLOv8n, 4.4 GMAC, 640x640, seeded weights"
-    yield _photographed("yolo-v8n", title, _built("detection.yolo_v8n"), 640, source="images", crops=2)
-    yield _photographed("unet", "U-Net, 3.0 GMAC, 256x256, seeded weights", _built("imaging.unet"), 256, crops=2)
-    title = "PointPillars behind its encoder, 34 GMAC, 496x432, seeded weights"
-    yield _seeded("point-pillars", title, _built("detection.point_pillars"), _pillars, samples=2)
-    title = "sub-pixel super-resolution, 224x224 to 672x672, 3.0 GMAC, seeded weights"
-    yield _seeded("super-resolution", title, _built("imaging.super_resolution"), _luminance, samples=2)
-    title = "C3D, 16 frames, 38 GMAC, seeded weights"
-    yield _seeded("c3d", title, _built("classifiers.c3d"), _video, samples=2)
-    title = "R(2+1)D with 18 layers, 16 frames, 41 GMAC, seeded weights"
-    yield _seeded("r2plus1d", title, _built("classifiers.r2plus1d"), _video, samples=2)
-
-
-def _of_sequences() -> Iterator[BuiltinModel]:
-    for blocks, tokens in ((2, 128), (2, 256), (12, 128), (12, 256)):
-        title = f"BERT, {blocks} layers, {tokens} tokens, seeded weights"
-        build, feeds = (
-            _built("sequences.bert", blocks=blocks, tokens=tokens),
-            partial(_sentence, tokens),
-        )
-        yield _seeded(f"bert-{blocks}-{tokens}", title, build, feeds, samples=4)
-    for blocks in (1, 12):
-        title = f"GPT-2, {blocks} block{'s' if blocks > 1 else ''}, one token behind {GPT2_PAST} cached, seeded weights"
-        build = _built("sequences.gpt2", blocks=blocks, past=GPT2_PAST)
-        yield _seeded(f"gpt2-{blocks}", title, build, partial(_cached_token, blocks), samples=4)
-    title = "LSTM, 4 layers of 1,024, 100 steps, seeded weights"
-    yield _seeded("lstm", title, _built("sequences.lstm"), partial(_normal, "sequence", (100, 1, 1024)), samples=2)
-    title = "LSTM, 2 layers of 64, 10 steps, seeded weights"
-    build = _built("sequences.lstm", layers=2, hidden=64, steps=10)
-    yield _seeded("lstm-small", title, build, partial(_normal, "sequence", (10, 1, 64)), samples=4)
-    title = "dilated 1-D convolutions as in WaveNet, 1.3 GMAC, seeded weights"
-    yield _seeded("wavenet", title, _built("sequences.wavenet"), _wave, samples=4)
-    title = "autoencoder of MLPerf Tiny, 0.26 MMAC, seeded weights"
-    yield _seeded(
-        "autoencoder", title, _built("imaging.autoencoder"), partial(_normal, "spectrum", (1, 640)), samples=16
-    )
-
-
-def _tiny() -> Iterator[BuiltinModel]:
-    """For microcontrollers; two more of MLPerf Tiny, resnet-8 and autoencoder, stand above."""
-    build = _built("classifiers.resnet_8", width=40)
-    title = "ResNet-8 of MLPerf Tiny, large, 76 MMAC, 32x32, seeded weights"
-    yield _photographed("resnet-8-large", title, build, 32, crops=16)
-    title = "visual wake words of MLPerf Tiny, 7.5 MMAC, 96x96, seeded weights"
-    yield _photographed("visual-wake-words", title, _built("classifiers.visual_wake_words"), 96, crops=16)
-    title = "person detection of TensorFlow Lite for Microcontrollers, 7.2 MMAC, 96x96, seeded weights"
-    feeds: Callable[[int], Feeds] = partial(_luminance, size=96)
-    yield _seeded("person-detection", title, _built("classifiers.person_detection"), feeds, samples=16)
-    micro = "of TensorFlow Lite for Microcontrollers"
-    for name, title, file, shape in (
-        ("keyword-spotting", "keyword spotting of MLPerf Tiny, 2.7 MMAC", "keyword_spotting", (1, 1, 49, 10)),
-        ("streaming-wake-word", "streaming wake word of MLPerf Tiny, 0.8 MMAC", "streaming_wake_word", (1, 40, 30, 1)),
-        ("micro-speech", f"micro speech {micro}, 0.3 MMAC", "micro_speech", (1, 1, 49, 40)),
-    ):
-        spectrum = partial(_normal, "spectrum", shape)
-        yield _seeded(name, f"{title}, seeded weights", _built(f"classifiers.{file}"), spectrum, samples=16)
+    found = _photographed(f"light-{name}", "", _built("light.light_model", name=name), source=source, crops=2)
+    return replace(found, description=f"{light.LIGHT_NETWORKS[name][1]} (onnx package, seeded weights)")
 
 
 GPT2_PAST = 63
@@ -193,12 +87,12 @@ _SAMPLE = 1 << 20
 
 
 def _seeded(
-    name: str, description: str, build: Callable[[int], ModelProto], feeds: Callable[[int], Feeds], samples: int
+    name: str, title: str, build: Callable[[int], ModelProto], feeds: Callable[[int], Feeds], samples: int
 ) -> BuiltinModel:
     """A network without training whose ``feeds`` are made of a seed each."""
     return BuiltinModel(
         name,
-        description,
+        f"{title}, seeded weights",
         build,
         calibration=lambda seed: (feeds(seed * samples + index) for index in range(samples)),
         sample_input=lambda: feeds(_SAMPLE),
@@ -254,4 +148,153 @@ def _wave(seed: int) -> Feeds:
     return {"wave": wave.astype(np.float32).reshape(1, 1, 2048)}
 
 
-MODELS: Mapping[str, BuiltinModel] = MappingProxyType({model.name: model for model in _all()})
+# The networks, in the order of `dla models`. ------------------------------------------------------------------------
+
+_MICRO = "of TensorFlow Lite for Microcontrollers"
+_ALL = (
+    BuiltinModel(
+        "digits-cnn",
+        "depthwise-separable CNN trained on 8x8 handwritten digits",
+        build=lambda seed: digits.digits_model(),
+        calibration=lambda seed: ({"image": image[np.newaxis]} for image in digits.calibration_digits()),
+        sample_input=lambda: {"image": digits.held_out_digits()[0][:1]},
+        dataset=digits.held_out_digits,
+    ),
+    _photographed(
+        "mobilenet-v1", "MobileNetV1 1.0/224, 569 MMAC", _built("classifiers.mobilenet_v1"), crops=PHOTOGRAPH_CROPS
+    ),
+    _photographed("resnet-8", "ResNet-8 of MLPerf Tiny, 32x32", _built("classifiers.resnet_8"), 32, crops=16),
+    _photographed("resnet-18", "ResNet-18, 224x224", _built("classifiers.resnet_18"), crops=4),
+    _photographed("resnext-11", "ResNeXt-11, 16 groups, 32x32", _built("classifiers.resnext_11"), 32, crops=16),
+    *(_light(name) for name in light.LIGHT_NETWORKS),
+    *(
+        _photographed(name, f"{title}, 224x224", build, crops=4)
+        for name, title, build in (
+            ("mobilenet-v2", "MobileNetV2 1.0, 0.30 GMAC", _built("classifiers.mobilenet_v2")),
+            (
+                "mobilenet-v3-small",
+                "MobileNetV3 small, 0.06 GMAC",
+                _built("classifiers.mobilenet_v3", size_name="small"),
+            ),
+            (
+                "mobilenet-v3-large",
+                "MobileNetV3 large, 0.22 GMAC",
+                _built("classifiers.mobilenet_v3", size_name="large"),
+            ),
+            ("efficientnet-b0", "EfficientNet-B0, 0.39 GMAC", _built("classifiers.efficientnet_b0")),
+            ("squeezenet", "SqueezeNet 1.1, 0.35 GMAC", _built("classifiers.squeezenet")),
+            ("shufflenet-v2", "ShuffleNetV2 1.0, 0.15 GMAC", _built("classifiers.shufflenet_v2")),
+            ("vit-tiny", "vision transformer (DeiT-Ti), 1.3 GMAC", _built("sequences.vit_tiny")),
+        )
+    ),
+    _photographed(
+        "ssd-mobilenet-v1",
+        "SSD with MobileNetV1, 1.2 GMAC, 300x300",
+        _built("detection.ssd_mobilenet_v1"),
+        300,
+        crops=4,
+    ),
+    _photographed(
+        "yolo-v8n", "YOLOv8n, 4.4 GMAC, 640x640", _built("detection.yolo_v8n"), 640, source="images", crops=2
+    ),
+    _photographed("unet", "U-Net, 3.0 GMAC, 256x256", _built("imaging.unet"), 256, crops=2),
+    _seeded(
+        "point-pillars",
+        "PointPillars behind its encoder, 34 GMAC, 496x432",
+        _built("detection.point_pillars"),
+        _pillars,
+        samples=2,
+    ),
+    _seeded(
+        "super-resolution",
+        "sub-pixel super-resolution, 224x224 to 672x672, 3.0 GMAC",
+        _built("imaging.super_resolution"),
+        _luminance,
+        samples=2,
+    ),
+    _seeded("c3d", "C3D, 16 frames, 38 GMAC", _built("classifiers.c3d"), _video, samples=2),
+    _seeded(
+        "r2plus1d", "R(2+1)D with 18 layers, 16 frames, 41 GMAC", _built("classifiers.r2plus1d"), _video, samples=2
+    ),
+    *(
+        _seeded(
+            f"bert-{blocks}-{tokens}",
+            f"BERT, {blocks} layers, {tokens} tokens",
+            _built("sequences.bert", blocks=blocks, tokens=tokens),
+            partial(_sentence, tokens),
+            samples=4,
+        )
+        for blocks, tokens in ((2, 128), (2, 256), (12, 128), (12, 256))
+    ),
+    *(
+        _seeded(
+            f"gpt2-{blocks}",
+            f"GPT-2, {blocks} block{'s' if blocks > 1 else ''}, one token behind {GPT2_PAST} cached",
+            _built("sequences.gpt2", blocks=blocks, past=GPT2_PAST),
+            partial(_cached_token, blocks),
+            samples=4,
+        )
+        for blocks in (1, 12)
+    ),
+    _seeded(
+        "lstm",
+        "LSTM, 4 layers of 1,024, 100 steps",
+        _built("sequences.lstm"),
+        partial(_normal, "sequence", (100, 1, 1024)),
+        samples=2,
+    ),
+    _seeded(
+        "lstm-small",
+        "LSTM, 2 layers of 64, 10 steps",
+        _built("sequences.lstm", layers=2, hidden=64, steps=10),
+        partial(_normal, "sequence", (10, 1, 64)),
+        samples=4,
+    ),
+    _seeded(
+        "wavenet", "dilated 1-D convolutions as in WaveNet, 1.3 GMAC", _built("sequences.wavenet"), _wave, samples=4
+    ),
+    _seeded(
+        "autoencoder",
+        "autoencoder of MLPerf Tiny, 0.26 MMAC",
+        _built("imaging.autoencoder"),
+        partial(_normal, "spectrum", (1, 640)),
+        samples=16,
+    ),
+    # For microcontrollers; two more of MLPerf Tiny, resnet-8 and autoencoder, stand above.
+    _photographed(
+        "resnet-8-large",
+        "ResNet-8 of MLPerf Tiny, large, 76 MMAC, 32x32",
+        _built("classifiers.resnet_8", width=40),
+        32,
+        crops=16,
+    ),
+    _photographed(
+        "visual-wake-words",
+        "visual wake words of MLPerf Tiny, 7.5 MMAC, 96x96",
+        _built("classifiers.visual_wake_words"),
+        96,
+        crops=16,
+    ),
+    _seeded(
+        "person-detection",
+        f"person detection {_MICRO}, 7.2 MMAC, 96x96",
+        _built("classifiers.person_detection"),
+        partial(_luminance, size=96),
+        samples=16,
+    ),
+    *(
+        _seeded(
+            name,
+            title,
+            _built(f"classifiers.{name.replace('-', '_')}"),
+            partial(_normal, "spectrum", shape),
+            samples=16,
+        )
+        for name, title, shape in (
+            ("keyword-spotting", "keyword spotting of MLPerf Tiny, 2.7 MMAC", (1, 1, 49, 10)),
+            ("streaming-wake-word", "streaming wake word of MLPerf Tiny, 0.8 MMAC", (1, 40, 30, 1)),
+            ("micro-speech", f"micro speech {_MICRO}, 0.3 MMAC", (1, 1, 49, 40)),
+        )
+    ),
+)
+MODELS: Mapping[str, BuiltinModel] = MappingProxyType({model.name: model for model in _ALL})

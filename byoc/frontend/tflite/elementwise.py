@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from byoc.frontend.tflite.file import Tensor
-from byoc.frontend.tflite.unit import ACTIVATIONS, Reader, Unit, limits
+from byoc.frontend.tflite.unit import ACTIVATIONS, KeptOnCpuError, Reader, Unit, limits
 from byoc.frontend.tflite.views import View
 from byoc.operators.activation import REQUANTISE
 from byoc.operators.arithmetic import SQUARED_DIFFERENCE
@@ -33,23 +33,19 @@ def broadcast(shape: tuple[int, ...], axes: tuple[int, ...]) -> View:
     return View(shape, factors, axes, tuple(factors[axis] for axis in axes), axes if factors == shape else None)
 
 
-def arithmetic(op_type: str, unit: Unit) -> str | None:
+def arithmetic(op_type: str, unit: Unit) -> None:
     """ADD, SUB, MUL, SQUARED_DIFFERENCE: two rescaled operands."""
     activation = unit.activation()
-    if isinstance(activation, str):
-        return activation
     names, view = operands(unit)
     unit.node(op_type, names, view, activation)
-    return None
 
 
-def extreme(op_type: str, unit: Unit) -> str | None:
+def extreme(op_type: str, unit: Unit) -> None:
     """MINIMUM, MAXIMUM: LiteRT compares stored integers, whatever their scales."""
     if not same_quantisation(unit.tensor(0), unit.result()) or not same_quantisation(unit.tensor(1), unit.result()):
-        return "its operands and its result have different scales, which LiteRT leaves out of account"
+        raise KeptOnCpuError("its operands and its result have different scales, which LiteRT leaves out of account")
     names, view = operands(unit)
     unit.node(op_type, names, view)
-    return None
 
 
 def same_quantisation(one: Tensor, other: Tensor) -> bool:
@@ -59,22 +55,20 @@ def same_quantisation(one: Tensor, other: Tensor) -> bool:
     return one.dtype == other.dtype and one.quantization.same_as(other.quantization)
 
 
-def clamp(number: int, unit: Unit) -> str | None:
+def clamp(number: int, unit: Unit) -> None:
     """RELU and its relatives, by their numbers as fused activations: a change of scale within limits."""
     found = limits(unit.result(), ACTIVATIONS[number])
     view = unit.view(0)
     kind, bounds = ("Relu", {}) if number == 1 else ("Clip", {"bounds": found["activation"][1:]})
     rule = {key: value for key, value in found.items() if key == "numerics"}
     unit.node(kind, [unit.value(0, view)], view, {**bounds, **rule})
-    return None
 
 
-def rescale(unit: Unit) -> str | None:
+def rescale(unit: Unit) -> None:
     """QUANTIZE of integers: another scale, or uint8 as int8 and back, which are the same bytes there."""
     view = unit.view(0)
     before, after = (_steps(tensor) for tensor in (unit.tensor(0), unit.result()))
     unit.node("Identity" if before == after else REQUANTISE, [unit.value(0, view)], view)
-    return None
 
 
 def _steps(tensor: Tensor) -> tuple[float, int] | None:

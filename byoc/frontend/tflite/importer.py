@@ -18,7 +18,7 @@ from byoc.frontend.tflite import elementwise, movement, products, reductions
 from byoc.frontend.tflite.closures import CLOSES, Closure, find_closures, tabulate
 from byoc.frontend.tflite.cutting import cut_model, operators_between
 from byoc.frontend.tflite.file import Operator, TfliteModel
-from byoc.frontend.tflite.unit import Collection, Reader, Unit
+from byoc.frontend.tflite.unit import Collection, KeptOnCpuError, Reader, Unit
 from byoc.frontend.tflite.views import PLANES, View, natural, planes
 from byoc.graph import Graph, Node, drop_unread
 from byoc.operators import domain
@@ -172,40 +172,43 @@ class _Builder:
         if closure is not None:
             self._table(closure, operator)
             return
-        remark = self._remark(operator)
-        if remark is None:
-            remark = READERS[operator.kind](Unit(self._made, operator, self._wanted, delegated))
-        if remark is not None:
-            self._host(operator, remark)
+        try:
+            self._check(operator)
+            READERS[operator.kind](Unit(self._made, operator, self._wanted, delegated))
+        except KeptOnCpuError as reason:
+            self._host(operator, str(reason))
 
-    def _remark(self, operator: Operator) -> str | None:
-        """Why an operator is none on 8-bit integers; empty where its kind says enough; None where it is one."""
+    def _check(self, operator: Operator) -> None:
+        """Raise KeptOnCpuError for an operator that is none on 8-bit integers; empty where its kind says enough."""
         if operator.custom:
-            return "it is a custom operator"
+            raise KeptOnCpuError("it is a custom operator")
         if operator.kind not in {*READERS, *CLOSES} or (operator.kind in REASONS and operator.kind not in READERS):
-            return REASONS.get(operator.kind, "")
+            raise KeptOnCpuError(REASONS.get(operator.kind, ""))
         tensors = self._model.tensors
         for number in (*operator.inputs, *operator.outputs):
             if number < 0 or tensors[number].data is not None:
                 continue
             tensor = tensors[number]
             if tensor.constant:
-                return f"constant '{tensor.name}' is of type {tensor.dtype}: only 8-bit ones run on the accelerator"
+                raise KeptOnCpuError(
+                    f"constant '{tensor.name}' is of type {tensor.dtype}: only 8-bit ones run on the accelerator"
+                )
             if tensor.variable:
-                return f"'{tensor.name}' is a state that it keeps"
+                raise KeptOnCpuError(f"'{tensor.name}' is a state that it keeps")
             if number in self._open:
-                return f"the shape of '{tensor.name}' depends on the data"
+                raise KeptOnCpuError(f"the shape of '{tensor.name}' depends on the data")
             if number in operator.outputs and operator.kind in _SEARCHES:
                 continue
             if tensor.dtype not in domain.INT8:
-                return f"'{tensor.name}' has element type {tensor.dtype}: quantise it to 8 bits"
+                raise KeptOnCpuError(f"'{tensor.name}' has element type {tensor.dtype}: quantise it to 8 bits")
             if tensor.quantization is None:
-                return f"'{tensor.name}' has no scale"
+                raise KeptOnCpuError(f"'{tensor.name}' has no scale")
             if tensor.dtype == "uint8" and operator.kind in _INT8_ALONE:
-                return "LiteRT has another rule for uint8 than for int8: convert the model to int8"
+                raise KeptOnCpuError("LiteRT has another rule for uint8 than for int8: convert the model to int8")
         if all(tensors[number].constant for number in operator.inputs if number >= 0):
-            return "all its operands are constant"
-        return None if operator.kind in READERS else "it is no function of one tensor and a constant a channel"
+            raise KeptOnCpuError("all its operands are constant")
+        if operator.kind not in READERS:
+            raise KeptOnCpuError("it is no function of one tensor and a constant a channel")
 
     def _table(self, closure: Closure, operator: Operator) -> None:
         """A closure as a look-up, for all numerics where LiteRT's reference and default kernels make the same table."""

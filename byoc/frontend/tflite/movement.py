@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.frontend.tflite.elementwise import same_quantisation
-from byoc.frontend.tflite.unit import Reader, Unit
+from byoc.frontend.tflite.unit import KeptOnCpuError, Reader, Unit
 from byoc.frontend.tflite.views import View, permuted, reshaped
 from byoc.operators.forms import Positions
 from byoc.operators.movement import movement_attributes
@@ -21,43 +21,38 @@ LARGEST = 1 << 24
 """Elements of an operand whose movement is worked out: three bytes tell them apart."""
 
 
-def reshape(unit: Unit) -> str | None:
+def reshape(unit: Unit) -> None:
     """RESHAPE, SQUEEZE, EXPAND_DIMS: the same elements in the same order, wherever they lie."""
-    if unit.given(1) and unit.known(1) is None:
-        return f"its parameter '{unit.tensor(1).name}' is computed at run time"
+    if unit.given(1):
+        unit.parameter(1, "parameter")
     view = unit.view(0)
     unit.node("Reshape", [unit.value(0, view)], reshaped(view, unit.result().shape))
-    return None
 
 
-def transpose(unit: Unit) -> str | None:
+def transpose(unit: Unit) -> None:
     """TRANSPOSE: the same elements where they are, as a result whose axes lie otherwise."""
-    order, view = unit.known(1), unit.axes_view(0)
-    if order is None:
-        return f"its permutation '{unit.tensor(1).name}' is computed at run time"
+    order, view = unit.parameter(1, "permutation"), unit.axes_view(0)
     assert view.axes is not None
     from_axis = [int(axis) % len(view.shape) for axis in order.reshape(-1)]
     lies = permuted(unit.result().shape, [from_axis.index(axis) for axis in view.axes])
     unit.node("Identity", [unit.value(0, view)], lies)
-    return None
 
 
-def concatenation(unit: Unit) -> str | None:
+def concatenation(unit: Unit) -> None:
     """CONCATENATION along an axis of operands of one scale."""
     positions = range(len(unit.operator.inputs))
-    if unit.activation():
-        return "it has an activation"
+    if unit.options.fusedActivationFunction:
+        raise KeptOnCpuError("it has an activation")
     if not all(same_quantisation(unit.tensor(position), unit.result()) for position in positions):
-        return "its operands and its result have different scales"
+        raise KeptOnCpuError("its operands and its result have different scales")
     view = unit.together(positions)
     assert view.axes is not None
     names = [unit.value(position, permuted(unit.shape(position), view.axes)) for position in positions]
     result = permuted(unit.result().shape, view.axes)
     unit.node("Concat", names, result, {"axis": result.axis(unit.options.axis)})
-    return None
 
 
-def pack(unit: Unit) -> str | None:
+def pack(unit: Unit) -> None:
     """PACK: operands side by side along an axis of its own."""
     result = unit.free_view()
     assert result.axes is not None
@@ -65,26 +60,27 @@ def pack(unit: Unit) -> str | None:
     names = []
     for position in range(len(unit.operator.inputs)):
         if not same_quantisation(unit.tensor(position), unit.result()):
-            return "its operands and its result have different scales"
+            raise KeptOnCpuError("its operands and its result have different scales")
         shape = unit.shape(position)
         factors = (*shape[:axis], 1, *shape[axis:])
         lies = tuple(factors[number] for number in result.axes)
         names.append(unit.value(position, View(shape, factors, result.axes, lies, None)))
     unit.node("Concat", names, result, {"axis": result.axis(axis)})
-    return None
 
 
-def moved(op_type: str, unit: Unit, operand: int = 0) -> str | None:
+def moved(op_type: str, unit: Unit, operand: int = 0) -> None:
     """Whatever copies elements of one operand as its constant parameters say, filled up with one number."""
     source = unit.tensor(operand)
     for position, number in enumerate(unit.operator.inputs):
-        if position != operand and number >= 0 and unit.known(position) is None:
-            return f"its parameter '{unit.tensor(position).name}' is computed at run time"
+        if position != operand and number >= 0:
+            unit.parameter(position, "parameter")
     count = prod(source.shape)
     if count >= LARGEST:
-        return f"its operand has {count:,} elements; data movement is worked out for less than {LARGEST:,}"
+        raise KeptOnCpuError(
+            f"its operand has {count:,} elements; data movement is worked out for less than {LARGEST:,}"
+        )
     if not all(same_quantisation(source, unit.result(n)) for n in range(len(unit.operator.outputs))):
-        return "its operand and its result have different scales"
+        raise KeptOnCpuError("its operand and its result have different scales")
     view = unit.axes_view(operand)
     assert view.axes is not None
     place = np.empty(count, np.int64)
@@ -96,7 +92,6 @@ def moved(op_type: str, unit: Unit, operand: int = 0) -> str | None:
         numbers = None if fill is None else _real(unit, number, fill)
         attributes = movement_attributes(Positions(lying.astype(np.int64), numbers), count)
         unit.node(op_type, [unit.value(operand, view)], lies, attributes, index=number)
-    return None
 
 
 def _real(unit: Unit, number: int, stored: int) -> float:

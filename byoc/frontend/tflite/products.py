@@ -7,9 +7,10 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from byoc.frontend.tflite.file import Tensor
-from byoc.frontend.tflite.unit import Reader, Unit
+from byoc.frontend.tflite.unit import KeptOnCpuError, Reader, Unit
 from byoc.frontend.tflite.views import View, natural, permuted, planes
 from byoc.graph import Quantization
 
@@ -29,48 +30,48 @@ def window(unit: Unit, kernel: tuple[int, int], strides: tuple[int, int], dilati
     return {"kernel": kernel, "strides": strides, "dilations": dilations, "pads": (*begins, *ends)}
 
 
-def _odd_weights(unit: Unit, source: int, *, symmetric: bool = False) -> str | None:
-    """Why weights, the second operand, are none that LiteRT's kernel and the accelerator read alike.
+def _constant_weights(unit: Unit, source: int, *, symmetric: bool = False) -> NDArray[Any]:
+    """Return the weights, the second operand, which LiteRT's kernel and the accelerator must read alike.
 
     Kernels take the weights' bytes for the type of the ``source``, and those ``symmetric`` read no zero point of int8.
     """
     weights, given = unit.tensor(1), unit.tensor(source)
     if weights.data is None:
-        return f"its weights '{weights.name}' are computed at run time; only constant ones run on the accelerator"
+        raise KeptOnCpuError(
+            f"its weights '{weights.name}' are computed at run time; only constant ones run on the accelerator"
+        )
     if weights.dtype != given.dtype:
-        return f"its weights are {weights.dtype} and its input {given.dtype}: convert the model to int8"
+        raise KeptOnCpuError(f"its weights are {weights.dtype} and its input {given.dtype}: convert the model to int8")
     found = weights.quantization
     if symmetric and weights.dtype == "int8" and found is not None and found.zero_point.any():
-        return "its int8 weights have a zero point, which LiteRT's kernels do not read: convert the model again"
-    return None
+        raise KeptOnCpuError(
+            "its int8 weights have a zero point, which LiteRT's kernels do not read: convert the model again"
+        )
+    return weights.data
 
 
-def convolution(unit: Unit) -> str | None:
+def convolution(unit: Unit) -> None:
     """CONV_2D: filters (outputs, rows, columns, inputs of a group)."""
-    return _convolution(unit, (0, 3, 1, 2))
+    _convolution(unit, (0, 3, 1, 2))
 
 
-def depthwise(unit: Unit) -> str | None:
+def depthwise(unit: Unit) -> None:
     """DEPTHWISE_CONV_2D: filters (1, rows, columns, channels × multiplier)."""
-    return _convolution(unit, (3, 0, 1, 2))
+    _convolution(unit, (3, 0, 1, 2))
 
 
-def _convolution(unit: Unit, order: tuple[int, int, int, int]) -> str | None:
+def _convolution(unit: Unit, order: tuple[int, int, int, int]) -> None:
     """Filters transposed by ``order`` are (outputs, inputs of a group, rows, columns)."""
-    activation, weights, options = unit.activation(), unit.tensor(1), unit.options
-    if isinstance(activation, str):
-        return activation
-    if (reason := _odd_weights(unit, 0, symmetric=True)) is not None or weights.data is None:
-        return reason
-    data = np.ascontiguousarray(weights.data.transpose(order))
+    activation, options = unit.activation(), unit.options
+    data = np.ascontiguousarray(_constant_weights(unit, 0, symmetric=True).transpose(order))
     _, depth, *kernel = data.shape
     channels = unit.shape(0)[3]
     if depth == 0 or channels % depth or len(unit.shape(0)) != 4:
-        return f"its input has {channels} channels, its filters have {depth}"
+        raise KeptOnCpuError(f"its input has {channels} channels, its filters have {depth}")
     strides = options.strideH, options.strideW
     dilations = options.dilationHFactor, options.dilationWFactor
     if min(*strides, *dilations) < 1:
-        return f"its strides are {strides} and its dilations {dilations}"
+        raise KeptOnCpuError(f"its strides are {strides} and its dilations {dilations}")
     result = unit.result().shape
     unit.node(
         "Conv",
@@ -79,10 +80,9 @@ def _convolution(unit: Unit, order: tuple[int, int, int, int]) -> str | None:
         {**window(unit, (kernel[0], kernel[1]), strides, dilations), "group": channels // depth, **activation},
         macs=prod(result) * prod(data.shape[1:]),
     )
-    return None
 
 
-def transposed_convolution(unit: Unit) -> str | None:
+def transposed_convolution(unit: Unit) -> None:
     """TRANSPOSE_CONV: filters (outputs, rows, columns, inputs).
 
     Element stride · q + r of a result is a sum over the taps r + pad, r + pad + stride, ... of the window: a plain
@@ -90,20 +90,19 @@ def transposed_convolution(unit: Unit) -> str | None:
     columns, channels, rows, columns), holds the elements of the model's tensor.
     """
     activation, weights, options = unit.activation(), unit.tensor(1), unit.options
-    if isinstance(activation, str):
-        return activation
-    if (reason := _odd_weights(unit, 2, symmetric=True)) is not None or weights.data is None:
-        return reason
+    data = _constant_weights(unit, 2, symmetric=True)
     result, source = unit.result().shape, unit.shape(2)
     strides = options.strideH, options.strideW
     if min(strides) < 1 or any(size % step for size, step in zip(result[1:3], strides, strict=True)):
-        return f"its result has {result[1]} × {result[2]} elements, which are no multiples of its strides {strides}"
+        raise KeptOnCpuError(
+            f"its result has {result[1]} × {result[2]} elements, which are no multiples of its strides {strides}"
+        )
     axes = [
         _phases(weights.shape[1 + axis], strides[axis], source[1 + axis], result[1 + axis], options.padding)
         for axis in range(2)
     ]
     (rows, top, bottom), (columns, left, right) = axes
-    filters = _phase_filters(weights, rows, columns)
+    filters = _phase_filters(weights, data, rows, columns)
     copies = prod(strides)
     batch, _, _, outputs = result
     factors = (batch, result[1] // strides[0], strides[0], result[2] // strides[1], strides[1], outputs)
@@ -115,23 +114,21 @@ def transposed_convolution(unit: Unit) -> str | None:
         {**_EVERY_STEP, "kernel": filters.shape[2:], "pads": (top, left, bottom, right), "group": 1, **activation},
         macs=prod(source) * prod(weights.shape[:3]),
     )
-    return None
 
 
 _EVERY_STEP = {"strides": (1, 1), "dilations": (1, 1)}
 
 
-def _phase_filters(weights: Tensor, rows: np.ndarray[Any, Any], columns: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _phase_filters(weights: Tensor, data: NDArray[Any], rows: NDArray[Any], columns: NDArray[Any]) -> NDArray[Any]:
     """Filters (r of rows and columns and outputs, inputs, taps, taps); a tap that there is not reads the zero point."""
-    assert weights.data is not None
     zero = 0 if weights.quantization is None else int(weights.quantization.zero_point.flat[0])
-    padded = np.pad(weights.data.transpose(0, 3, 1, 2), ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=zero)
+    padded = np.pad(data.transpose(0, 3, 1, 2), ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=zero)
     found = padded[:, :, rows][:, :, :, :, columns]  # outputs, inputs, r, taps, r, taps
     turned = np.ascontiguousarray(found.transpose(2, 4, 0, 1, 3, 5))
     return turned.reshape(-1, weights.shape[3], rows.shape[1], columns.shape[1])
 
 
-def _phases(kernel: int, stride: int, source: int, result: int, padding: int) -> tuple[np.ndarray[Any, Any], int, int]:
+def _phases(kernel: int, stride: int, source: int, result: int, padding: int) -> tuple[NDArray[Any], int, int]:
     """Along one axis: which tap of the window each phase has at each place of its own (``kernel``: none), and pads.
 
     Element stride · q + r takes tap k of input (stride · q + r + pad - k) / stride.
@@ -151,7 +148,7 @@ def _phases(kernel: int, stride: int, source: int, result: int, padding: int) ->
     return found, -low, result // stride - 1 + high - (source - 1)
 
 
-def _repeated(unit: Unit, position: int, label: str, data: np.ndarray[Any, Any], copies: int) -> str:
+def _repeated(unit: Unit, position: int, label: str, data: NDArray[Any], copies: int) -> str:
     """A constant with one entry a channel for each of several copies of the channels."""
     found = unit.tensor(position).quantization
     if found is not None and not found.per_tensor:
@@ -169,7 +166,7 @@ def _biases(unit: Unit, position: int, copies: int) -> list[str]:
     return [unit.held(position, "biases", np.tile(data, copies), None)]
 
 
-def _filters(unit: Unit, data: np.ndarray[Any, Any], order: tuple[int, ...]) -> str:
+def _filters(unit: Unit, data: NDArray[Any], order: tuple[int, ...]) -> str:
     quantization = unit.tensor(1).quantization
     if quantization is not None and not quantization.per_tensor:
         quantization = Quantization(quantization.scale, quantization.zero_point, order.index(quantization.axis or 0))
@@ -186,31 +183,27 @@ def _bias(unit: Unit, position: int) -> list[str]:
     return [unit.held(position, "bias", found.data, None)]
 
 
-def fully_connected(unit: Unit) -> str | None:
+def fully_connected(unit: Unit) -> None:
     """FULLY_CONNECTED: weights (outputs, inputs); where the input lies in planes, its columns are turned instead."""
     activation, weights = unit.activation(), unit.tensor(1)
-    if isinstance(activation, str):
-        return activation
     if unit.options.weightsFormat:
-        return "its weights are shuffled"
-    if (reason := _odd_weights(unit, 0)) is not None or weights.data is None:
-        return reason
+        raise KeptOnCpuError("its weights are shuffled")
+    data = _constant_weights(unit, 0)
     outputs, depth = weights.shape
     rows = prod(unit.shape(0)) // depth if depth else 0
     view, columns = _rows(unit, rows, depth)
     quantization = weights.quantization
     if quantization is not None and not quantization.per_tensor:
         quantization = Quantization(quantization.scale, quantization.zero_point, 1)
-    turned = unit.held(1, "columns", np.ascontiguousarray(weights.data[:, columns].T), quantization)
+    turned = unit.held(1, "columns", np.ascontiguousarray(data[:, columns].T), quantization)
     result = natural(unit.result().shape)
     flat = View(result.shape, result.factors, result.order, (rows, outputs), None)
     bias, macs = _bias(unit, 2), rows * depth * outputs
     whole = result if result.shape[:-1] == (rows,) else flat
     unit.node("MatMul", [unit.value(0, view), turned, *bias], whole, dict(activation), macs=macs)
-    return None
 
 
-def _rows(unit: Unit, rows: int, depth: int) -> tuple[View, np.ndarray[Any, Any]]:
+def _rows(unit: Unit, rows: int, depth: int) -> tuple[View, NDArray[Any]]:
     """A view of the input as rows, and which column of the weights each of their elements meets."""
     have = unit.view(0)
     positions = have.arranged(np.arange(rows * depth).reshape(have.shape)).reshape(rows, depth)
@@ -222,7 +215,7 @@ def _rows(unit: Unit, rows: int, depth: int) -> tuple[View, np.ndarray[Any, Any]
     return lying, columns
 
 
-def batch_matmul(unit: Unit) -> str | None:
+def batch_matmul(unit: Unit) -> None:
     """BATCH_MATMUL: matrices in the last two dimensions, either of which may be transposed."""
     left, right = natural(unit.shape(0)), natural(unit.shape(1))
     attributes = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 1} if unit.options.adjY else {}
@@ -234,7 +227,6 @@ def batch_matmul(unit: Unit) -> str | None:
     macs = prod(unit.result().shape) * unit.shape(0)[-2 if unit.options.adjX else -1]
     operands = unit.value(0, left), unit.value(1, right)
     unit.node("MatMul", operands, natural(unit.result().shape), attributes, macs=macs)
-    return None
 
 
 def _turned(view: View) -> View:

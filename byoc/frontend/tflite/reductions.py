@@ -8,60 +8,53 @@ import numpy as np
 
 from byoc.frontend.tflite.elementwise import same_quantisation
 from byoc.frontend.tflite.products import window
-from byoc.frontend.tflite.unit import Reader, Unit
+from byoc.frontend.tflite.unit import KeptOnCpuError, Reader, Unit
 from byoc.frontend.tflite.views import permuted, planes
 from byoc.operators import domain
 from byoc.operators.interpolation import INTERPOLATION
 from isa.numerics import resize_coordinates
 
 
-def pool(op_type: str, unit: Unit) -> str | None:
+def pool(op_type: str, unit: Unit) -> None:
     """AVERAGE_POOL_2D, which leaves padding out of account, and MAX_POOL_2D; both leave scales as they are."""
     options, activation = unit.options, unit.activation()
-    if isinstance(activation, str):
-        return activation
     if op_type == "MaxPool" and activation:
-        return "its activation cuts the maximum off"
+        raise KeptOnCpuError("its activation cuts the maximum off")
     if not same_quantisation(unit.tensor(0), unit.result()):
-        return "its operand and its result have different scales, which LiteRT leaves out of account"
+        raise KeptOnCpuError("its operand and its result have different scales, which LiteRT leaves out of account")
     kernel, strides = (options.filterHeight, options.filterWidth), (options.strideH, options.strideW)
     if min(*kernel, *strides) < 1 or len(unit.shape(0)) != 4:
-        return f"its window is {kernel} with strides {strides}"
+        raise KeptOnCpuError(f"its window is {kernel} with strides {strides}")
     counts = {"count_include_pad": False, "ceil_mode": False} if op_type == "AveragePool" else {}
     attributes = {**window(unit, kernel, strides, (1, 1)), **counts, **activation}
     unit.node(op_type, [unit.value(0, planes(unit.shape(0)))], planes(unit.result().shape), attributes)
-    return None
 
 
-def reduction(op_type: str, unit: Unit) -> str | None:
+def reduction(op_type: str, unit: Unit) -> None:
     """MEAN, SUM, REDUCE_MAX, REDUCE_MIN along constant axes."""
-    axes, view = unit.known(1), unit.axes_view(0)
-    if axes is None:
-        return f"its axes '{unit.tensor(1).name}' are computed at run time"
+    axes, view = unit.parameter(1, "axes", "are"), unit.axes_view(0)
     assert view.axes is not None
     rank = len(view.shape)
     reduced = {int(axis) % rank for axis in axes.reshape(-1)} if rank else set()
     if not reduced:
-        return "it reduces no axis"
+        raise KeptOnCpuError("it reduces no axis")
     if op_type == "ReduceSum" and unit.tensor(0).dtype == "int8":
-        return "LiteRT's reference kernel of SUM takes the bytes of int8 for uint8"
+        raise KeptOnCpuError("LiteRT's reference kernel of SUM takes the bytes of int8 for uint8")
     if op_type in ("ReduceMax", "ReduceMin") and not same_quantisation(unit.tensor(0), unit.result()):
-        return "its operand and its result have different scales, which LiteRT leaves out of account"
+        raise KeptOnCpuError("its operand and its result have different scales, which LiteRT leaves out of account")
     left = [axis for axis in view.axes if axis not in reduced]
     order = view.axes if unit.options.keepDims else tuple(sorted(left).index(axis) for axis in left)
     lies = permuted(unit.result().shape, order)
     attributes = {"axes": tuple(sorted(view.axes.index(axis) for axis in reduced))}
     unit.node(op_type, [unit.value(0, view)], lies, attributes)
-    return None
 
 
-def resize(unit: Unit) -> str | None:
+def resize(unit: Unit) -> None:
     """RESIZE_BILINEAR of planes: each place of the result between four of the operand."""
-    sizes, options = unit.known(1), unit.options
-    if sizes is None:
-        return f"its sizes '{unit.tensor(1).name}' are computed at run time"
+    options = unit.options
+    unit.parameter(1, "sizes", "are")
     if not same_quantisation(unit.tensor(0), unit.result()):
-        return "its operand and its result have different scales, which LiteRT leaves out of account"
+        raise KeptOnCpuError("its operand and its result have different scales, which LiteRT leaves out of account")
     source, result = unit.shape(0), unit.result().shape
     rows, columns = (
         tuple(resize_coordinates(source[axis], result[axis], options.alignCorners, options.halfPixelCenters))
@@ -69,31 +62,26 @@ def resize(unit: Unit) -> str | None:
     )
     places = {"rows": tuple(map(float, rows)), "columns": tuple(map(float, columns))}
     unit.node(INTERPOLATION, [unit.value(0, planes(source))], planes(result), places)
-    return None
 
 
-def softmax(unit: Unit) -> str | None:
+def softmax(unit: Unit) -> None:
     """SOFTMAX along the last axis."""
     beta = float(unit.options.beta)
     if not 0 < beta < np.inf:
-        return f"its beta is {beta:g}"
+        raise KeptOnCpuError(f"its beta is {beta:g}")
     view = unit.axes_view(0)
     unit.node("Softmax", [unit.value(0, view)], view, {"axes": (view.axis(-1),), "beta": beta})
-    return None
 
 
-def search(op_type: str, unit: Unit) -> str | None:
+def search(op_type: str, unit: Unit) -> None:
     """ARG_MAX, ARG_MIN: the first of equals."""
-    axis, view = unit.known(1), unit.axes_view(0)
-    if axis is None:
-        return f"its axis '{unit.tensor(1).name}' is computed at run time"
+    axis, view = unit.parameter(1, "axis"), unit.axes_view(0)
     assert view.axes is not None
     reduced = int(axis.reshape(-1)[0]) % len(view.shape)
     left = [number for number in view.axes if number != reduced]
     lies = permuted(unit.result().shape, tuple(sorted(left).index(number) for number in left))
     attributes = {"axes": (view.axes.index(reduced),), "last": 0}
     unit.node(op_type, [unit.value(0, view)], lies, attributes, dtype=domain.INDEX)
-    return None
 
 
 READERS: dict[str, Reader] = {

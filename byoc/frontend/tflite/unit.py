@@ -167,6 +167,10 @@ def _moved(quantization: Quantization | None, view: View) -> Quantization | None
     return replace(quantization, axis=view.axis(quantization.axis or 0))
 
 
+class KeptOnCpuError(Exception):
+    """Why the CPU runs an operator."""
+
+
 class Unit:
     """One operator, for its reader, which makes nodes through it.
 
@@ -197,6 +201,13 @@ class Unit:
     def known(self, position: int) -> NDArray[Any] | None:
         """What a constant operand holds; None where it is computed, or not there."""
         return self.tensor(position).data if self.given(position) else None
+
+    def parameter(self, position: int, what: str, verb: str = "is") -> NDArray[Any]:
+        """What a constant operand holds; raises KeptOnCpuError for one that is computed."""
+        found = self.known(position)
+        if found is None:
+            raise KeptOnCpuError(f"its {what} '{self.tensor(position).name}' {verb} computed at run time")
+        return found
 
     def shape(self, position: int) -> tuple[int, ...]:
         return self.tensor(position).shape
@@ -265,12 +276,14 @@ class Unit:
         found = Node(name, op_type, tuple(inputs), (result,), all_attributes, nodes, macs=macs, integer=True)
         self._collection.nodes.append(found)
 
-    def activation(self) -> dict[str, Any] | str:
-        """Attributes of a fused activation; text, why it cannot be fused."""
+    def activation(self) -> dict[str, Any]:
+        """Attributes of a fused activation; raises KeptOnCpuError for one that cannot be fused."""
         number = getattr(self.options, "fusedActivationFunction", 0)
         if number in ACTIVATIONS:
             return limits(self.result(), ACTIVATIONS[number])
-        return {} if number == 0 else f"its activation is {_OTHERS.get(number, number)}"
+        if number:
+            raise KeptOnCpuError(f"its activation is {_OTHERS.get(number, number)}")
+        return {}
 
 
 def limits(result: Tensor, bounds: tuple[float, float]) -> dict[str, Any]:
@@ -292,5 +305,5 @@ def limits(result: Tensor, bounds: tuple[float, float]) -> dict[str, Any]:
     return {**attributes, "activation": "Relu" if bounds == ACTIVATIONS[1] else ("Clip", *ends)}
 
 
-Reader = Callable[[Unit], str | None]
-"""Makes the canonical nodes of an operator; or makes none and says why."""
+Reader = Callable[[Unit], None]
+"""Makes the canonical nodes of an operator; or makes none and raises KeptOnCpuError."""
