@@ -185,7 +185,7 @@ class Device:
     ) -> None:
         self.arch = arch or Arch()
         self.timing = timing or Timing()
-        self.arch.memory.check_bus(self.timing.word_cycles)
+        self.timing.word_cycles(self.arch.memory.word)
         self._engine = engine
         self._kernels = Kernels(self.arch, load_compiled() if compiled else None)
         self._sram_reset = sram_reset

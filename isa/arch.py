@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from functools import cache
 from types import MappingProxyType
@@ -58,29 +58,18 @@ PACKED = "v5"
 
 @dataclass(frozen=True)
 class IdealMemory:
-    """A scratchpad that serves any byte in any cycle. Tensors are dense: an atom and a word are one byte.
+    """A scratchpad that serves any byte in any cycle. It has no words, and tensors are dense.
 
     ``one_operand``: whether a bank serves one operand at a time. ``multiplier_limit``: exclusive limit of the filters
     that OP_DEPTH_CONV applies to a channel.
     """
 
     atom: ClassVar[int] = 1
-    word: ClassVar[int] = 1
+    word: ClassVar[int] = 0
     one_operand: ClassVar[bool] = False
     multiplier_limit: ClassVar[int] = 1 << 20
     keys: ClassVar[Mapping[str, int]] = MappingProxyType({})
     note: ClassVar[str] = ""
-
-    def limit_lanes(self, lanes: int) -> int:
-        """Return how many of ``lanes`` the scratchpad can feed: all."""
-        return lanes
-
-    def check_bus(self, word_cycles: Callable[[int], int]) -> None:
-        """Accept a bus of any width."""
-
-    def keys_after(self, before: Memory, bus_bytes: int) -> Mapping[str, int]:
-        """Return the keys that the change from another memory to this one sets: none."""
-        return {}
 
 
 IDEAL = IdealMemory()
@@ -121,18 +110,6 @@ class BankedMemory:
     def count(self, nbytes: int) -> int:
         """Words of so many dense bytes: ⌈n/W⌉."""
         return -(-nbytes // self.word)
-
-    def limit_lanes(self, lanes: int) -> int:
-        """Return how many of ``lanes`` a word can feed."""
-        return min(lanes, self.word)
-
-    def check_bus(self, word_cycles: Callable[[int], int]) -> None:
-        """Raise what ``word_cycles``, cycles of a bus for a word, raises for a bus that is too wide."""
-        word_cycles(self.word)
-
-    def keys_after(self, before: Memory, bus_bytes: int) -> Mapping[str, int]:
-        """Return the keys that the change from another memory to this one sets: a word of two beats of the bus."""
-        return {"word_bytes": 2 * bus_bytes} if before == IDEAL and self.word < 2 * bus_bytes else {}
 
 
 Memory = IdealMemory | BankedMemory
@@ -251,7 +228,7 @@ class Arch(BaseModel):
     @property
     def lanes(self) -> int:
         """Post-processing lanes: elements requantised, added or compared in one cycle."""
-        return self.memory.limit_lanes(self.pe.count) if self.post_lanes is None else self.post_lanes
+        return self.post_lanes or min(self.pe.count, self.memory.word or self.pe.count)
 
     @property
     def granule(self) -> int:

@@ -321,6 +321,20 @@ def unpacked(command: Command, arch: Arch) -> Unpacked | None:
     return None if arch.memory == IDEAL or packed is None or packed.raw else Unpacked(command, arch)
 
 
+def operand_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+    """Return the layouts of a command's operands in banked memory, reads first; none of an instruction without any."""
+    packed = command.instruction.packed
+    return () if arch.memory == IDEAL or packed is None else packed.layouts(command, arch)
+
+
+def operand_loads(command: Command, operands: Operands, arch: Arch) -> tuple[int, ...]:
+    """Return what each operand loads the banks with, reads first: its words, in ideal memory 1."""
+    accesses, packed, words = (*operands.reads, *operands.writes), command.instruction.packed, arch.words
+    if words is None:
+        return (1,) * len(accesses)
+    return tuple(words.count(one.total) for one in accesses) if packed is None else packed.words(command, arch)
+
+
 def serving_cycles(command: Command, arch: Arch) -> int:
     """Return the compute cycles of a command, on banked memory as many at least as any operand has words."""
     instruction = command.instruction

@@ -6,7 +6,7 @@ import ast
 import graphlib
 import importlib.util
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,7 @@ import pytest
 
 from byoc.operators.operator import Operator
 from byoc.operators.registry import built_in
+from isa.variants import VARIANTS
 
 FLOORS = {
     "isa": {"isa"},
@@ -320,3 +321,75 @@ def test_functions_have_few_parameters() -> None:
         counts |= _parameters(_tree(path), module)
     assert len(counts) > 3000
     assert {name: count for name, count in counts.items() if count > MOST_PARAMETERS} == LONG
+
+
+MEMORY_WORDS = {"packed", "packing", "lying", "lies", "words", "word_bytes"}
+"""Names of what only banked memory has: their truth, or a comparison with None, asks for the memory."""
+MEMORY_NAMES = {"IDEAL", "IdealMemory", "BankedMemory", "PACKED", "NEWEST", *VARIANTS}
+MEMORY_OWNERS = {"arch", "_arch", "target", "machine"}
+MEMORY_FOLDERS = ("byoc/layout/", "dla_sim/memory")
+"""Where conditions on the memory belong, beside isa."""
+MAX_MEMORY_CONDITIONS = 23
+
+
+def test_few_conditions_ask_for_the_memory() -> None:
+    root = _package_root("isa").parent
+    found = [
+        f"{path}:{test.lineno}: {ast.unparse(test)}"
+        for package in ("byoc", "dla_sim", "experiments")
+        for path in (file.relative_to(root).as_posix() for file in _files(package))
+        if not path.startswith(MEMORY_FOLDERS)
+        for test in _conditions(_tree(root / path))
+        if _asks_for_memory(test)
+    ]
+    assert len(found) <= MAX_MEMORY_CONDITIONS, "\n".join(found)
+
+
+def _conditions(tree: ast.Module) -> Iterator[ast.expr]:
+    """What is tested anywhere, without and, or, not: in if, while, assert and comprehensions, and as operands of or."""
+    tests: list[ast.expr] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert):
+            tests.append(node.test)
+        elif isinstance(node, ast.comprehension):
+            tests += node.ifs
+        elif isinstance(node, ast.BoolOp | ast.Compare):
+            tests.append(node)
+    seen: dict[tuple[int, int], ast.expr] = {}
+    while tests:
+        test = tests.pop()
+        if isinstance(test, ast.BoolOp):
+            tests += test.values
+        elif isinstance(test, ast.UnaryOp):
+            tests.append(test.operand)
+        else:
+            seen[test.lineno, test.col_offset] = test
+    yield from seen.values()
+
+
+def _asks_for_memory(test: ast.expr) -> bool:
+    if not isinstance(test, ast.Compare):
+        return _is_of_memory(test) and not (isinstance(test, ast.Name) and test.id == "words")
+    sides = (test.left, *test.comparators)
+    names = {_name(node) for side in sides for node in ast.walk(side)}
+    nothing = any(isinstance(side, ast.Constant) and side.value is None for side in sides)
+    return bool(names & MEMORY_NAMES) or (nothing and any(map(_is_of_memory, sides)))
+
+
+def _is_of_memory(node: ast.expr) -> bool:
+    """Whether an expression is a name of banked memory alone, or an attribute of a machine's memory."""
+    if not isinstance(node, ast.Name | ast.Attribute):
+        return False
+    if isinstance(node, ast.Attribute) and _name(node.value) in {"packed", "memory"}:
+        owner = node.value.value if isinstance(node.value, ast.Attribute) else node.value
+        return _name(node.value) == "packed" or _name(owner) in MEMORY_OWNERS
+    if isinstance(node, ast.Attribute) and node.attr == "words":
+        return _name(node.value) in MEMORY_OWNERS
+    return _name(node) in MEMORY_WORDS
+
+
+def _name(node: ast.AST) -> str:
+    """The last part of a dotted name, or a text."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -233,10 +233,12 @@ class Operand:
 
     def part(self, source: Operand, offset: int) -> Operand:
         """The slice from element ``offset`` on that has the elements of ``source``, which lies as that does."""
-        lying = source.lying
-        if lying is not None and self.lying is not None:
-            lying = lying._replace(begin=self.lying.before(offset))
+        lying = source.laid(begin=self.layout.before(offset))
         return Operand(self.value, source.shape, self.offset + offset, source.dtype, lying)
+
+    def laid(self, **changes: Any) -> Lying | None:
+        """Return the layout that is assigned, with changes; None where none is."""
+        return self.lying and self.lying._replace(**changes)
 
 
 class Repeat(NamedTuple):

@@ -115,8 +115,7 @@ class _Batch:
 
     def _slice(self, operand: Operand, image: int) -> Operand:
         shape = operand.shape[0] // self._images, *operand.shape[1:]
-        lies = operand.lying  # of all images, as channels
-        each = None if lies is None else lies._replace(channels=lies.channels // self._images)
+        each = operand.laid(channels=operand.layout.channels // self._images)  # it has all images as channels
         return replace(operand, shape=shape, offset=image * operand.elements // self._images, lying=each)
 
     def _renamed(self, operation: Operator) -> Operator:

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from dla_sim.timing import Timing
-from isa.arch import Arch, Memory, PeArray, flat
+from isa.arch import IDEAL, Arch, Memory, PeArray, flat
 from isa.errors import InputError, meant
 from isa.plugins import variant
 from isa.reading import check_file, read_bytes, toml_of
@@ -151,7 +151,7 @@ class Preset(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Preset:
-        self.arch.memory.check_bus(self.timing.word_cycles)
+        self.timing.word_cycles(self.arch.memory.word)
         return self
 
     @property
@@ -284,8 +284,8 @@ def widen_words(values: Mapping[str, Any], before: Memory) -> None:
         memory, timing = Arch.model_validate(values["arch"]).memory, Timing.model_validate(values["timing"])
     except ValidationError:
         return  # as the machine is refused
-    if values["arch"].get("word_bytes") is None:
-        values["arch"].update(memory.keys_after(before, timing.bus_bytes))
+    if before == IDEAL and 0 < memory.word < 2 * timing.bus_bytes and values["arch"].get("word_bytes") is None:
+        values["arch"]["word_bytes"] = 2 * timing.bus_bytes
 
 
 def setting_texts(settings: Settings) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from dla_sim.timing import Timing
 from isa.instruction import Instruction, Unit
 from isa.ops.dma import side_registers
 from isa.ops.packed import words_of
+from isa.packing import operand_layouts, operand_loads
 from isa.plugins import variant
 from isa.program import Program
 
@@ -130,11 +131,10 @@ def streams(programs: Iterable[Program], timing: Timing) -> Iterator[Stream]:
         found = prepare(program)
         taken = (found.demands.compute + _waiting(found.demands, timing)).tolist()
         for command, operands, cycles in zip(found.commands, found.operands, taken, strict=True):
-            packed = command.instruction.packed
-            if command.instruction.unit is not Unit.EX or packed is None:
+            if command.instruction.unit is not Unit.EX:
                 continue
-            words, accesses = packed.words(command, arch), (*operands.reads, *operands.writes)
-            for number, (layout, access) in enumerate(zip(packed.layouts(command, arch), accesses, strict=True)):
+            words, accesses = operand_loads(command, operands, arch), (*operands.reads, *operands.writes)
+            for number, (layout, access) in enumerate(zip(operand_layouts(command, arch), accesses, strict=False)):
                 if words[number] and access.total:
                     banks = (access.end - 1) // bank_bytes - access.address // bank_bytes + 1
                     side = "read" if number < len(operands.reads) else "write"
