@@ -113,6 +113,35 @@ def test_a_row_whose_elements_lie_in_the_order_of_planes_has_tables_in_that_orde
     assert every_tensor(package).mismatches == 0
 
 
+def _chosen(comparison: str, operands: int) -> Package:
+    """A SELECT between two functions of the first of so many operands, by how that compares with the last."""
+    builder, scale = TfliteBuilder("chosen"), Quantisation(0.02, 3)
+    inputs = [builder.input(name, (1, 3, 4, 5), scale) for name in "xy"[:operands]]
+    zero = builder.constant("zero", np.array([3], np.int8), scale)
+    x = inputs[0]
+    condition = builder.operator(comparison, [x, zero if operands == 1 else inputs[1]], None, np.bool_)
+    branches = [builder.operator(kind, [x], scale) for kind in ("NEG", "LEAKY_RELU")]
+    content = builder.model(builder.operator("SELECT", [condition, *branches], scale))
+    return tflite_package(read_tflite(content, "chosen"), "chosen")
+
+
+@pytest.mark.parametrize("comparison", ["EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "NOT_EQUAL"])
+def test_a_choice_by_a_comparison_is_one_table(comparison: str) -> None:
+    """As SELU is converted."""
+    package = _chosen(comparison, 1)
+    assert [node.op_type for node in package.graph.nodes] == ["Table"]
+    assert compare(package, feeds_of(package, 0), arch("fixed")).mismatches == 0
+
+
+def test_a_choice_by_another_tensor_stays_with_the_reason() -> None:
+    package = _chosen("GREATER", 2)
+    found = compare(package, feeds_of(package, 0), arch("fixed"))
+    assert found.mismatches == 0
+    reasons = [str(place.reason) for place in found.partition.placement if place.on == "cpu"]
+    assert len(reasons) == 2
+    assert all("it is no function of one tensor" in reason for reason in reasons)
+
+
 def _outputs_of_litert(content: bytes, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """LiteRT's outputs by the names that it gives them."""
     runtime = litert.interpreter(content)

@@ -24,6 +24,8 @@ CLOSES = _LONE | {
     "ABS", "ADD", "CEIL", "COS", "DEQUANTIZE", "DIV", "ELU", "EXP", "FLOOR", "GELU", "HARD_SWISH", "LEAKY_RELU", "LOG",
     "LOGISTIC", "MUL", "NEG", "POW", "PRELU", "RELU_0_TO_1", "ROUND", "RSQRT", "SIGN", "SIN", "SQRT", "SQUARE",
     "SQUARED_DIFFERENCE", "SUB", "TANH",
+    "EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "LOGICAL_AND", "LOGICAL_NOT", "LOGICAL_OR", "NOT_EQUAL",
+    "SELECT", "SELECT_V2",
 }  # fmt: skip
 """Operators of which whole subgraphs can be a table."""
 

@@ -199,6 +199,8 @@ class _Builder:
                 raise KeptOnCpuError(f"the shape of '{tensor.name}' depends on the data")
             if number in operator.outputs and operator.kind in _SEARCHES:
                 continue
+            if tensor.dtype == "bool" and operator.kind not in READERS:
+                continue
             if tensor.dtype not in domain.INT8:
                 raise KeptOnCpuError(f"'{tensor.name}' has element type {tensor.dtype}: quantise it to 8 bits")
             if tensor.quantization is None:
