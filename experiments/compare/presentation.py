@@ -284,4 +284,3 @@ COMPARISON = Presentation(
     charts=comparison_charts,
     page=comparison_page,
 )
-"""How a comparison is presented."""

@@ -216,4 +216,3 @@ EXPLORATION = Presentation(
     charts=exploration_charts,
     drawn={"front": "points", "growth": "growth"},
 )
-"""How an exploration is presented."""

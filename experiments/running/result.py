@@ -65,7 +65,6 @@ RUN = Presentation(
     page=_page,
     notebook=_notebook,
 )  # fmt: skip
-"""How a run's report is presented."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

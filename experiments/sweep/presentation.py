@@ -214,4 +214,3 @@ FRONT = Presentation(
     charts=lambda found: sweep_charts(*found),
     page=lambda found: sweep_page(*found),
 )
-"""How a sweep's results are presented."""

@@ -215,7 +215,6 @@ SYSTEM = Presentation(
     nothing=_nothing,
     page=system_page,
 )  # fmt: skip
-"""How a run of a system is presented."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -433,4 +433,3 @@ def _lines(report: SplitReport) -> Iterator[str]:
 
 
 SPLIT = Presentation(lines=_lines, tables=split_tables, json=split_json)
-"""How a split network is presented."""

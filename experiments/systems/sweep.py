@@ -161,7 +161,6 @@ def sweep_json(found: SystemSweep) -> str:
 
 
 SWEEP = Presentation(lines=_lines, tables=_tables, records=lambda found: found.rows, json=sweep_json)
-"""How a sweep of a system is presented."""
 
 
 def parse_axes(texts: Sequence[str]) -> dict[str, list[Value]]:

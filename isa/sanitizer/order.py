@@ -31,22 +31,17 @@ Queue = tuple[Unit, Unit]
 
 
 def waits_for(command: Command) -> tuple[Unit, ...]:
-    found = []
-    if command.pop_previous:
-        found.append(PREVIOUS[command.unit])
-    if command.pop_next:
-        found.append(NEXT[command.unit])
-    return tuple(found)
+    return _sides(command, command.pop_previous, command.pop_next)
 
 
 def gives_to(command: Command) -> tuple[Unit, ...]:
     """The units to which the command pushes a token on completion."""
-    found = []
-    if command.push_previous:
-        found.append(PREVIOUS[command.unit])
-    if command.push_next:
-        found.append(NEXT[command.unit])
-    return tuple(found)
+    return _sides(command, command.push_previous, command.push_next)
+
+
+def _sides(command: Command, previous: bool, following: bool) -> tuple[Unit, ...]:
+    sides = (previous, PREVIOUS), (following, NEXT)
+    return tuple(neighbours[command.unit] for present, neighbours in sides if present)
 
 
 MISSING = -1
