@@ -132,12 +132,12 @@ class Timing(BaseModel):
     def word_cycles(self, word_bytes: int) -> int:
         """K: cycles in which the bus brings a word of the scratchpad (docs/machine.md, section 12); 0 without words.
 
-        Raises InputError for a bus that leaves EX no cycle of a bank.
+        Raises InputError for a bus with which a transfer could take every cycle of a bank.
         """
         if 0 < word_bytes < 2 * self.bus_bytes:
             raise InputError(
-                f"bus_bytes {self.bus_bytes} is more than half of word_bytes {word_bytes}: a bank would have no cycle "
-                f"for EX; bus_bytes {word_bytes // 2} or word_bytes {2 * self.bus_bytes} would do"
+                f"bus_bytes {self.bus_bytes} is more than half of word_bytes {word_bytes}: a transfer could take "
+                f"every cycle of a bank; bus_bytes {word_bytes // 2} or word_bytes {2 * self.bus_bytes} would do"
             )
         return word_bytes // self.bus_bytes
 

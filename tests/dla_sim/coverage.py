@@ -30,7 +30,7 @@ OWN: Mapping[str, tuple[str, ...]] = {
         *(f"words: EX command bound by a bank with {requester}" for requester in REQUESTERS),
         *(f"words: {what}" for what in (
             "EX command of operands in several banks", "EX command bound by the port of records, sums and tables",
-            "the lanes take longer than the array",
+            "EX command delayed by LD or ST", "the lanes take longer than the array",
             "a stripe that fills the accumulators", "a block bound by its weights", "a block bound by its steps",
             "activations of a step each", "activations in a stream", "rows of a stripe in one stream",
             "several words a step",
