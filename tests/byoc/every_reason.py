@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper
 from onnxruntime.capi import onnxruntime_pybind11_state as runtime_state
 
-from byoc.compiler import compile as compile_network
+from byoc.compiler import CompilerPool, partition_package
 from byoc.frontend.onnx.file import check_model
 from byoc.frontend.onnx.rewriting.reasons import support_rows
 from byoc.importing import import_model
 from byoc.operators.forms import QLinear
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.operators.registry import installed
+from byoc.options import DEFAULTS
 from byoc.runtimes.session import OnnxRuntimeSession
 from isa.arch import Arch
 from isa.errors import InputError
@@ -63,7 +64,7 @@ class Schema:
 
     @classmethod
     def of(cls, operator: str, domain: str, opset: int) -> Schema:
-        found = _runtime_schemas()[operator] if domain else defs.get_schema(operator, opset)
+        found = _runtime_schemas()[operator] if domain or not defs.has(operator) else defs.get_schema(operator, opset)
         allowed = {item.type_param_str: item.allowed_type_strs for item in found.type_constraints}
 
         def parameters(formal: Sequence[Any]) -> tuple[Parameter, ...]:
@@ -88,7 +89,8 @@ def _type_of(formal: Any) -> str:
 
 @cache
 def _runtime_schemas() -> Mapping[str, Any]:
-    return {item.name: item for item in runtime_state.get_all_operator_schema() if item.domain == MICROSOFT}
+    schemas = runtime_state.get_all_operator_schema()
+    return {item.name: item for domain in ("", MICROSOFT) for item in schemas if item.domain == domain}
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,11 +169,14 @@ class Outcome:
 
 
 def place(case: Case) -> Outcome:
-    """Import and compile a case, and judge the reasons for what does not run."""
+    """Import and partition a case, and judge the reasons for what does not run."""
     try:
         check_model(case.model, "single")
-        package = import_model(case.model, "single", calibration=[dict(case.feeds)])
-        found = compile_network(package, ARCH).partition.placement
+        feeds = {
+            name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in case.feeds.items()
+        }
+        package = import_model(case.model, "single", calibration=[feeds])
+        found = partition_package(package, ARCH, DEFAULTS, CompilerPool()).placement
     except InputError as error:
         lines = str(error).splitlines()
         return Outcome(case, "refused" if len(lines) == 1 else "many lines", error=str(error))
@@ -254,8 +259,9 @@ def _case(model: ModelProto, data: Sequence[Any]) -> Case | None:
 
 
 def listed() -> tuple[str, ...]:
-    """Every operator that the support table lists."""
-    return tuple(dict.fromkeys(name for row in support_rows() for name in (*row.operators, *row.closes)))
+    """Every operator that the support table lists, but for those that are not drawn."""
+    names = dict.fromkeys(name for row in support_rows() for name in (*row.operators, *row.closes))
+    return tuple(name for name in names if name not in UNDRAWN)
 
 
 MOST_TRIED = 12
@@ -283,7 +289,9 @@ def running_nodes(operator: str, count: int = 2) -> tuple[Case, ...]:
 
 def _candidates(operator: str) -> Iterator[Case]:
     known = installed().integer_forms.get(operator)
-    if operator == "If":
+    if operator in _GIVEN:
+        yield _given(operator)
+    elif operator == "If":
         yield _branches()
     elif operator in backend_cases():
         yield from backend_cases()[operator]
@@ -295,6 +303,34 @@ def _candidates(operator: str) -> Iterator[Case]:
             yield from _quantised(operator, case, QLinear(operator, ((0, 1, 2),), (3, 4)))
     else:
         yield from _drawn(operator)
+
+
+_GIVEN: Mapping[str, tuple[int, Mapping[str, tuple[int, ...]], Mapping[str, NDArray[Any]], Mapping[str, Any]]] = {
+    "Mod": (21, {"x": (4, 5)}, {"y": np.array(1.5, np.float32)}, {"fmod": 1}),
+    "FusedGemm": (21, {"A": (4, 5)}, {"B": np.eye(5, 3, dtype=np.float32)}, {"activation": "Relu"}),
+    "NhwcMaxPool": (21, {"x": (1, 6, 6, 4)}, {}, {"kernel_shape": [2, 2]}),
+    "SimplifiedLayerNormalization": (21, {"X": (2, 3, 8)}, {"scale": np.ones(8, np.float32)}, {"axis": -1}),
+    "Upsample": (9, {"X": (1, 2, 3, 3)}, {"scales": np.array([1, 1, 2, 2], np.float32)}, {"mode": "nearest"}),
+}
+"""Opsets, computed operands, constants and attributes of nodes that no node test has and that are not drawn."""
+UNDRAWN = dict.fromkeys(("ReorderInput", "ReorderOutput"), "it computes nothing alone: ONNX Runtime writes it in pairs")
+"""Operators of which no single node runs, and why."""
+
+
+def _given(operator: str) -> Case:
+    opset, shapes, constants, options = _GIVEN[operator]
+    feeds: dict[str, NDArray[Any]] = {}
+    for name, shape in shapes.items():
+        numbers = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        bytes_only = FLOAT not in Schema.of(operator, _domain_of(operator), opset).inputs[0].types
+        feeds[name] = np.clip(np.rint(40 * numbers) + 128, 0, 255).astype(np.uint8) if bytes_only else numbers
+    node = helper.make_node(operator, [*feeds, *constants], ["result"], "op", domain=_domain_of(operator), **options)
+    return Case(operator, node, feeds, constants, opset)
+
+
+def _domain_of(operator: str) -> str:
+    """Return ONNX's domain, or that in which ONNX Runtime has an operator that ONNX has not."""
+    return "" if defs.has(operator) else str(_runtime_schemas()[operator].domain)
 
 
 def _branches() -> Case:
@@ -387,7 +423,7 @@ SHAPES = ((1, 4, 8), (8,), (8, 8), (8, 8, 8), (1, 8, 4))
 
 def _drawn(operator: str) -> Iterator[Case]:
     """Nodes of whatever shapes ONNX Runtime takes."""
-    domain = "" if defs.has(operator) else MICROSOFT
+    domain = _domain_of(operator)
     schema = Schema.of(operator, domain, 21)
     random = np.random.default_rng(0)
     required = [item for item in schema.inputs if not item.optional]
@@ -420,6 +456,7 @@ def variants(case: Case, values: int = 3) -> Iterator[Case]:
         yield from islice((other for other in tried if other.outputs is not None), values)
     yield from _other_inputs(case)
     yield from _other_outputs(case)
+    yield from _other_types(case)
     for name in case.constants:
         yield _computed(case, name)
 
@@ -551,6 +588,24 @@ def _other_outputs(case: Case) -> Iterator[Case]:
             yield other
 
 
+def _other_types(case: Case) -> Iterator[Case]:
+    """The case with its first operand, and all of the same type, as double or int32 where ONNX Runtime takes them."""
+    index, name = next((index, name) for index, name in enumerate(case.node.input) if name)
+    kind = case.schema.inputs[min(index, len(case.schema.inputs) - 1)].kind
+    formal = [case.schema.inputs[min(place, len(case.schema.inputs) - 1)] for place in range(len(case.node.input))]
+    alike = {other for other, item in zip(case.node.input, formal, strict=True) if other and item.kind == kind}
+    for dtype in (np.float16, np.float64, np.int32):
+        feeds, constants = (
+            {other: array.astype(dtype) if other in alike else array for other, array in arrays.items()}
+            for arrays in (case.feeds, case.constants)
+        )
+        changed = replace(
+            case, feeds=feeds, constants=constants, changed=(np.dtype(dtype).name,), text=np.dtype(dtype).name
+        )
+        if name in feeds and changed.outputs is not None:
+            yield changed
+
+
 def _computed(case: Case, name: str) -> Case:
     """The case with a constant as an input of the model."""
     places = [index for index, other in enumerate(case.node.input) if other == name]
@@ -560,10 +615,10 @@ def _computed(case: Case, name: str) -> Case:
     return replace(case, feeds=feeds, constants=constants, changed=(name, formal), text=f"{formal} computed")
 
 
-def judged(operator: str, values: int = 3) -> Iterator[Outcome]:
+def judged(operator: str, values: int = 3, nodes: int = 2) -> Iterator[Outcome]:
     """How every variant of the running nodes of an operator ends."""
     seen: set[bytes] = set()
-    for case in running_nodes(operator):
+    for case in running_nodes(operator, nodes):
         for variant in variants(case, values):
             key = variant.model.SerializeToString(deterministic=True)
             if key not in seen and variant.feeds:  # a file without inputs is refused

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import graphlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from math import prod
 from pathlib import Path
@@ -378,7 +378,7 @@ def _check_nodes(nodes: Iterable[NodeProto]) -> None:
 
 
 def _check_parameters(graph: GraphProto, outer: Mapping[str, TensorProto]) -> None:
-    """Raise InputError for scales and zero points that end ONNX Runtime's process.
+    """Raise InputError for scales, zero points and frames that end ONNX Runtime's process.
 
     ``outer`` are the constants of the graphs around it. A constant that is an input, too, is a default.
     """
@@ -392,12 +392,24 @@ def _check_parameters(graph: GraphProto, outer: Mapping[str, TensorProto]) -> No
         empty = next((name for name in names.values() if name in fixed and 0 in fixed[name].dims), None)
         if empty is not None:
             raise InputError(f"{label}: scale or zero point '{empty}' has no elements")
+        if node.op_type == "STFT":
+            _check_frames(label, (*node.input, "", "")[2:4], fixed)
         if node.op_type == "QLinearWhere" and all(names.get(place) in fixed for place in _RESULT_OF_WHERE):
             computed = next((names[place] for place in _ZEROS_OF_WHERE if names.get(place, "") not in fixed), None)
             if computed is not None:
                 raise InputError(f"{label}: ONNX Runtime needs zero point '{computed}' as a constant")
     for _, body in _graphs(graph.node):
         _check_parameters(body, fixed)
+
+
+def _check_frames(label: str, names: Sequence[str], fixed: Mapping[str, TensorProto]) -> None:
+    """Raise InputError for an STFT whose frames have no samples, or may have none: ``names`` of window and length."""
+    window, length = names
+    if not window and length not in fixed:
+        raise InputError(f"{label}: ONNX Runtime needs a window, or frame_length as a constant")
+    empty = window in fixed and 0 in fixed[window].dims
+    if empty or (length in fixed and not numpy_helper.to_array(fixed[length]).any()):
+        raise InputError(f"{label}: its frames have no samples")
 
 
 def _parameter_places(node: NodeProto) -> tuple[int, ...]:

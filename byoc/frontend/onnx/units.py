@@ -80,6 +80,9 @@ def recognise(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:
 def _table_reason(view: OnnxView, node: OnnxNode) -> str:
     """Return why an operator that runs as a table is none."""
     computed = [name for name in node.reads if not view.is_constant(name)]
+    other = next((name for name in computed if view.element_type(name) in ("float16", "float64", "int32", "int64")), "")
+    if other:
+        return _unquantised(view, other)
     if len(computed) > 1:
         both = " and ".join(f"'{name}'" for name in computed)
         return f"it is computed from {both}; a table has one operand that is not constant"
@@ -87,6 +90,9 @@ def _table_reason(view: OnnxView, node: OnnxNode) -> str:
         source = view.producer.get(name)
         if source is None or source.op_type != DEQUANTIZE or view.quantization_of(source) is None:
             return _unquantised(view, name)
+    user = _only_user(view, node)
+    if isinstance(user, OnnxNode) and user.op_type == QUANTIZE:
+        return _unknown_quantisation(view, user)
     return f"its output '{node.outputs[0]}' {NOT_QUANTISED}"
 
 

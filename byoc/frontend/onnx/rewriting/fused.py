@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, defs
 
 from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, written
 from byoc.frontend.onnx.rewriting.shapes import complete_types, infer_shapes
@@ -33,9 +33,10 @@ def _alike(w: Writer, op_type: str, operands: Sequence[str], *dropped: str, resu
 
 
 def _activate(w: Writer, name: str, activation: str, options: Mapping[str, Any]) -> None:
-    """Apply an activation to ``name``. The limits of Clip become operands, other options become attributes."""
+    """Apply an activation to ``name``. The limits of Clip become operands, options that it knows become attributes."""
     limits = [w.constant(options[key], np.float32, key) for key in ("min", "max") if key in options]
-    others = {key: value for key, value in options.items() if key not in ("min", "max")}
+    known = defs.get_schema(activation).attributes if defs.has(activation) else ()
+    others = {key: value for key, value in options.items() if key in known and key not in ("min", "max")}
     w.add(activation, name, *limits, **others)
 
 

@@ -143,7 +143,7 @@ ORDER: tuple[Stage, ...] = (
     Stage(fix_shapes, "all", "shapes begin at the inputs"),
     Stage(separate_outputs, "all", "before names are inputs and outputs to anybody"),
     Stage(restore_operators, "all", "converters and checkers know the operators of ONNX alone", rounds=True),
-    Stage(convert_opset, "all", "all others know one form of every operator", light=True),
+    Stage(convert_opset, "all", "all others know one form of every operator", rounds=True, light=True),
     Stage(infer_shapes, "all", _SHAPES),
     Stage(take_branches, "all", "wants constant conditions; bodies are nodes from here on"),
     Stage(shorten_pools, "all", "before shapes of what follows a pool are used", light=True),

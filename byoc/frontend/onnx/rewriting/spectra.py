@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import NodeProto
+from onnx import NodeProto, TensorProto
 
 from byoc.frontend.onnx.rewriting.law import View, Writer, written
 from byoc.runtimes.protobuf import attributes
@@ -14,7 +14,9 @@ from byoc.runtimes.protobuf import attributes
 
 @written("STFT", "DFT")
 def convolve_spectra(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Write an STFT as a convolution and a DFT as a matrix product. Wants constants folded."""
+    """Write an STFT as a convolution and a DFT as a matrix product, of float32. Wants constants folded."""
+    if graph.types.get(node.input[0]) != TensorProto.FLOAT:
+        return None
     return _windowed(graph, node) if node.op_type == "STFT" else _whole(graph, node)
 
 
