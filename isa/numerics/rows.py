@@ -52,10 +52,11 @@ def softmax(x: IntegerArray, table: Float32Array, factor: np.float32, zero_point
     """Softmax along axis 1 of ``x`` (rows, count, length), stored int8 values; int8 of the same shape.
 
     Formula, in float32: ``v = table[255 + x - max(x)]``; ``s``, the sum of v in order;
-    ``clip(rint(float32(v * factor) / s) + zero_point)``. Source: ONNX Runtime's QLinearSoftmax, which it makes of
+    ``clip(rint(float32(v * factor) / s) + zero_point)``. Source: QLinearSoftmax of ONNX Runtime 1.31, which it makes of
     Softmax along any axis: 0 of 61,065,852 outputs differ (int8 and uint8, opsets 11, 13, 17, 1 to 3,000 elements a
-    row, any zero points), rows aside whose ``v * factor`` is beyond float32. Raises InputError for a row whose sum or
-    largest numerator is no positive finite number.
+    row, any zero points), rows aside whose ``v * factor`` is beyond float32. Version 1.32 rounds otherwise, by one step
+    in 1 of 1,643,760 outputs of drawn rows, and in 112 of 173,175 of rows with several equal maxima. Raises InputError
+    for a row whose sum or largest numerator is no positive finite number.
     """
     wide = x.astype(np.int64)
     value = table[255 + wide - wide.max(axis=1, keepdims=True)]
