@@ -8,6 +8,7 @@ from isa.program import Program, Segment
 from isa.sanitizer.addresses import check_alignment, check_image, check_own_operands, check_protected, contained
 from isa.sanitizer.dataflow import check_registers, check_unused, check_unwritten
 from isa.sanitizer.findings import Finding, Stream, stream_of
+from isa.sanitizer.layouts import check_layouts
 from isa.sanitizer.order import check_deadlock, check_races, check_tokens, happens_before, pair_tokens
 
 
@@ -37,6 +38,7 @@ def inspect(stream: Stream) -> tuple[Finding, ...]:
     findings += check_races(stream, operands, order)
     findings += check_unwritten(stream, operands, order)
     findings += check_unused(stream, operands, order)
+    findings += check_layouts(stream, operands, order)
     return tuple(sorted(findings, key=_position))
 
 

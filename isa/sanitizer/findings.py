@@ -29,6 +29,7 @@ Kind = Literal[
     "misaligned",
     "protected write",
     "operand overwritten",
+    "layout mismatch",
     "unset register",
     "unused result",
 ]

@@ -60,6 +60,7 @@ ORDER = (
     "write-after-write race",
     "read of unwritten bytes",
     "output not written",
+    "layout mismatch",
     "unused result",
     "unset register",
 )
