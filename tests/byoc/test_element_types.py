@@ -8,6 +8,7 @@ import pytest
 
 import experiments
 from byoc.frontend.onnx.rewriting.integers import match_types
+from byoc.frontend.onnx.rewriting.prepare import apply, passes
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.runtimes.session import OnnxRuntimeSession
 from tests.byoc.small_models import ModelBuilder
@@ -59,3 +60,27 @@ def test_operators_of_equal_types_stay_as_they_are(types: tuple[str, ...]) -> No
     """ONNX Runtime multiplies uint8 by integers of either type."""
     model = infer_shapes(_convolutions(*types))
     assert match_types(model) is model
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_clamp_of_joined_tensors_runs_on_integers(seed: int) -> None:
+    """Operands of drawn types and scales, whose clamped and joined numbers are quantised once."""
+    random, b = np.random.default_rng(seed), ModelBuilder()
+    types = [str(name) for name in random.choice(["uint8", "int8"], int(random.integers(3, 6)))]
+    scales = random.uniform(0.01, 0.1, len(types))
+    inputs = {f"x{place}": random.integers(0, 256, SHAPE).astype(name) for place, name in enumerate(types[1:])}
+    parts = [
+        b.dequantize(b.input(name, SHAPE, dtype), scale, ZERO[dtype], dtype)
+        for name, dtype, scale in zip(inputs, types[1:], scales[1:], strict=True)
+    ]
+    limits = [b.constant(limit, "float32") for limit in (-0.5, 2)] if seed % 2 else []
+    clamped = b.node("Clip" if limits else "Relu", b.node("Concat", *parts, axis=1), *limits)
+    b.quantize(clamped, scales[0], ZERO[types[0]], types[0], result="y")
+    b.output("y", types[0])
+    model = infer_shapes(b.model())
+    before, after = (
+        OnnxRuntimeSession(each, optimised=False).run(["y"], inputs)["y"]
+        for each in (model, apply(passes(model), model))
+    )
+    np.testing.assert_array_equal(after, before)
+    assert {placed.on for placed in experiments.run(model).report.placement} == {"dla"}

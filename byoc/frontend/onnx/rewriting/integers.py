@@ -216,11 +216,34 @@ def _raise(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
         movers.insert(0, mover)
         source, reader = mover.input[0], mover
     single = node.input[1] in graph.constants and graph.shapes[node.input[1]] in ((), (1,))
-    if not movers or not single or _kind(graph, node) not in _BYTES:
+    if not single or _kind(graph, node) not in _BYTES:
         return None
+    if not movers:
+        return _joined(graph, node)
     quantize = copy_node(node)
     quantize.input[0], quantize.output[0] = source, graph.name(f"{source}_integers")
     return [quantize, *_moved(graph, movers, quantize.output[0], node.output[0])]
+
+
+def _joined(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+    """Return a Concat of integers for a QuantizeLinear of one of clamped dequantised tensors, which nobody else reads.
+
+    Each clamp is then a table. Exact: both compute every element alone.
+    """
+    concat = graph.maker(node.input[0], "Concat")
+    if concat is None or not graph.alone(node.input[0], node):
+        return None
+    clamps = [graph.maker(name, "Relu", "Clip") for name in concat.input]
+    if any(clamp is None or graph.maker(clamp.input[0], DEQUANTIZE) is None for clamp in clamps):
+        return None
+    nodes, joined = list[NodeProto](), copy_node(concat)
+    for position, name in enumerate(concat.input):
+        made = copy_node(node)
+        made.name, made.input[0], made.output[0] = "", name, graph.name(f"{name}_integers")
+        joined.input[position] = made.output[0]
+        nodes.append(made)
+    joined.output[0] = node.output[0]
+    return [*nodes, joined]
 
 
 @written("Gather")
