@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-Hull = tuple[int, int, int]
-"""The first and the last bank that an operand of a command touches, and its words."""
+from dla_sim.memory import Hull
 
 
 @dataclass(frozen=True, slots=True)

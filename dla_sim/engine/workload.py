@@ -5,16 +5,26 @@ Demands are what of it does not depend on the Timing; made once, whatever Timing
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from math import gcd
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.engine.banks import BankLoad, Hull, PassingWords
+from dla_sim.engine.banks import BankLoad, PassingWords
+from dla_sim.memory import (
+    Hull,
+    Streams,
+    crowds_of,
+    hulls_of,
+    in_bank,
+    kept_hulls,
+    operand_bytes,
+    scratchpad_cycles,
+    streams_of,
+)
 from dla_sim.timing import MemoryTiming, Timing
 from isa.access import Access
 from isa.arch import Arch
@@ -221,7 +231,7 @@ def _with_counter(counters: Sequence[tuple[int, ...]]) -> tuple[Int64, ...]:
 def demands(commands: Sequence[Command], operands: Sequence[Operands], program: Program) -> Demands:
     """The demands of ``commands`` of ``program`` (all but its ``OP_END``) with their ``operands``."""
     arch = program.arch
-    streams = _streams(commands, operands, arch)
+    streams = streams_of(commands, operands, arch)
     parts = zip(commands, operands, streams, strict=True)
     columns = np.array([_row(*part, arch) for part in parts], dtype=np.int64).reshape(-1, 6).T
     unit, sync = columns[0], columns[2].astype(np.bool_)
@@ -230,17 +240,17 @@ def demands(commands: Sequence[Command], operands: Sequence[Operands], program: 
     sides = [item.reads[0] if load else item.writes[0] for item, load in loading]
     addresses = np.array([side.address for side in sides], dtype=np.int64)
     touched = _touched([item.writes[0] if load else item.reads[0] for item, load in loading], arch)
-    hulls = _hulls(operands, streams, arch)
+    hulls = hulls_of(operands, streams, arch)
     tokens = [
         _tokens(one.unit.value, one.pop_previous, one.pop_next, one.push_previous, one.push_next) for one in commands
     ]
     return Demands(
         unit=unit, word=columns[1], sync=sync, compute=columns[3], reads=columns[4], writes=columns[5],
-        crowd=_crowds(operands, streams, hulls, arch), moving=moving, touched=touched,
-        hulls=hulls if _word_bytes(arch) else (),
+        crowd=crowds_of(operands, streams, hulls, arch), moving=moving, touched=touched,
+        hulls=kept_hulls(hulls, arch),
         transfers=TransferTable(sides), constant=moving[among_constants(program, addresses)],
         pops=tuple(pops for pops, _ in tokens), pushes=tuple(pushes for _, pushes in tokens),
-        word_count=len(program.words), command_address=program.command_address, word_bytes=_word_bytes(arch),
+        word_count=len(program.words), command_address=program.command_address, word_bytes=arch.memory.word,
     )  # fmt: skip
 
 
@@ -286,159 +296,30 @@ def _within(addresses: Int64, ranges: Sequence[tuple[int, int]]) -> NDArray[np.b
     return np.asarray(((offset >= 0) & (offset < size)).any(axis=1), dtype=np.bool_)
 
 
-@dataclass(frozen=True)
-class Port:
-    """One that EX has on a scratchpad of words: the operands that it moves, by the registers of their addresses."""
-
-    name: str
-    access: Literal["read", "write"]
-    registers: tuple[str, ...]
-
-
-SIDE = Port("records, sums and tables", "read", ("EX_CHANNEL_ADDRESS", "EX_PARTIAL_ADDRESS", "EX_TABLE_ADDRESS"))
-PORTS_OF_WORDS = (
-    Port("first operand", "read", ("EX_INPUT_ADDRESS",)),
-    Port("second operand", "read", ("EX_OPERAND_ADDRESS",)),
-    SIDE,
-    Port("result", "write", ("EX_OUTPUT_ADDRESS",)),
-)
-"""Each moves one aligned word of one bank a cycle (docs/machine.md, section 12)."""
-_BEFORE_SIDE = 2
-"""Reads of an instruction that has more than these two: they have ports of their own, and all others share one."""
-
-Streams = tuple[int, ...]
-"""What each operand of a command of EX loads the banks with, reads first: 1, or on a machine of words its words."""
-
-
 def _row(command: Command, operands: Operands, streams: Streams, arch: Arch) -> tuple[int, ...]:
     """unit, word, sync, compute, reads, writes"""
     unit, sync = command.unit.value, command.instruction.unit is None
     if sync or unit != EX:
         return unit, command.index, sync, 0, 0, 0
-    compute, word = command.instruction.cycles(command, arch), _word_bytes(arch)
-    if word:
-        reads, writes = (word * sum(part) for part in (streams[: len(operands.reads)], streams[len(operands.reads) :]))
-    else:
-        reads, writes = (sum([access.total for access in side]) for side in (operands.reads, operands.writes))
-    return unit, command.index, sync, compute, reads, writes
-
-
-def _word_bytes(arch: Arch) -> int:
-    return 0 if arch.words is None else arch.words.word
-
-
-def _streams(commands: Sequence[Command], operands: Sequence[Operands], arch: Arch) -> list[Streams]:
-    """Of each command; nothing for those of other units."""
-    ones = zip(commands, operands, strict=True)
-    return [_loads(command, item, arch) if command.unit.value == EX else () for command, item in ones]
-
-
-def _loads(command: Command, operands: Operands, arch: Arch) -> Streams:
-    accesses, packed = (*operands.reads, *operands.writes), command.instruction.packed
-    if arch.words is None:
-        return (1,) * len(accesses)
-    if packed is None:
-        return tuple(arch.words.count(access.total) for access in accesses)
-    return packed.words(command, arch)
-
-
-def crowds(commands: Sequence[Command], operands: Sequence[Operands], arch: Arch) -> Int64:
-    """The largest number of streams of each command of EX in one bank, 0 for others.
-
-    On a machine of words it is the largest number of words in one, or at the port of several operands.
-    """
-    streams = _streams(commands, operands, arch)
-    return _crowds(operands, streams, _hulls(operands, streams, arch), arch)
+    compute = command.instruction.cycles(command, arch)
+    return unit, command.index, sync, compute, *operand_bytes(operands, streams, arch)
 
 
 def with_banks(found: Demands, commands: Sequence[Command], operands: Sequence[Operands], arch: Arch) -> Demands:
     """The demands of the same commands on a scratchpad of other banks: ``found`` itself if nothing differs."""
-    streams = _streams(commands, operands, arch)
-    hulls = _hulls(operands, streams, arch)
-    crowd, kept = _crowds(operands, streams, hulls, arch), hulls if found.word_bytes else ()
+    streams = streams_of(commands, operands, arch)
+    hulls = hulls_of(operands, streams, arch)
+    crowd, kept = crowds_of(operands, streams, hulls, arch), kept_hulls(hulls, arch)
     same = np.array_equal(crowd, found.crowd) and kept == found.hulls
     return found if same else replace(found, crowd=crowd, hulls=kept)
 
 
-def _hulls(operands: Sequence[Operands], streams: Sequence[Streams], arch: Arch) -> tuple[tuple[Hull, ...], ...]:
-    """The banks of each command's operands in the scratchpad that are not empty, with their streams or words."""
-    bank_bytes = arch.sram_bytes // arch.sram_banks
-    found = []
-    for item, loads in zip(operands, streams, strict=True):
-        accesses = (*item.reads, *item.writes) if loads or _word_bytes(arch) else ()
-        pairs = zip(accesses, loads or (0,) * len(accesses), strict=True)
-        near = [(access, load) for access, load in pairs if access.total and access.space == "sram"]
-        found.append(tuple([(*_banks(access, bank_bytes), load) for access, load in near]))
-    return tuple(found)
-
-
-def _crowds(
-    operands: Sequence[Operands], streams: Sequence[Streams], hulls: Sequence[Sequence[Hull]], arch: Arch
-) -> Int64:
-    found = np.zeros(len(operands), dtype=np.int64)
-    for number, (item, loads, banks) in enumerate(zip(operands, streams, hulls, strict=True)):
-        if loads:
-            # A bank with the largest sum is always the first bank of one of them.
-            found[number] = max((_in_bank(banks, bank) for bank, _, _ in banks), default=0)
-            if arch.words is not None:
-                found[number] = max(found[number], sum(loads[_BEFORE_SIDE : len(item.reads)]))
-    return found
-
-
-def _in_bank(hulls: Sequence[Hull], bank: int) -> int:
-    """Streams or words in one bank: those of an operand belong to every bank that its hull touches."""
-    return sum([load for low, high, load in hulls if low <= bank <= high])
-
-
-@dataclass(frozen=True)
-class Served:
-    """What a bank or a port serves: its number or name, and the words of each operand, by its address' register."""
-
-    by: int | Port
-    words: Mapping[str, int]
-
-    @property
-    def total(self) -> int:
-        """Words of all operands."""
-        return sum(self.words.values())
-
-
-def busiest(command: Command, operands: Operands, arch: Arch) -> Served | None:
-    """What serves ``command`` the most words, so that it waits for that if it waits at all: the first such bank, or
-    the port of several operands where no bank serves as many.
-
-    None where the instruction is not worked out on words, or has nothing in the scratchpad.
-    """
-    packed = command.instruction.packed
-    if arch.words is None or packed is None:
-        return None
-    served: dict[int, dict[str, int]] = {}
-    beside: dict[str, int] = {}
-    layouts, words = packed.layouts(command, arch), packed.words(command, arch)
-    for access, layout, load in zip((*operands.reads, *operands.writes), layouts, words, strict=True):
-        low, high = _banks(access, arch.sram_bytes // arch.sram_banks)
-        for bank in range(low, high + 1 if access.total else low):
-            served.setdefault(bank, {})[layout.register] = load
-        if layout.register in SIDE.registers:
-            beside[layout.register] = load
-    if not served:
-        return None
-    return max(
-        [*(Served(bank, served[bank]) for bank in sorted(served)), Served(SIDE, beside)], key=lambda one: one.total
-    )
-
-
-def _banks(access: Access, bank_bytes: int) -> tuple[int, int]:
-    """The first and the last bank that an access which is not empty touches."""
-    return access.address // bank_bytes, (access.end - 1) // bank_bytes
-
-
 def _touched(sides: Sequence[Access], arch: Arch) -> Int64:
     """Words that the rows of each of ``sides`` touch, row by row; 0 on a machine without words."""
-    if arch.words is None:
+    word_bytes = arch.memory.word
+    if not word_bytes:
         return np.zeros(len(sides), dtype=np.int64)
-    word = arch.words.word
-    return TransferTable(sides).cost(MemoryTiming(word, word, 0, 1))[1]
+    return TransferTable(sides).cost(MemoryTiming(word_bytes, word_bytes, 0, 1))[1]
 
 
 @cache
@@ -495,7 +376,9 @@ class Workload:
         scratchpad. ``flash`` is 1 where that memory is the flash.
         """
         demands, timing = self.demands, self.timing
-        scratchpad = _scratchpad_cycles(demands, timing)
+        scratchpad = scratchpad_cycles(
+            demands.compute, demands.crowd, demands.reads, demands.writes, demands.word_bytes, timing
+        )
         lead = demands.compute + scratchpad + (timing.ex_fill + timing.ex_drain)
         lead[demands.sync] = timing.sync_cycles
         tail, slots, beats, held, latency, flash = (np.zeros_like(lead) for _ in range(6))
@@ -508,10 +391,9 @@ class Workload:
             latency[demands.constant] = timing.flash.latency
             in_flash = demands.transfers.cost(timing.flash)
             slots[demands.constant], beats[demands.constant] = (column[constant] for column in in_flash)
-        if demands.word_bytes:
-            most = np.maximum(slots[moving], demands.touched * timing.word_cycles(demands.word_bytes))
-            held[moving] = most - slots[moving]
-            slots[moving] = most
+        most = np.maximum(slots[moving], demands.touched * timing.word_cycles(demands.word_bytes))
+        held[moving] = most - slots[moving]
+        slots[moving] = most
         loading = demands.unit[moving] == LD
         lead[moving] = timing.dma_setup + latency[moving] * loading
         tail[moving] = timing.dma_drain + latency[moving] * ~loading
@@ -523,7 +405,7 @@ class Workload:
     def bank_loads(self) -> dict[int, BankLoad]:
         """Commands of EX that words of LD and ST may delay on a machine of words; others take their ``lead``."""
         demands = self.demands
-        if not demands.word_bytes or not len(demands.moving):
+        if not demands.hulls or not len(demands.moving):
             return {}
         least = np.maximum(demands.compute, demands.crowd)
         # LD and ST take no more of a bank: a word in so many slots, and the beginnings and ends of their shares.
@@ -532,7 +414,7 @@ class Workload:
         for number in np.flatnonzero((demands.crowd > 0) & (demands.crowd + most > least)).tolist():
             hulls, enough = demands.hulls[number], int(least[number] - most[number])
             banks = {bank for low, high, _ in hulls for bank in range(low, high + 1)}
-            words = [(bank, _in_bank(hulls, bank)) for bank in sorted(banks)]
+            words = [(bank, in_bank(hulls, bank)) for bank in sorted(banks)]
             delayed = tuple((bank, count) for bank, count in words if count > enough)
             if delayed:
                 found[number] = BankLoad(int(least[number]), delayed)
@@ -569,19 +451,3 @@ class Workload:
         ends = np.minimum(starts + timing.fetch_bytes, first + 8 * self.word_count)
         slots: list[int] = row_slots(starts, ends - starts, timing.constants).tolist()
         return slots
-
-
-def _scratchpad_cycles(demands: Demands, timing: Timing) -> Int64:
-    """The further cycles x that EX waits for the scratchpad, command by command, on a machine of words the fewest.
-
-    docs/machine.md, sections 5 and 12.
-    """
-    compute = demands.compute
-    if demands.word_bytes:
-        return np.maximum(compute, demands.crowd) - compute
-    needed = compute * np.maximum(1, -(-demands.crowd // timing.bank_ports))
-    if timing.sram_read_bytes:
-        needed = np.maximum(needed, -(-demands.reads // timing.sram_read_bytes))
-    if timing.sram_write_bytes:
-        needed = np.maximum(needed, -(-demands.writes // timing.sram_write_bytes))
-    return needed - compute

@@ -15,8 +15,9 @@ from dla_sim.device import Trace
 from dla_sim.engine.accounts import CAUSES
 from dla_sim.engine.bus import PORTS
 from dla_sim.engine.times import completion_order
-from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES, Port, busiest
+from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES
 from dla_sim.inspection import bus_usage, live_bytes, token_pairs
+from dla_sim.memory import Port, busiest
 from experiments.report.figures import RegionRun
 from experiments.report.schema import WITHIN
 from isa.arch import Arch

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from amaranth.hdl import UnusedElaboratable
 
-from dla_sim.engine.workload import crowds
+from dla_sim.memory import crowds
 from dla_sim.prepared import prepare
 from dla_sim.presets import Preset
 from dla_sim.rtl.building import Library

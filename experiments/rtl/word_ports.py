@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from dla_sim.engine.accounts import SRAM, explain
 from dla_sim.engine.times import compute_times
-from dla_sim.engine.workload import EX, PORTS_OF_WORDS, SIDE, Demands, Workload, busiest
+from dla_sim.engine.workload import EX, Demands, Workload
+from dla_sim.memory import PORTS_OF_WORDS, SIDE, busiest
 from dla_sim.prepared import prepare
 from dla_sim.presets import Preset
 from dla_sim.timing import Timing

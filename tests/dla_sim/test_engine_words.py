@@ -14,7 +14,8 @@ from dataclasses import replace
 import pytest
 
 from dla_sim.device import Device, Trace
-from dla_sim.engine.workload import EX, SIDE, Served, busiest
+from dla_sim.engine.workload import EX
+from dla_sim.memory import SIDE, Served, busiest
 from dla_sim.presets import load_hardware
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
