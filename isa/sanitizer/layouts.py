@@ -201,12 +201,12 @@ class _Layouts:
             fits = source.total == result.total
             self._write(result, self._read(source) if fits else np.zeros(result.total // self._unit, np.int64))
             return
-        part = _Part(_TENSOR, number, self._words.atom, 1, result.total, line=True)
+        part = _Part(_DATA, number)  # dense, from any byte on
         if isinstance(layouts[-1], Atoms):
             layout = layouts[-1]
             atom, data = (layout.narrow or self._words.atom) * layout.element, layout.channels * layout.element
             line = layout.positions == 1 or data <= atom
-            part = part._replace(atom=atom, positions=layout.positions, data=data, line=line)
+            part = _Part(_TENSOR, number, atom, layout.positions, data, line)
         self._write(result, self._new(part, result.total))
 
     # Checks ----------------------------------------------------------------------------------------------------------

@@ -92,3 +92,10 @@ def test_moved_bytes_remain_data_or_padding(source: int, step: int, target: int,
     """The second surface has four bytes of padding a position, the first has none."""
     found = mismatches(COPY.format(source=source, step=step, target=target))
     assert (text in found[0]) if text else (found == [])
+
+
+def test_dense_results_begin_at_any_byte() -> None:
+    """Two tiles of a reduction, 13 results each, are a row of 26 elements."""
+    tiles = "SET EX_ROWS, 13\nOP_REDUCE\nSET EX_OUTPUT_ADDRESS, 0x80d\nOP_REDUCE"
+    assert mismatches("SET EX_ROWS, 1\nSET EX_INPUT_CHANNELS, 26", tiles) == []
+    assert "of OP_REDUCE" in mismatches("SET EX_ROWS, 1\nSET EX_INPUT_CHANNELS, 25", tiles)[0]
