@@ -149,7 +149,15 @@ def test_activations_without_factors_have_those_of_onnx_runtime(name: str) -> No
         (helper.make_node("STFT", ["x", "o", "", "x"], ["y"], "op"), "needs a window, or frame_length as a constant"),
         (
             helper.make_node("QLinearConcat", ["s", "p", "x", "s", ""], ["y"], "op", domain="com.microsoft", axis=0),
-            "needs a scale and a zero point of every tensor",
+            "lacks a scale or zero point",
+        ),
+        (
+            helper.make_node("QMoE", [*"xxxsxx"], ["y"], "op", domain="com.microsoft", k=1),
+            "lacks a scale or zero point",
+        ),
+        (
+            helper.make_node("QMoE", [*"xxpsxps"], ["y"], "op", domain="com.microsoft", k=1),
+            "has weights of other than 3 dimensions",
         ),
         (
             helper.make_node("QLinearSoftmax", [*"xspse"], ["y"], "op", domain="com.microsoft", opset=13),

@@ -386,9 +386,11 @@ def _check_parameters(graph: GraphProto, outer: Mapping[str, TensorProto]) -> No
     fixed = {**outer, **{name: tensor for name, tensor in _constants(graph).items() if name not in given}}
     for node in graph.node:
         label, places = f"node '{_label(node)}'", _parameter_places(node)
-        names = {place: node.input[place] for place in places if place < len(node.input)}
-        if node.op_type == "QLinearConcat" and "" in names.values():
-            raise InputError(f"{label} needs a scale and a zero point of every tensor")
+        names = {place: "".join(node.input[place : place + 1]) for place in places}
+        if node.op_type in ("QLinearConcat", "QMoE") and "" in names.values():
+            raise InputError(f"{label} lacks a scale or zero point")
+        if node.op_type == "QMoE" and any(len(fixed[name].dims) != 3 for name in node.input[2:6:3] if name in fixed):
+            raise InputError(f"{label} has weights of other than 3 dimensions")
         empty = next((name for name in names.values() if name in fixed and 0 in fixed[name].dims), None)
         if empty is not None:
             raise InputError(f"{label}: scale or zero point '{empty}' has no elements")
@@ -416,7 +418,7 @@ def _parameter_places(node: NodeProto) -> tuple[int, ...]:
     """Return the places of the scales and zero points among the inputs of an operator that carries them."""
     *_, form = installed().integer_forms.get(node.op_type, (None,))
     if not isinstance(form, QLinear):
-        return ()
+        return (3, 6) if node.op_type == "QMoE" else ()
     return (*form.result, *chain(*(pair for _, *pair in form.triples(len(node.input)))))
 
 
