@@ -155,7 +155,8 @@ class _Trials:
         self._strict = free
         self._enough = CLOSE if self._few else ENOUGH
         self._taken = peak_bytes(best.scheduled.requests, best.scheduled.addresses)
-        self._sizes = [size for size in SIZES if size < (self._taken if free else self._arch.sram_bytes)]
+        most = min(2 * self._taken, self._arch.sram_bytes) if free else self._arch.sram_bytes
+        self._sizes = [size for size in SIZES if size < most]
 
     def improve(self) -> None:
         """Try other plans; for a region of few layers also the plans of every smaller scratchpad."""
@@ -192,7 +193,7 @@ class _Trials:
         """Try the plans of all smaller scratchpads, each with the tilings near it, and keep the best.
 
         A compilation for a smaller scratchpad tries the same plans, so more memory finds at least the same schedule. If
-        the own plan needed no more memory, every size that holds it has the same plan and is left out.
+        the own plan needed no more memory, every size of at least twice its bytes tries the same and is left out.
         """
         for nbytes in self._sizes:
             own = self.best
