@@ -9,12 +9,14 @@ import numpy as np
 from isa.arch import PACKED, Arch
 
 BANKS = (2, 4, 8, 16)
+LARGEST = 1 << 20
 
 
 def with_banked_memory(arch: Arch, random: np.random.Generator) -> Arch:
     """Return a machine with the array, lanes, memory size, alignment and numerics of ``arch`` and banked memory.
 
-    Half of the machines have atoms, words, accumulators and dividers by default, the others drawn ones.
+    A memory smaller than one word gets the size of a word. Half of the machines have atoms, words, accumulators and
+    dividers by default, the others drawn ones.
     """
     values: dict[str, Any] = arch.model_dump(include={"pe", "sram_bytes", "alignment", "numerics", "post_lanes"})
     values |= {"isa": PACKED, "sram_banks": 1}
@@ -26,10 +28,11 @@ def with_banked_memory(arch: Arch, random: np.random.Generator) -> Arch:
             "accumulators": int(random.choice([4, 32, 64])),
             "dividers": int(random.choice([1, 4])),
         }
-    words = Arch(**values).words
+    words = Arch(**{**values, "sram_bytes": LARGEST}).words
     assert words is not None
-    able = [banks for banks in BANKS if arch.sram_bytes % (banks * words.word) == 0]
-    return Arch(**{**values, "sram_banks": int(random.choice(able or [1]))})
+    nbytes = max(arch.sram_bytes, words.word)
+    able = [banks for banks in BANKS if nbytes % (banks * words.word) == 0]
+    return Arch(**{**values, "sram_bytes": nbytes, "sram_banks": int(random.choice(able or [1]))})
 
 
 def either_memory(arch: Arch, random: np.random.Generator) -> Arch:
