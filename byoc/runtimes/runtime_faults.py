@@ -24,6 +24,7 @@ from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.runtimes.protobuf import (
+    all_nodes,
     array_of,
     attributes,
     bodies,
@@ -39,6 +40,11 @@ from byoc.runtimes.protobuf import (
 
 SIGNED, UNSIGNED = TensorProto.INT8, TensorProto.UINT8
 OFFSET = 128
+
+
+def has_ending_pool(graph: GraphProto) -> bool:
+    """Return whether a graph has a pool that ends the process where an optimiser gives it channels last."""
+    return any(node.op_type == "QLinearAveragePool" for node in all_nodes(graph))
 
 
 class MixedProduct(NamedTuple):

@@ -12,8 +12,8 @@ from typing import Any
 import onnx
 from numpy.typing import NDArray
 
-from byoc.runtimes.protobuf import all_nodes, copy_fields, use_counts
-from byoc.runtimes.runtime_faults import avoid_saturation, consumers_against_fusion
+from byoc.runtimes.protobuf import copy_fields, use_counts
+from byoc.runtimes.runtime_faults import avoid_saturation, consumers_against_fusion, has_ending_pool
 from isa.errors import InputError
 from isa.reading import first_line
 
@@ -255,5 +255,4 @@ def _disabled(graph: onnx.GraphProto) -> list[str]:
     first (:mod:`byoc.runtimes.runtime_faults`) stay so.
     """
     has_body = any(item.type == onnx.AttributeProto.GRAPH for node in graph.node for item in node.attribute)
-    has_pool = any(node.op_type == "QLinearAveragePool" for node in all_nodes(graph))
-    return [*DISABLED, *["QDQPropagationTransformer"] * has_body, *_TRANSPOSING * has_pool]
+    return [*DISABLED, *["QDQPropagationTransformer"] * has_body, *_TRANSPOSING * has_ending_pool(graph)]

@@ -31,6 +31,7 @@ from byoc.tuning.subject import Subject
 from dla_sim.device import Device
 from dla_sim.timing import Timing
 from experiments.running.check import check_values
+from experiments.tune.tuning import clock_of
 from isa.arch import Arch, PeArray
 from isa.errors import InputError
 from tests.banked_machines import either_memory
@@ -284,7 +285,7 @@ def machine(random: np.random.Generator) -> Arch:
 def chosen(package: Package, arch: Arch, random: np.random.Generator) -> Choices:
     """A schedule that nobody would choose."""
     partition = partition_package(package, arch, CompileOptions())
-    subject = Subject(partition.regions, partition.graph.values, arch, Timing())
+    subject = Subject(partition.regions, partition.graph.values, arch, clock_of(Timing()))
     return drawn_choices(subject, arch, random) if subject.sites else NOTHING
 
 

@@ -26,7 +26,7 @@ def test_results_go_to_runs_by_default(
     first = dla(capsys, "sweep", "grid.toml", "--workers", "1")
     assert (first.status, first.err) == (0, "")
     assert first.out == (
-        "200 points: 200 ok, 0 infeasible, 0 failed; 1 machine compiled\nresults in runs/grid.sqlite\n"
+        "200 points: 200 ok, 0 infeasible, 0 failed; 8 machines compiled\nresults in runs/grid.sqlite\n"
     )
     again = dla(capsys, "sweep", "grid.toml", "--workers", "1")
     assert again.out.startswith("200 points: 0 ok, 0 infeasible, 0 failed; 200 had a row before; 0 machines compiled\n")
@@ -71,7 +71,7 @@ def test_workers_do_not_import_from_the_working_folder(tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-m", "experiments.cli.main", "sweep", "grid.toml", "--workers", "2"]
     swept = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (swept.returncode, swept.stderr) == (0, "")
-    assert swept.stdout.startswith("200 points: 200 ok, 0 infeasible, 0 failed; 1 machine compiled\n")
+    assert swept.stdout.startswith("200 points: 200 ok, 0 infeasible, 0 failed; 8 machines compiled\n")
 
 
 def test_a_terminal_sees_rate_and_time_left(tmp_path: Path) -> None:

@@ -81,16 +81,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_point_is_the_run_of_the_edited_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the cycle, in the order of the axes, the last fastest; and a network is compiled once a machine."""
+    """To the cycle, in the order of the axes, the last fastest; and a network is compiled once a machine and bus."""
     compiled: list[object] = []
 
-    def counted(package: Any, arch: Any) -> Any:
+    def counted(package: Any, arch: Any, **options: Any) -> Any:
         compiled.append(arch)
-        return dla.compile(package, arch)
+        return dla.compile(package, arch, **options)
 
     monkeypatch.setattr(plans, "compile_network", counted)
     found = dla.sweep_system("busy.toml", AXES)
-    assert len(compiled) == 1
+    assert len(compiled) == 2  # one for each width of the bus
     every = list(product(*AXES.values()))
     assert len(found.rows) == len(every) == 32
     for row, values in zip(found.rows, every, strict=True):

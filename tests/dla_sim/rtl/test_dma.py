@@ -159,7 +159,7 @@ def test_transfers_have_the_slots_and_move_the_bytes(unit: Unit) -> None:
             expected = Machine(program.arch, machine.sram.copy(), machine.dram.copy())
             command.instruction.semantics(command, expected)
             bench.set_up(ctx, command, program, timing)
-            script = command_script(command, program, timing, Counter())
+            script = command_script(command, program, timing, Counter()) or ["busy"]
             causes = await bench.execute(ctx, script, machine, random_)
             assert causes == [SLOT_CAUSE.get(symbol, symbol) for symbol in script]
             assert np.array_equal(machine.sram, expected.sram)
