@@ -239,7 +239,7 @@ def find_warnings(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any
             found += _outside(node.inputs[0], given, graph.values[node.outputs[0]])
     made = {name: node for node in graph.nodes for name in node.outputs}
     for name, output in network.interface.real(run.outputs).items():
-        if output.size > 1 and (output == output.flat[0]).all():
+        if output.size > 1 and np.isfinite(output.flat[0]) and (output == output.flat[0]).all():  # reports are finite
             figures = {"elements": output.size, "value": float(output.flat[0])}
             found.append(Suspicion(kind="constant", tensor=name, figures=figures))
         maker = made.get(name)
