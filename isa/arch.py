@@ -212,7 +212,7 @@ class Arch(BaseModel):
         return memory if isinstance(memory, BankedMemory) else None
 
     def settled(self) -> dict[str, Any]:
-        """Every value by its key as ``--set`` has it, those of banked memory as they fit."""
+        """Return every value by its key of ``--set``; sizes of banked memory that are None get their defaults."""
         return {**flat(dict(self)), **self.memory.keys}
 
     def same_machine(self, other: Arch) -> bool:
@@ -265,7 +265,7 @@ def _fitted(
     dividers: int | None,
     divide_cycles: int | None,
 ) -> BankedMemory:
-    """Return the banked memory of an array of so many input channels and columns, with the sizes that are chosen."""
+    """Return the banked memory of an array; sizes that are None get the value that fits the array."""
     across = 4 * _power(inputs) * _power(columns)
     atom = atom or min(MOST_CHANNELS, max(8, _power(inputs)))
     word = word or max(32, across, 4 * atom * _power(columns))

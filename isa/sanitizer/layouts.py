@@ -37,9 +37,10 @@ _VALUES = "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS"
 
 
 class _Part(NamedTuple):
-    """What one producer writes: positions of ``atom`` bytes, of which ``data`` in all surfaces are no padding.
+    """Bytes that one producer writes: ``positions`` of ``atom`` bytes each.
 
-    ``data`` 0: the padding is not known. ``producer``: number of the command, or of the input, counted down from -1.
+    ``data`` counts the data bytes of a position over all surfaces; the others are padding. With 0 the padding is not
+    known. ``producer`` is the number of the command, or of the input, counted down from -1.
     """
 
     kind: int
@@ -61,7 +62,7 @@ class _Operand(NamedTuple):
 
 
 def check_layouts(stream: Stream, operands: Sequence[Operands], order: Order) -> list[Finding]:
-    """Reads that contradict the layout in which the bytes were written; none on a machine without packed tensors."""
+    """Return a finding for each read whose layout contradicts the write; none on machines without packed tensors."""
     if stream.program.arch.words is None:
         return []
     return _Layouts(stream, operands).check(order)
@@ -234,7 +235,7 @@ class _Layouts:
                 return
 
     def _is_one_part(self, operand: _Operand, runs: _Runs) -> bool:
-        """Whether one producer wrote all of an operand in its layout, which is the usual case and saves time."""
+        """Return whether one producer wrote the whole operand in its layout: a quick answer for most operands."""
         part = _Part(*self._parts[runs.part[0]].tolist())
         row, theirs, place = operand.positions * operand.atom, part.positions * part.atom, int(runs.place[0])
         surface, inside = divmod(place, theirs)
@@ -355,7 +356,7 @@ def _padding(operand: _Operand, runs: _Runs, parts: Any) -> Contradictions:
 
 
 def _carrier(command: Command, layouts: Sequence[Layout], atom: int) -> int | None:
-    """The operand whose layout an element-wise command gives to its result, whatever that is; None: it has its own."""
+    """Return the number of the operand whose layout the result of an element-wise command has; None if no operand."""
     if isinstance(layouts[0], Plain):
         return 0
     a, b = (command.fields.get(field.name) for field in (REPEAT_A, REPEAT_B))
@@ -365,7 +366,7 @@ def _carrier(command: Command, layouts: Sequence[Layout], atom: int) -> int | No
 
 
 def _granularity(stream: Stream, operands: Sequence[Operands]) -> int:
-    """The largest number of bytes of which all addresses, rows and strides are multiples; 1 if single bytes move."""
+    """Return the largest common divisor, in bytes, of all addresses, rows and strides; 1 if a command moves bytes."""
     found = gcd(
         _SMALLEST_ATOM, *(size for tensor in stream.program.tensors for size in (tensor.address, tensor.nbytes))
     )
