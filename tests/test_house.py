@@ -30,7 +30,7 @@ ROOMS = {
     "studies": {"advise", "sweep", "explore", "tune", "systems", "compare", "golden", "rtl", "debug", "repro"},
     "run": {"running"},
     "show": {"report", "cost", "figure"},
-    "stock": {"models", "extras", "installation", "literal", "version"},
+    "stock": {"models", "extras", "installation", "interruption", "literal", "version"},
 }
 """The floors of experiments from the highest one down, with the folders and files of each."""
 

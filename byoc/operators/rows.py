@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node
 from byoc.operators import domain
+from byoc.operators.definition import Definition
 from byoc.operators.elementwise import SINGLE
 from byoc.operators.forms import Form, Kinds, QLinear, Written, integer, numeric, several
 from byoc.operators.nest import Nest, Tile
@@ -164,10 +165,7 @@ _LEGACY = 13
 def finite_numerators(record: tuple[Softmax, ...], target: Target) -> Finding | None:
     """ONNX Runtime makes of infinities what the processor makes of them: only rows of one element come that far."""
     first = record[0]
-    with np.errstate(over="ignore"):
-        largest = numerics.softmax_table(first.input_scale, first.count)[255]
-        finite = np.isfinite(largest * numerics.softmax_factor(first.output_scale))
-    if finite or target.numerics == "fixed":
+    if target.numerics == "fixed" or first.finite:
         return None
     found = "rows along the axis have {count} elements, the scale is {scale:g}"
     return finding(found, count=first.count, scale=first.output_scale)
@@ -244,6 +242,36 @@ class Softmax(Rows):
             kind(**fields, **numbers)
             for fields in slices(node, node.inputs[0], node.outputs[0], shape, "ACT", shape[1])
         )
+
+    @property
+    def finite(self) -> bool:
+        """Whether the largest exponential times the steps of the result is a float32 number."""
+        largest = numerics.softmax_table(self.input_scale, self.count)[255]
+        with np.errstate(over="ignore"):
+            return bool(np.isfinite(largest * numerics.softmax_factor(self.output_scale)))
+
+    @classmethod
+    def definition(cls, graph: Graph, node: Node) -> Definition | None:
+        """Return `isa.numerics.softmax` as ONNX nodes; None where a numerator may be infinite.
+
+        ONNX Runtime's own rounding changed between 1.31 and 1.32, in some rows with several equal maxima.
+        """
+        record, made = cls.parse(graph, node)[0], Definition()
+        if not record.finite:
+            return None
+        source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
+        shape = folded(source.shape, node.attributes["axes"])
+        assert shape is not None
+        folds = made.add("Reshape", made.cast(source.name, "float32"), np.array(shape, np.int64))
+        rows = made.add("Transpose", folds, perm=(0, 2, 1))
+        distance = made.add("Sub", rows, made.add("GlobalMaxPool", rows))  # every opset has it alike, unlike ReduceMax
+        index = made.add("Add", made.cast(distance, "int64"), np.int64(255))
+        value = made.add("Gather", numerics.softmax_table(record.input_scale, record.count), index)
+        sums = made.add("CumSum", value, np.int64(2))  # in order, as a sum of ReduceSum may not be
+        total = made.add("Gather", sums, np.array([shape[1] - 1], np.int64), axis=2)
+        numerator = made.add("Mul", value, numerics.softmax_factor(record.output_scale))
+        quotient = made.add("Transpose", made.add("Div", numerator, total), perm=(0, 2, 1))
+        return made.finish(quotient, result)
 
     @classmethod
     def operations(cls, record: tuple[Softmax, ...], target: Target) -> tuple[Operator, ...]:

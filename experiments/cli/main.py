@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli import options
-from experiments.cli.interruption import interrupted
+from experiments.interruption import interrupted
 from experiments.literal import ASCII, say
 from experiments.version import HOME, other_checkout
 from isa.errors import InputError

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from experiments.cli import main as command
-from experiments.cli.interruption import ending
+from experiments.interruption import ending
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -351,6 +351,7 @@ _SUSPICIONS = {
         "{low:.3g} to {high:.3g}; calibrate on such inputs"
     ),
     "constant": "all {elements:.0f} elements of output '{tensor}' are {value:g}",
+    "infinite": "all {elements:.0f} elements of output '{tensor}' are the same infinite number",
     "saturated": "{share:.1%} of output '{tensor}' are at an end of their range; calibrate on such inputs",
     "file": (
         "on drawn inputs {beyond:.0f} of {elements:.0f} elements are more than a step off the file as it is, "
@@ -370,7 +371,7 @@ class Suspicion(Part):
     ``tensor`` is empty where all of the network is meant.
     """
 
-    kind: Literal["uncalibrated", "noise", "outside", "constant", "saturated", "rounding", "file", "wraps"]
+    kind: Literal["uncalibrated", "noise", "outside", "constant", "infinite", "saturated", "rounding", "file", "wraps"]
     tensor: Text
     figures: Mapping[str, float]
 

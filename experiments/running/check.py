@@ -239,14 +239,23 @@ def find_warnings(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any
             found += _outside(node.inputs[0], given, graph.values[node.outputs[0]])
     made = {name: node for node in graph.nodes for name in node.outputs}
     for name, output in network.interface.real(run.outputs).items():
-        if output.size > 1 and np.isfinite(output.flat[0]) and (output == output.flat[0]).all():  # reports are finite
-            figures = {"elements": output.size, "value": float(output.flat[0])}
-            found.append(Suspicion(kind="constant", tensor=name, figures=figures))
+        found += _same_everywhere(name, output)
         maker = made.get(name)
         stored = maker.inputs[0] if maker is not None and maker.inputs and maker.op_type == DEQUANTIZE else name
         if stored in run.values:
             found += _saturated(name, run.values[stored], graph.values[stored])
     return (*found, *_kept_on_cpu(network))
+
+
+def _same_everywhere(name: str, output: NDArray[Any]) -> Iterator[Suspicion]:
+    """Warn of numbers that are all the same; text may be."""
+    if output.dtype.kind not in "biuf" or output.size < 2 or not (output == output.flat[0]).all():
+        return
+    if np.isfinite(output.flat[0]):
+        figures = {"elements": output.size, "value": float(output.flat[0])}
+        yield Suspicion(kind="constant", tensor=name, figures=figures)
+    else:
+        yield Suspicion(kind="infinite", tensor=name, figures={"elements": output.size})
 
 
 def _kept_on_cpu(network: CompiledNetwork) -> Iterator[Suspicion]:

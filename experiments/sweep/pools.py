@@ -17,6 +17,7 @@ from multiprocessing import resource_tracker, spawn
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
+from experiments.interruption import delayed
 from experiments.sweep.worker import Job, run_job
 from isa.errors import InputError
 from isa.installation import remedy
@@ -153,16 +154,18 @@ def _from_here_only() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """What is started within never hears the Ctrl-C that a terminal sends to all: the parent ends it.
+    """Start processes that never hear the Ctrl-C that a terminal sends to all: the parent ends them.
 
-    It inherits the mask of this thread, where an interrupt waits until the end.
+    They inherit the mask of this thread. The parent's own interrupt waits until the end: the mask alone does not
+    delay it, because the system may deliver the signal to another thread.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        yield
+        with delayed():
+            yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

@@ -62,3 +62,29 @@ def test_it_ends_as_of_the_signal(command: str, tmp_path: Path) -> None:
         assert not any("rror" in line or "Traceback" in line or "bug of dla" in line for line in lines), said
         ended += status < 0
     assert ended, "none was interrupted"
+
+
+WAITING = """
+import os, signal, sys, time
+from experiments.interruption import delayed, ending
+try:
+    with ending():
+        {work}
+        time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+INTERRUPTED = "os.kill(os.getpid(), signal.SIGINT); time.sleep(0.1); print('whole', flush=True)"
+
+
+@pytest.mark.parametrize("work", ["import whole", f"\n        with delayed():\n            {INTERRUPTED}"])
+def test_an_import_or_a_delay_is_finished_first(work: str, tmp_path: Path) -> None:
+    """An exception that is raised within some libraries' C++ code would end the process by SIGABRT."""
+    (tmp_path / "whole.py").write_text(f"import os, signal, time\n{INTERRUPTED}\n")
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n" + WAITING.format(work=work)
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=50, check=False
+    )
+    assert done.stdout.split() == ["whole", "interrupted"], done.stderr
+    assert done.returncode == -signal.SIGINT

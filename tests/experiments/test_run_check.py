@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 
+import experiments
 from byoc.compiler import compile
 from byoc.host.runtime import Runtime
 from byoc.importing import import_model
@@ -62,6 +67,22 @@ def test_units_that_definitions_compute_are_counted_as_data() -> None:
     network = compile(import_model(model, "modern", calibration=[feed]), Arch(isa="v4"))
     check = check_values(network, feed, Runtime(network, Device(Arch(isa="v4"), Timing())).run(feed))
     assert check.definitions is not None
-    assert {found.op_type: found.units for found in check.definitions} == {"LayerNormalization": 1, "ReduceMean": 1}
+    units = {found.op_type: found.units for found in check.definitions}
+    assert units == {"LayerNormalization": 1, "ReduceMean": 1, "Softmax": 1}
     assert f"; {len(check.definitions)} units held to the definition" in check.oracle
     assert sum(found.elements for found in check.definitions) > 0 == check.mismatches
+
+
+@pytest.mark.parametrize(("divisor", "kind"), [(0.0, "infinite"), (2.0, "constant")])
+def test_outputs_that_are_the_same_everywhere_are_warned_of(divisor: float, kind: str, tmp_path: Path) -> None:
+    """Infinite ones too, which have no number in a report; text that is the same everywhere is not."""
+    source = f"""<ir_version: 9, opset_import: ["" : 17]>
+        same (int8[1, 4] x, string[2] s) => (float[1, 4] y, string[2] t)
+        <float scale = {{0.5}}, int8 zero = {{0}}, float one = {{1}}, float divisor = {{{divisor}}}>
+        {{ r = DequantizeLinear(x, scale, zero)  z = Sub(r, r)  o = Add(z, one)  y = Div(o, divisor)
+           t = Identity(s) }}"""
+    onnx.save(onnx.parser.parse_model(source), tmp_path / "same.onnx")
+    report = experiments.run(tmp_path / "same.onnx").report
+    found = {warning.tensor: warning for warning in report.warnings if warning.kind in ("constant", "infinite")}
+    assert {name: warning.kind for name, warning in found.items()} == {"y": kind}
+    assert "all 4 elements of output 'y' are" in found["y"].message()
