@@ -179,7 +179,11 @@ def layers_of(
     """
     if schedule == "default":
         return _layers_within(region, values, arch, Budget(arch.sram_bytes))
-    lowered = split(lower(region.operations, values, region.inputs, region.outputs, arch.memory))
+
+    def fits(operation: Operator) -> bool:
+        return shortage(operation, arch, "default") is None
+
+    lowered = split(lower(region.operations, values, region.inputs, region.outputs, arch.memory, fits), arch)
     return lowered, tuple(make_layer(operation, arch) for operation in lowered.operations)
 
 
@@ -250,7 +254,7 @@ def shortage(operation: Operator, arch: Arch, schedule: Schedule) -> Shortage | 
     if operation.slices:
         return None
     seed = schedule == "seed"
-    for part in apart(operation) if seed else (operation,):
+    for part in apart(operation, arch) if seed else (operation,):
         geometry = make_layer(part, arch).geometry
         smallest = smallest_seed_tiling(geometry) if seed else smallest_tiling(geometry, arch)
         found = find_shortage(geometry, smallest, arch)

@@ -36,6 +36,7 @@ from isa.arch import Arch
 from isa.numerics import product_multiplier, real_multiplier, requantise_scale
 from isa.numerics.requantising import accumulator_bound
 from isa.ops.requant import ChannelScales
+from isa.plugins import variant
 
 FixedRule = Literal["filters", "dense", "activations"]
 """Which of LiteRT's reference kernels numerics fixed follows: those of convolutions, FullyConnected, whose scaled
@@ -218,9 +219,13 @@ class WideAdd(Operator):
     traits: ClassVar[Traits] = Traits(flat=True, mnemonic="OP_E32_ADD")
 
 
-def apart(operation: Operator) -> tuple[Operator, ...]:
-    """An operation as the published system runs it: a product makes int32, and the requantising of that is another."""
-    if not isinstance(operation, Requantised) or operation.requantise is None:
+def apart(operation: Operator, arch: Arch) -> tuple[Operator, ...]:
+    """Return what the published system runs for an operation: a product makes int32, and another one requantises.
+
+    An ISA without OP_REQUANT keeps products that requantise.
+    """
+    able = Requantisation.traits.mnemonic in variant(arch.isa).mnemonics
+    if not able or not isinstance(operation, Requantised) or operation.requantise is None:
         return (operation,)
     middle = accumulator(operation.output, "accumulator")
     return replace(operation, output=middle, requantise=None), _requantisation(operation, middle, operation.requantise)

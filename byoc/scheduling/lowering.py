@@ -19,7 +19,7 @@ from byoc.layout.region import lay_out, stored_constants
 from byoc.operators.movement import Copy
 from byoc.operators.operator import Lying, Operand, Operator
 from byoc.operators.products import apart
-from isa.arch import IDEAL, Memory
+from isa.arch import IDEAL, Arch, Memory
 
 Role = Literal["input", "output", "intermediate"]
 
@@ -193,9 +193,9 @@ class _Sharing:
         )
 
 
-def split(lowered: Lowered) -> Lowered:
+def split(lowered: Lowered, arch: Arch) -> Lowered:
     """``lowered`` with nothing fused, as the published system runs it; what passes between parts gets a buffer."""
-    operations = tuple(part for operation in lowered.operations for part in apart(operation))
+    operations = tuple(part for operation in lowered.operations for part in apart(operation, arch))
     places, buffers = dict(lowered.places), list(lowered.buffers)
     for operation in operations:
         if operation.output.value not in places:

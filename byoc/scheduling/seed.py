@@ -13,6 +13,7 @@ from byoc.operators.nest import allowed_channels
 from byoc.operators.operator import Geometry
 from byoc.scheduling.memplan import Request, check_plan, plan
 from byoc.scheduling.stream import Memory, Scheduled, Step, lifetimes, stream_layer
+from byoc.scheduling.tiling import smallest_tiling
 from isa.arch import Arch
 from isa.errors import InputError
 
@@ -27,11 +28,17 @@ def _banded(geometry: Geometry) -> bool:
 
 
 def seed_tiling(layer: Layer, arch: Arch) -> Tiling:
-    """The largest tile that fits; raises InputError where not even the smallest does."""
+    """Return the largest published tile that fits, or else the smallest tile of all; raises InputError if none fits.
+
+    On banked memory a layout may need more than the operation that was tried when the network was partitioned.
+    """
     geometry = layer.geometry
-    shortage = find_shortage(geometry, smallest_seed_tiling(geometry), arch)
-    if shortage is not None:
-        raise InputError(f"layer '{layer.name}' {shortage}")
+    if find_shortage(geometry, smallest_seed_tiling(geometry), arch) is not None:
+        smallest = smallest_tiling(geometry, arch)
+        shortage = find_shortage(geometry, smallest, arch)
+        if shortage is not None:
+            raise InputError(f"layer '{layer.name}' {shortage}")
+        return smallest
     low, high = 1, geometry.nest.rows if _banded(geometry) else geometry.nest.channels
     while low < high:  # the working set grows with the tile
         middle = (low + high + 1) // 2

@@ -8,6 +8,7 @@ from byoc.operators.movement import Copy
 from byoc.operators.operator import Operand, Operator
 from byoc.operators.products import Requantisation
 from byoc.scheduling.lowering import Lowered, Place, lower, split
+from isa.arch import Arch
 from tests.byoc import region_cases as cases
 from tests.byoc.region_cases import alias, operand
 
@@ -111,7 +112,7 @@ def test_a_slice_of_a_value_becomes_a_value_without_copy() -> None:
 
 
 def test_seed_splits_requantisation_through_an_accumulator_of_its_own() -> None:
-    result = split(lowered(pointwise("x", "a", 4), pointwise("a", "y", 3)))
+    result = split(lowered(pointwise("x", "a", 4), pointwise("a", "y", 3)), Arch())
     kinds = [(item.name, item.kind, item.output.dtype) for item in result.operations]
     assert kinds == [
         ("a", "CONV", "int32"), ("a:requantise", "REQUANT", "int8"),

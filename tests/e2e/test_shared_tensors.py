@@ -14,3 +14,17 @@ def test_tensors_that_several_read_are_right(first: int) -> None:
     assert [one.wrong for one in found if one.wrong] == []
     assert sum(one.shown for one in found) > 5
     assert sum(one.alone for one in found) > 1000
+
+
+def test_wide_networks_on_banked_memory_are_right() -> None:
+    """``python -m tests.e2e.shared_tensors --banked`` draws many more."""
+    found = [outcome(seed, banked=True) for seed in range(500_000, 500_008)]
+    assert [one.wrong for one in found if one.wrong] == []
+    assert sum(one.alone for one in found) > 1000
+
+
+@pytest.mark.parametrize("seed", [600_003, 600_009, 600_015, 600_031])
+def test_the_published_schedule_runs_on_banked_memory(seed: int) -> None:
+    """Products requantise themselves; layers that need more than whole planes because of their layouts are cut."""
+    found = outcome(seed, banked=True, published=True)
+    assert (found.wrong, found.elements > 0) == ("", True)
