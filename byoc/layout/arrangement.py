@@ -21,7 +21,7 @@ from byoc.graph import Value
 from byoc.operators.movement import Alias, copies, filled_byte, fills
 from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces, merged
 from byoc.operators.operator import Lying, Operand, Operator
-from byoc.operators.packing import across, canonical, dense_result, edge_layouts, flat, lying, moves
+from byoc.operators.packing import edge_layouts, lying
 
 MOST_PIECES = 256
 """Copies that a movement becomes at most in one step; of more it is made plainly, between two changes of layout."""
@@ -62,7 +62,7 @@ def _grouped(operations: Iterable[Operator]) -> Iterator[tuple[Operator, ...]]:
 
     def key(numbered: tuple[int, Operator]) -> tuple[bool, object]:
         number, operation = numbered
-        return (True, operation.output.value) if moves(operation) else (False, number)
+        return (True, operation.output.value) if operation.traits.moves else (False, number)
 
     return (tuple(one for _, one in group) for _, group in groupby(enumerate(operations), key))
 
@@ -72,7 +72,7 @@ def _slice(home: Lying, offset: int, want: Lying) -> Lying | None:
     if home.atom != want.atom:
         return None
     image, rest = divmod(offset, home.channels * home.positions)
-    if canonical(want._replace(begin=0)) == canonical(home._replace(begin=0)) and not offset:
+    if want._replace(begin=0).canonical == home._replace(begin=0).canonical and not offset:
         return want._replace(begin=home.begin)
     same = (home.channels, home.positions, home.by_row) == (want.channels, want.positions, want.by_row)
     if same and not rest and image + want.images <= home.images:
@@ -124,12 +124,12 @@ class _Arrangement:
 
     def _wish(self, operation: Operator) -> None:
         names = {operand.value for operand in operation.inputs}
-        if flat(operation) and operation.output.value in self._leaving and not names & self._known:
+        if operation.elementwise and operation.output.value in self._leaving and not names & self._known:
             self._leaving |= names
         else:
             self._leaving -= names
         self._known |= names
-        if flat(operation) or _keeps(operation, self._elements):
+        if operation.elementwise or _keeps(operation, self._elements):
             wanted = self._wishes.get(operation.output.value)
             if wanted is not None:
                 for operand in operation.inputs:
@@ -146,7 +146,7 @@ class _Arrangement:
         images, rest = divmod(self._elements[part.value], max(part.elements, 1))
         if rest or not part.elements or part.offset % part.elements:
             return None
-        return canonical(lies._replace(images=lies.images * images, begin=0))
+        return lies._replace(images=lies.images * images, begin=0).canonical
 
     def _default(self, name: str) -> Lying:
         value = self._values.get(name)
@@ -155,7 +155,7 @@ class _Arrangement:
     def fix(self, name: str, readers: Sequence[Operator]) -> None:
         """Lay out what enters the region: dense where all ``readers`` only move it, not in half empty atoms."""
         found, wish = self._default(name), self._wishes.get(name)
-        if all(map(moves, readers)) and found.images * found.image_bytes > 2 * found.elements:
+        if all(one.traits.moves for one in readers) and found.images * found.image_bytes > 2 * found.elements:
             found, wish = Lying(found.elements, 1, self._atom), None
         if wish is not None and wish.atom != self._atom:
             found = found._replace(atom=wish.atom)
@@ -165,7 +165,7 @@ class _Arrangement:
         """Lay out what leaves the region as it is made, by an operation or by those that move elements into it."""
         result = group[0].output
         options = edge_layouts(self._values[result.value].shape, self._atom)
-        if moves(group[0]):
+        if group[0].traits.moves:
             self.home[result.value] = self._cheapest(group, options)
             return
         want = result.lying
@@ -195,19 +195,19 @@ class _Arrangement:
     def add(self, group: tuple[Operator, ...]) -> None:
         """Lay out an operation, or those that move elements into one value."""
         first = group[0]
-        if moves(first):
+        if first.traits.moves:
             self._move(group)
-        elif flat(first):
+        elif first.elementwise:
             self._one_by_one(first)
         else:
             for operation in self._by_image(first):
                 self._as_wanted(operation)
 
     def _by_image(self, operation: Operator) -> tuple[Operator, ...]:
-        """Rows of a value of several images, image by image."""
+        """An operation on all positions of a value of several images, image by image."""
         source, result = operation.inputs[0], operation.output
         home, want = self.home.get(source.value), source.lying
-        if not across(operation) or home is None or want is None or home.images == 1:
+        if not operation.traits.by_position or home is None or want is None or home.images == 1:
             return (operation,)
         if not home.by_row or home.channels != want.channels or source.elements != home.elements:
             return (operation,)
@@ -269,7 +269,7 @@ class _Arrangement:
             wish = None if want.by_row or self._is_whole(result) else self._wishes.get(result.value)
             self.home[result.value] = wish or self._whole(_of(result), want) or self._default(result.value)
         found = _slice(self.home[result.value], result.offset, want)
-        dense = dense_result(operation)  # without zeros behind the last channel
+        dense = operation.omits_padding  # without zeros behind the last channel
         if found is not None and not dense:
             self.found.append(replace(operation, output=replace(result, lying=found)))
             return
@@ -352,7 +352,7 @@ class _Arrangement:
         if shape and name in self._leaving:
             return self._cheapest(group, edge_layouts(shape, self._atom))
         if sources and sources[0].by_row and len(shape) > 1:
-            return canonical(Lying(shape[-1], prod(shape[:-1]), self._atom, by_row=True))
+            return Lying(shape[-1], prod(shape[:-1]), self._atom, by_row=True).canonical
         return self._default(name)
 
     def _shared(self, operation: Operator, source: Operand, target: Operand) -> bool:
@@ -440,4 +440,4 @@ def _rows_of(operand: Operand, number: int, rows: int, images: int) -> Operand:
     assert operand.lying is not None
     width, part = operand.shape[0], operand.lying
     lies = part._replace(positions=rows) if part.positions > 1 else part._replace(channels=part.channels // images)
-    return Operand(operand.value, (width, rows), operand.offset + number * width * rows, operand.dtype, canonical(lies))
+    return Operand(operand.value, (width, rows), operand.offset + number * width * rows, operand.dtype, lies.canonical)

@@ -29,7 +29,6 @@ from byoc.operators.operator import (
     Traits,
     Whole,
 )
-from byoc.operators.packing import dense_result, moves
 from isa.arch import Arch
 from isa.instruction import ceil_div
 from isa.ops.movement import DIMENSIONS
@@ -68,7 +67,7 @@ def joined(
     ``lying``: how values lie; ``word``: bytes of the machine's; ``fits``: whether
     an operation can be tiled.
     """
-    dense = {operation.output.value for operation in operations if dense_result(operation)}
+    dense = {operation.output.value for operation in operations if operation.omits_padding}
     lying = {name: lies for name, lies in lying.items() if name not in dense}
     makers: dict[str, list[Operator]] = {}
     readers: dict[str, list[Operator]] = {}
@@ -151,7 +150,7 @@ def _is_gather(made: Sequence[Operator]) -> bool:
 
 
 def _moves(operation: Operator) -> bool:
-    return moves(operation) and not operation.constant_operands
+    return operation.traits.moves and not operation.constant_operands
 
 
 def _composed(makers: Sequence[Operator], size: int, known: Mapping[str, _Map]) -> _Map | None:

@@ -43,6 +43,10 @@ from byoc.operators.window import (
 from byoc.options import Target
 from isa.arch import Arch
 from isa.ops.convolution import MAPPING, Work, best_mapping
+from isa.ops.packed import COLUMNS, NARROW, WHOLE_KERNEL, gapless, words_of
+from isa.ops.packed import Product as PackedProduct
+from isa.ops.packed import best_mapping as best_packed_mapping
+from isa.packing import Shape
 from isa.plugins import variant
 
 
@@ -363,8 +367,24 @@ class Convolution(Product, Window):
         own = {"EX_INPUT_ZERO_POINT": self.input_zero_point}
         instruction, _ = variant(arch.isa).by_mnemonic[self.mnemonic]
         if MAPPING in instruction.fields and not self.emulated:
-            fields = {**fields, MAPPING.name: best_mapping(self._work(), arch)}
+            fields = {**fields, MAPPING.name: self._mapping(arch)}
         return Settings({**registers, **self.window_registers(), **own}, fields)
+
+    def _mapping(self, arch: Arch) -> int:
+        """Return the mapping of the fewest cycles, on operands in atoms where they have a layout."""
+        if self.output.lying is None:
+            return best_mapping(self._work(), arch)
+        if self.inputs[0].layout.atom == NARROW:
+            return WHOLE_KERNEL
+        if self.mnemonic == "OP_DEPTH_CONV":
+            return 0
+        nest, atom = self.loops.nest, words_of(arch).atom
+        shape = Shape(nest.groups, nest.group_outputs, nest.group_inputs, *self.window)
+        last = nest.input_channels % atom if nest.groups == 1 else 0
+        pictures = atom <= NARROW or 0 < last <= NARROW  # what a part of the channels would be taken for
+        follow = gapless(nest.columns, nest.input_columns, *self.strides)
+        product = PackedProduct(shape, nest.rows, nest.columns, self.strides[1], gapless=follow)
+        return best_packed_mapping(product, COLUMNS if pictures else WHOLE_KERNEL, arch)
 
     def _work(self) -> Work:
         """What the whole layer computes."""

@@ -16,7 +16,9 @@ from byoc.operators.nest import Nest, Tile
 from byoc.operators.operator import (
     Finding,
     Geometry,
+    Layouts,
     Loops,
+    Lying,
     Operand,
     Operator,
     Registers,
@@ -236,6 +238,12 @@ class Pair(Elementwise):
             return super().loops
         channels, length = self.output.shape
         return Loops(Nest(channels, length, 1, channels, length, 1, groups=channels), repeats=self.repeats)
+
+    def layouts(self, atom: int) -> Layouts | Finding:
+        """Channels of positions, each operand of as many as it has where it repeats."""
+        nest = self.loops.nest
+        each = [(1 if item.channels else nest.channels, 1 if item.rows else nest.rows) for item in self.repeats]
+        return tuple(Lying(*shape, atom) for shape in (*each, (nest.channels, nest.rows)))
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:

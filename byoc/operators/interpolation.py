@@ -145,7 +145,7 @@ class Interpolation(Operator):
     )
     instructions: ClassVar[tuple[str, ...]] = ("OP_RESIZE",)
     arity: ClassVar[tuple[int, int]] = (1, 1)
-    traits: ClassVar[Traits] = Traits(banded=True, planes=True, constants_name="coordinates")
+    traits: ClassVar[Traits] = Traits(banded=True, constants_name="coordinates")
     requirements: ClassVar[tuple[Requirement, ...]] = SINGLE
     constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields, scales_in_int32)
     kinds: ClassVar[Kinds] = {"rows": several(numeric), "columns": several(numeric)}
@@ -213,7 +213,7 @@ class Interpolation(Operator):
         below = self.rows.astype(np.int64)
         reads = tuple(zip(below.tolist(), np.minimum(below + 2, height).tolist(), strict=True))
         nest = Nest(channels, rows, columns, channels, height, width, groups=channels, whole=True, reads=reads)
-        return Loops(nest)
+        return Loops(nest, planes=True)
 
     def settings(self, arch: Arch) -> Settings:
         """Zero points and scales: float32 bits, or multiplier and shift where numerics are fixed."""

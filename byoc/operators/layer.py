@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from byoc.operators.nest import Nest, Span, Tile, make_tile, split
 from byoc.operators.operator import ChannelConstants, Geometry, Operator
-from byoc.operators.packing import mapping_of, packed_geometry
+from byoc.operators.packing import packed_geometry
 from byoc.options import Order
 from isa.arch import Arch
 from isa.errors import InputError
@@ -63,7 +63,6 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
             f"layer '{operation.name}' needs {mnemonic}, which ISA {arch.isa} does not have; choose another ISA"
         )
     registers, fields = operation.settings(arch)
-    fields = mapping_of(operation, fields, arch)
     if operation.tables is not None:
         fields = {**fields, LOOK_UP.name: 1 if len(operation.tables) == 1 else 2}
     constants = operation.constants()
@@ -89,6 +88,7 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
         repeats=loops.repeats,
         dims=loops.dims,
         depths=loops.depths,
+        planes=loops.planes,
     )
     geometry = packed_geometry(plain, operation, arch)
     layer = Layer(operation, geometry, registers, fields)
@@ -120,7 +120,7 @@ def address_registers(geometry: Geometry) -> tuple[str, ...]:
     names += ["EX_OPERAND_ADDRESS"] if geometry.weight_bytes or several else []
     names += ["EX_CHANNEL_ADDRESS"] if geometry.record_bytes else []
     names += [EX_TABLE_ADDRESS.name] if geometry.tables != "none" else []
-    return (*names, *(("EX_INPUT_PLANE", "EX_OUTPUT_PLANE") if geometry.operator.traits.planes else ()))
+    return (*names, *(("EX_INPUT_PLANE", "EX_OUTPUT_PLANE") if geometry.planes else ()))
 
 
 class Slots(NamedTuple):

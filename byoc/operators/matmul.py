@@ -22,7 +22,9 @@ from byoc.operators.operator import (
     Constraint,
     Finding,
     Geometry,
+    Layouts,
     Loops,
+    Lying,
     Operand,
     Operator,
     Registers,
@@ -425,9 +427,45 @@ class MatMul(Product):
             "EX_OUTPUT_CHANNELS": tile.output.channels.size,
         }
 
+    def on_channels(self) -> Operator:
+        """As a convolution of one tap: K channels of M positions, whose bands lie apart.
+
+        A family with an instruction of its own keeps it.
+        """
+        if self.mnemonic != MatMul.traits.mnemonic:
+            return self
+        (source,), result = self.inputs, self.output
+        return _MatrixConvolution(
+            name=self.name,
+            kind=self.kind,
+            onnx_nodes=self.onnx_nodes,
+            tables=self.tables,
+            inputs=(replace(source, shape=(source.shape[1], source.shape[0], 1)),),
+            output=replace(result, shape=(result.shape[1], result.shape[0], 1)),
+            weights=self.weights.T[:, :, np.newaxis, np.newaxis],
+            bias=self.bias,
+            requantise=self.requantise,
+            input_zero_point=0,
+            shared=self.shared,
+            product=self,
+        )
+
     def constants(self) -> ChannelConstants:
         """Columns, in memory row by row (K, columns of the tile)."""
         return ChannelConstants(self.bias, self.channel_scales, self.weights.T, by_row=True, shared=self.shared)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _MatrixConvolution(Convolution):
+    """A product of matrices in banked memory, whose family says how its results are requantised."""
+
+    product: MatMul
+
+    def settings(self, arch: Arch) -> Settings:
+        """Those of a convolution with the requantisation of the product."""
+        registers, fields = super().settings(arch)
+        own = replace(self.product, requantise=self.requantise).settings(arch)
+        return Settings({**registers, **own.registers}, {**fields, **own.fields})
 
 
 def _result_shape(left: tuple[int, ...], right: tuple[int, ...], transposed: bool) -> tuple[int, ...] | None:
@@ -512,6 +550,11 @@ class DynamicMatMul(products.Requantised):
 
     transposed: bool
     zero_points: tuple[int, int]
+
+    def layouts(self, atom: int) -> Layouts | Finding:
+        """Matrices, each of positions of channels."""
+        shapes = (*(operand.shape for operand in self.inputs), self.output.shape)
+        return tuple(Lying(channels, positions, atom, by_row=True) for positions, channels in shapes)
 
     @property
     def loops(self) -> Loops:

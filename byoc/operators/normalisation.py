@@ -20,6 +20,7 @@ from byoc.operators.operator import (
     Constraint,
     Finding,
     Geometry,
+    Layouts,
     Loops,
     Operand,
     Operator,
@@ -30,7 +31,7 @@ from byoc.operators.operator import (
     finding,
     rule,
 )
-from byoc.operators.rows import Columns, Rows, fits_fields, shared_constants
+from byoc.operators.rows import Rows, fits_fields, shared_constants
 from byoc.options import Target
 from isa import numerics
 from isa.arch import Arch
@@ -197,6 +198,11 @@ class Normalisation(Rows):
         """One, with the numbers of the target's numerics."""
         return (replace(record, fixed=target.numerics == "fixed"),)
 
+    @property
+    def loops(self) -> Loops:
+        """Those of rows; the instruction finds no planes that lie apart."""
+        return super().loops._replace(planes=False)
+
     def settings(self, arch: Arch) -> Settings:
         """The shape of a row, zero points, epsilon."""
         registers = dict(zip(("EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT"), self.zero_points, strict=True))
@@ -222,7 +228,7 @@ class Normalisation(Rows):
 
     def constants(self) -> ChannelConstants:
         """Gains and biases, one set for all rows."""
-        return ChannelConstants(weights=shared_constants(self.pairs, 1))
+        return ChannelConstants(weights=shared_constants(self.pairs, self.loops.nest.channels))
 
     @classmethod
     def definition(cls, graph: Graph, node: Node) -> Definition:
@@ -264,6 +270,10 @@ class GroupNormalisation(Normalisation):
         """Every row its own."""
         return True
 
+    def layouts(self, atom: int) -> Layouts | Finding:
+        """None: channels of atoms have no rows with parameters of their own."""
+        return finding("{mnemonic} has parameters of its own for every row", mnemonic=self.mnemonic)
+
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
         return {"EX_ROWS": tile.output.channels.size}
@@ -272,18 +282,3 @@ class GroupNormalisation(Normalisation):
         """Gains and biases, a set a row."""
         pairs = self.pairs
         return ChannelConstants(weights=np.ascontiguousarray(pairs).view(np.int8).reshape(len(pairs), -1))
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ColumnNormalisation(Columns, Normalisation):
-    """Normalisation of rows that stand across, as those of a machine of words do: elements are channels."""
-
-    traits: ClassVar[Traits] = Normalisation.traits._replace(banded=False)
-
-    @classmethod
-    def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        return Normalisation.tile_registers(geometry, tile)
-
-    def constants(self) -> ChannelConstants:
-        """Gains and biases, one set for all rows, spread over all channels."""
-        return ChannelConstants(weights=shared_constants(self.pairs, self.loops.nest.channels))

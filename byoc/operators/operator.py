@@ -168,6 +168,16 @@ class Lying(NamedTuple):
         return self.images * self.surfaces, self.positions, self.atom
 
     @property
+    def canonical(self) -> Lying:
+        """The same bytes in one way of saying it: images of whole atoms are channels, what has one order no other."""
+        found = self
+        if found.by_row and 1 in (found.channels, found.positions):
+            found = found._replace(by_row=False)
+        if not found.by_row and found.images > 1 and found.channels % found.atom == 0:
+            found = found._replace(channels=found.images * found.channels, images=1)
+        return found
+
+    @property
     def image_bytes(self) -> int:
         """Bytes of one image of int8 elements."""
         return self.surfaces * self.positions * self.atom
@@ -188,6 +198,10 @@ class Lying(NamedTuple):
         inside = channel // self.atom * (self.positions * self.atom) + position * self.atom + channel % self.atom
         found: NDArray[np.int64] = self.begin + image * self.image_bytes + inside
         return found
+
+
+Layouts = tuple[Lying, ...]
+"""The layouts of an operation's inputs, and of its output last."""
 
 
 def dense(shape: tuple[int, ...], begin: int = 0) -> Lying:
@@ -256,19 +270,19 @@ class Traits(NamedTuple):
 
     ``flat``: they work on elements without channels, so that tiles are lengths. ``banded``: tiles are rows, by the
     published schedule, too, which cuts channels else. ``in_place``: a tile's result takes the place of its (only)
-    operand in the scratchpad. ``planes``: the instruction finds channels in planes that may lie apart.
-    ``whole_planes``: it takes channels one right after the other, so that a tile of several has all of their rows.
+    operand in the scratchpad. ``whole_planes``: it takes channels one right after the other, so that a tile of several
+    has all of their rows.
     ``along_elements``: its lanes run along elements, whatever their channels, so that channel tiles are of any size.
     ``mapping``: where results come from; "shuffle": nothing is known, and bands do not pass. ``moves``: they hand on
     what others compute, and are alone not worth a call of the accelerator. ``constants_name``: what weights are called
     where they do not fit. ``mnemonic``: the instruction of all, where it is not the first that the family needs.
-    ``gathers``: each command reads one of several operands.
+    ``gathers``: each command reads one of several operands. ``dense_result``: in banked memory its results have no
+    padding. ``by_position``: there every position is computed by itself, from channels that are a row.
     """
 
     flat: bool = False
     banded: bool = False
     in_place: bool = False
-    planes: bool = False
     whole_planes: bool = False
     along_elements: bool = False
     mapping: MappingType = "shuffle"
@@ -276,6 +290,8 @@ class Traits(NamedTuple):
     constants_name: str = "weights"
     mnemonic: str = ""
     gathers: bool = False
+    dense_result: bool = False
+    by_position: bool = False
 
 
 class Loops(NamedTuple):
@@ -284,7 +300,9 @@ class Loops(NamedTuple):
     ``second`` of two operands, and how each of them ``repeats``; empty: none does. ``dims``, where all it does is to
     copy or to fill by strides: its dimensions, those of channels and rows first. ``single``: a command computes one
     output channel of a tile, not all of them. ``images``: any equal slices of operands and result along their first
-    dimension belong together alone. ``depths``: the input channels of each operand, where they differ.
+    dimension belong together alone. ``depths``: the input channels of each operand, where they differ. ``planes``: the
+    instruction finds channels in planes that may lie apart. ``kernel``: rows and columns of inputs that an output
+    reads.
     """
 
     nest: Nest
@@ -294,6 +312,8 @@ class Loops(NamedTuple):
     single: bool = False
     images: bool = False
     depths: tuple[int, ...] = ()
+    planes: bool = False
+    kernel: tuple[int, int] = (1, 1)
 
 
 class Whole(NamedTuple):
@@ -487,7 +507,8 @@ class Geometry:
     ``tables``: those in which results are looked up last, which lie apart from the other constants.
     ``repeats`` says how each of those operands repeats; empty: none does. ``dims`` are the dimensions of a copy by
     strides, in elements, those of its channels and rows first; empty: it is none. ``depths``: the input channels of
-    each operand, where they differ. ``packing``: on a machine of words, where channels of the nest are atoms.
+    each operand, where they differ. ``planes`` as in :class:`Loops`. ``packing``: on a machine of words, where channels
+    of the nest are atoms.
     """
 
     operator: type[Operator]
@@ -506,6 +527,7 @@ class Geometry:
     repeats: tuple[Repeat, ...] = ()
     dims: tuple[Dim, ...] = ()
     depths: tuple[int, ...] = ()
+    planes: bool = False
     packing: Packing | None = None
 
     def tile_registers(self, tile: Tile) -> Registers:
@@ -728,6 +750,40 @@ class Operator(Reading):
         read = np.zeros(self.inputs[0].elements, np.bool_)
         read[Piece(-Piece(0, 0, dims).lowest, 0, dims).positions()[0]] = True
         return None if read.all() else read
+
+    # Layouts in banked memory. -------------------------------------------------------------------------------------
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether it computes elements one by one, so that operands and result have one layout, whichever that is."""
+        return self.traits.flat and not self.loops.nest.grouped
+
+    @property
+    def omits_padding(self) -> bool:
+        """Whether its result has no padding behind a last channel that leaves a part of an atom."""
+        return self.traits.dense_result and self.output.elements % self.output.layout.atom > 0
+
+    @property
+    def takes_any_layout(self) -> bool:
+        """Whether operands may have any layout: those of element-wise operators and of movements."""
+        return self.traits.moves or self.elementwise
+
+    def layouts(self, atom: int) -> Layouts | Finding:
+        """Return the layouts that operands and result need in banked memory, or why there are none.
+
+        Only what does not take any layout is asked. By default operands are channels of positions, or matrices, as the
+        loop nest has them. ``atom``: bytes of an atom.
+        """
+        loops, nest = self.loops, self.loops.nest
+        if loops.second != "alike" or loops.dims or loops.single:
+            return finding("operands of {mnemonic} are not worked out on words", mnemonic=self.mnemonic)
+        source = Lying(nest.input_channels, nest.input_rows * nest.input_columns, atom, nest.matrix)
+        result = Lying(nest.channels, nest.rows * nest.columns, atom, nest.matrix)
+        return (*[source] * len(self.inputs), result)
+
+    def on_channels(self) -> Operator:
+        """Return the operation that computes the same on operands in :meth:`layouts`: by default itself."""
+        return self
 
     # From an operation to commands. ---------------------------------------------------------------------------------
 

@@ -17,8 +17,19 @@ from byoc.operators.elementwise import Pair, pair_of
 from byoc.operators.forms import Form, Kinds, Written, flag
 from byoc.operators.minmax import Function, MinMax
 from byoc.operators.onnx_view import OnnxNode
-from byoc.operators.operator import Constraint, Finding, Operator, Requirement, Settings, finding, rule
-from byoc.operators.rows import AXES, REQUIREMENTS, Columns, Rows, fits_fields, folded, misfit_axes, slices
+from byoc.operators.operator import (
+    Constraint,
+    Finding,
+    Layouts,
+    Lying,
+    Operator,
+    Requirement,
+    Settings,
+    Traits,
+    finding,
+    rule,
+)
+from byoc.operators.rows import AXES, REQUIREMENTS, Rows, fits_fields, folded, misfit_axes, slices
 from byoc.operators.table import Table, looked_up
 from byoc.options import Target
 from isa import numerics
@@ -64,6 +75,7 @@ class Reduction(Rows):
     requirements: ClassVar[tuple[Requirement, ...]] = REQUIREMENTS
     kinds: ClassVar[Kinds] = AXES
     constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields, scales_in_int32)
+    traits: ClassVar[Traits] = Rows.traits._replace(dense_result=True)
 
     mode: Mode
     count: int
@@ -104,7 +116,7 @@ class Reduction(Rows):
         shape = folded(source.shape, node.attributes["axes"])
         assert shape is not None
         before, after = domain.numbers(node, source), domain.numbers(node, result)
-        return reductions(node, shape, _MODES[node.op_type], (source.name, before), (result.name, after))
+        return reductions(node, shape, _MODES[node.op_type], (source.name, before), (result.name, after), cls)
 
     @property
     def divisor(self) -> int:
@@ -118,6 +130,11 @@ class Reduction(Rows):
     def steps(self) -> int:
         """Largest magnitude that is scaled."""
         return 255 * (self.count if _FIELDS[self.mode] == SUM else 1)
+
+    def layouts(self, atom: int) -> Layouts | Finding:
+        """Those of rows; the results of all rows lie side by side, without padding."""
+        rows = Lying(self.inputs[0].elements // self.count, 1, atom)
+        return Lying(self.count, rows.channels, atom, by_row=not self.across), rows
 
     def settings(self, arch: Arch) -> Settings:
         """Mode, zero points, and scales: float32 bits, or multiplier and shift where numerics are fixed."""
@@ -152,19 +169,19 @@ class Reduction(Rows):
         return made.finish(scaled, result)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ColumnReduction(Columns, Reduction):
-    """One number of every row that stands across."""
-
-
 Numbers = tuple[str, domain.Affine]
 """A value's name, and its quantisation."""
 
 
 def reductions(
-    node: Node, shape: tuple[int, int, int], mode: Mode, source: Numbers, result: Numbers
+    node: Node,
+    shape: tuple[int, int, int],
+    mode: Mode,
+    source: Numbers,
+    result: Numbers,
+    family: type[Reduction] = Reduction,
 ) -> tuple[Reduction, ...]:
-    """The operations that reduce rows of ``shape`` of one value to another."""
+    """Return the operations of ``family`` that reduce rows of ``shape`` of one value to another."""
     (before, first), (after, second) = source, result
     numbers: dict[str, Any] = {
         "mode": mode,
@@ -172,8 +189,7 @@ def reductions(
         "scales": (float(first.scale), float(second.scale)),
         "zero_points": (first.stored_zero_point, second.stored_zero_point),
     }
-    kind = Reduction if shape[2] == 1 else ColumnReduction
-    return tuple(kind(**fields, **numbers) for fields in slices(node, before, after, shape, "POOL", 1))
+    return tuple(family(**fields, **numbers) for fields in slices(node, before, after, shape, "POOL", 1))
 
 
 # Where the largest is. ----------------------------------------------------------------------------------------------

@@ -24,7 +24,9 @@ from byoc.operators.operator import (
     Constraint,
     Finding,
     Geometry,
+    Layouts,
     Loops,
+    Lying,
     Operand,
     Operator,
     Registers,
@@ -84,50 +86,47 @@ REQUIREMENTS = (*SINGLE, adjacent_axes)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rows(Operator):
-    """Dense rows (rows, elements): tiles are rows."""
+    """Rows as matrices (rows, elements), or ``across``: (elements, rows), a row's elements in as many planes.
 
-    traits: ClassVar[Traits] = Traits(banded=True)
+    Tiles are rows. In banked memory elements are channels, so that all rows are across.
+    """
+
+    traits: ClassVar[Traits] = Traits(banded=True, by_position=True)
+
+    across: bool = False
 
     @property
     def loops(self) -> Loops:
-        """One channel; a row of the matrix is a row."""
-        rows, elements = self.inputs[0].shape
+        """One channel of rows of the matrix; across, planes of one column, all in a tile."""
+        elements, rows = self.inputs[0].shape if self.across else self.inputs[0].shape[::-1]
+        if self.across:
+            return Loops(Nest(self.output.shape[0], rows, 1, elements, rows, 1, whole=True), planes=True)
         return Loops(Nest(1, rows, self.output.shape[1], 1, rows, elements))
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        return {"EX_ROWS": tile.output.rows.size, "EX_INPUT_CHANNELS": geometry.nest.input_columns, "EX_LENGTH": 1}
+        nest, rows = geometry.nest, tile.output.rows.size
+        if nest.whole:
+            return {"EX_ROWS": 1, "EX_INPUT_CHANNELS": nest.input_channels, "EX_LENGTH": rows}
+        return {"EX_ROWS": rows, "EX_INPUT_CHANNELS": nest.input_columns, "EX_LENGTH": 1}
 
     @property
     def spacing(self) -> dict[str, int]:
-        """The registers of the planes that are the same for all tiles: rows lie dense."""
-        return {"EX_INPUT_PLANE": 0, "EX_OUTPUT_PLANE": 0}
+        """The registers of the planes that are the same for all tiles: those of dense rows."""
+        return {} if self.across else {"EX_INPUT_PLANE": 0, "EX_OUTPUT_PLANE": 0}
 
+    def layouts(self, atom: int) -> Layouts | Finding:
+        """Elements of a row are channels, rows are positions."""
+        shapes = [one.shape if self.across else one.shape[::-1] for one in (self.inputs[0], self.output)]
+        return tuple(Lying(elements, rows, atom, by_row=not self.across) for elements, rows in shapes)
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Columns(Operator):
-    """Rows that stand across: (elements, rows), a row's elements in as many planes; tiles are rows."""
-
-    traits: ClassVar[Traits] = Traits(banded=True, planes=True)
-
-    @property
-    def loops(self) -> Loops:
-        """Planes of one column, all in a tile."""
-        elements, rows = self.inputs[0].shape
-        return Loops(Nest(self.output.shape[0], rows, 1, elements, rows, 1, whole=True))
-
-    @classmethod
-    def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        return {
-            "EX_ROWS": 1,
-            "EX_INPUT_CHANNELS": geometry.nest.input_channels,
-            "EX_LENGTH": tile.output.rows.size,
-        }
-
-    @property
-    def spacing(self) -> dict[str, int]:
-        """Every tile says how far its planes lie apart."""
-        return {}
+    def on_channels(self) -> Operator:
+        """Rows that are across."""
+        if self.across:
+            return self
+        (source,), result = self.inputs, self.output
+        turned, made = (replace(operand, shape=operand.shape[::-1]) for operand in (source, result))
+        return replace(self, inputs=(turned,), output=made, across=True)
 
 
 def slices(
@@ -145,7 +144,7 @@ def slices(
     for index in range(outer):
         operand = Operand(source, (count, inner), index * count * inner)
         result = Operand(target, (results, inner), index * results * inner)
-        found.append({**common, "inputs": (operand,), "output": result})
+        found.append({**common, "inputs": (operand,), "output": result, "across": True})
     return tuple(found)
 
 
@@ -237,10 +236,8 @@ class Softmax(Rows):
             "output_zero_point": after.stored_zero_point,
             "beta": float(node.attributes.get("beta", 1.0)),
         }
-        kind = cls if shape[2] == 1 else ColumnSoftmax
         return tuple(
-            kind(**fields, **numbers)
-            for fields in slices(node, node.inputs[0], node.outputs[0], shape, "ACT", shape[1])
+            cls(**fields, **numbers) for fields in slices(node, node.inputs[0], node.outputs[0], shape, "ACT", shape[1])
         )
 
     @property
@@ -292,10 +289,3 @@ class Softmax(Rows):
             numerics.softmax_table_fixed(scale, self.beta) if self.fixed else numerics.softmax_table(scale, self.count)
         )
         return ChannelConstants(weights=shared_constants(table, self.loops.nest.channels))
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ColumnSoftmax(Columns, Softmax):
-    """Softmax of rows that stand across."""
-
-    traits: ClassVar[Traits] = Columns.traits._replace(constants_name="exponentials")

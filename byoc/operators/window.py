@@ -57,7 +57,7 @@ class _Rows(NamedTuple):
 class Window(Operator):
     """Windows over the planes of one input (C, H, W) to one output (OC, OH, OW). ``pads``: top, left, bottom, right."""
 
-    traits: ClassVar[Traits] = Traits(planes=True, mapping="many-to-many")
+    traits: ClassVar[Traits] = Traits(mapping="many-to-many")
     kinds: ClassVar[Kinds] = {
         **dict.fromkeys(("kernel", "strides", "dilations"), several(integer(1))),
         "pads": several(integer(-MANY)),
@@ -81,7 +81,8 @@ class Window(Operator):
         (oc, oh, ow), (ic, ih, iw) = self.output.shape, self.inputs[0].shape
         stride, dilation = self.strides[0], self.dilations[0]
         window = self.window[0], stride, dilation, self.pads[0]
-        return Loops(Nest(oc, oh, ow, ic, ih, iw, *window, self.channel_groups))
+        nest = Nest(oc, oh, ow, ic, ih, iw, *window, self.channel_groups)
+        return Loops(nest, planes=True, kernel=self.window)
 
     def window_registers(self) -> Registers:
         height, width = self.window

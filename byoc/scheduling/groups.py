@@ -188,7 +188,7 @@ def mapping_allows(first: MappingType, second: MappingType) -> bool:
 def _planar(layer: Layer) -> bool:
     """Whether the layer cuts planes into bands of rows."""
     geometry, nest = layer.geometry, layer.nest
-    planes = geometry.operator.traits.planes and geometry.inputs == 1 and geometry.second == "alike"
+    planes = geometry.planes and geometry.inputs == 1 and geometry.second == "alike"
     return planes and nest.splits_rows and not nest.matrix and not nest.reads and not geometry.repeats
 
 

@@ -285,7 +285,7 @@ def compute_steps(layer: Layer, tile: Tile, operands: Operands, source: Source) 
             pointers[EX_PARTIAL_ADDRESS.name] = operands.sums
     if operands.tables is not None:
         pointers[EX_TABLE_ADDRESS.name] = operands.tables
-    if geometry.operator.traits.planes:
+    if geometry.planes:
         registers["EX_INPUT_PLANE"] = operands.input_plane
         registers["EX_OUTPUT_PLANE"] = operands.output_plane
     elif geometry.operator.traits.whole_planes and not geometry.nest.matrix and tile.output.channels.size > 1:

@@ -220,10 +220,10 @@ def may_cut_rows(geometry: Geometry, channels: int, resident: Resident | None = 
     Atoms of a band lie apart in a ``resident`` tensor.
     """
     nest, traits = geometry.nest, geometry.operator.traits
-    apart = geometry.channels.apart and not (traits.planes or traits.flat or nest.grouped)
+    apart = geometry.channels.apart and not (geometry.planes or traits.flat or nest.grouped)
     if apart and resident is not None and (resident.output or any(resident.inputs[: geometry.inputs])):
         return False
-    return nest.splits_rows and not (geometry.operator.traits.whole_planes and channels > 1 and not nest.matrix)
+    return nest.splits_rows and not (traits.whole_planes and channels > 1 and not nest.matrix)
 
 
 def may_cut_depth(geometry: Geometry, resident: Resident) -> bool:

@@ -11,7 +11,7 @@ from byoc.layout.moving import Gather, joined
 from byoc.operators.movement import Alias, StridedCopy, copies, fills
 from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces
 from byoc.operators.operator import Lying, Operand, Operator
-from byoc.operators.reduction import ColumnReduction
+from byoc.operators.reduction import Reduction
 from isa.ops.movement import DIMENSIONS
 
 ATOM, WORD, POSITIONS = 8, 32, 12
@@ -169,7 +169,7 @@ def test_what_one_map_names_is_written() -> None:
 
 def test_what_lies_dense_is_not_taken_by_atoms() -> None:
     """The 20 results of a reduction have no zeros behind them: copies of them are no operation on whole atoms."""
-    reduction = ColumnReduction(
+    reduction = Reduction(across=True,
         name="n", kind="POOL", onnx_nodes=(), mode="max", count=12, scales=(1.0, 1.0), zero_points=(0, 0),
         inputs=(Operand("a", (12, 20), lying=Lying(12, 20, ATOM)),),
         output=Operand("b", (1, 20), lying=Lying(20, 1, ATOM)),
