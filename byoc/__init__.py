@@ -1,7 +1,7 @@
-"""The compiler and the host runtime: ONNX model to Package to Program.
+"""Compiler and host runtime: an ONNX model becomes a Package, and a Package becomes Programs.
 
-The public names load when they are first used: :func:`import_model` (a model becomes a package) and :func:`compile`
-(a package becomes the programs of one machine) are the way through it.
+:func:`import_model` makes a portable package of a model. :func:`compile` makes the programs of one
+machine from a package. The public names load on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The compiler, at load: a package (portable) becomes programs for one machine."""
+"""Second half of the compiler: a portable package becomes the programs of one machine."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from isa.progress import Progress, followed, silent
 
 @dataclass(frozen=True, eq=False)
 class CompiledNetwork:
-    """A package compiled for one Arch: its partition, and a program and a compile report for each region by index.
+    """Package compiled for one Arch: partition, and a program and a report for each region by index.
 
-    ``interface`` says what the application hands over and takes.
+    ``interface`` declares the tensors that the application passes in and gets back.
     """
 
     package: Package
@@ -53,19 +53,20 @@ class CompiledNetwork:
 
     @property
     def graph(self) -> Graph:
-        """The canonical graph between the ports of the interface."""
+        """Canonical graph between the ports of the interface."""
         return self.interface.graph
 
 
 MACHINES_KEPT = 4
-"""Machines whose searches a pool keeps."""
+"""Number of machines whose searches a pool keeps."""
 
 
 class CompilerPool:
-    """Results that compilations of one package for several machines share. A pool changes no program.
+    """Results that several compilations of one package share. A pool never changes a program.
 
-    It keeps the operations of every node for each target, and for the last few machines, whatever the size of their
-    scratchpads, the tile searches and programs.
+    It keeps the operations of every node for each target. For the last :data:`MACHINES_KEPT`
+    machines it also keeps tile searches and programs; machines that differ only in scratchpad size
+    count as one.
     """
 
     def __init__(self) -> None:
@@ -73,23 +74,23 @@ class CompilerPool:
         self._searches = lru_cache(MACHINES_KEPT)(lambda machine, bus: SearchPool[Compiled](bus))
 
     def interface(self, package: Package, options: CompileOptions) -> tuple[Interface, Partitioner]:
-        """Return the interface of the package with these options, and the partitioner of the graph within."""
+        """Return the package's interface under ``options`` and the partitioner of its graph."""
         if options.integer_io not in self._interfaces:
             found = connect(package, options)
             self._interfaces[options.integer_io] = found, Partitioner(found.graph, found.annotations)
         return self._interfaces[options.integer_io]
 
     def searches(self, arch: Arch, bus: Bus = DEFAULT_BUS) -> SearchPool[Compiled]:
-        """Return the searches for a machine."""
+        """Return the tile searches shared by machines that differ from ``arch`` only in scratchpad size."""
         return self._searches(sizeless(arch), bus)
 
 
 def partition_package(
     package: Package, arch: Arch, options: CompileOptions = DEFAULTS, pool: CompilerPool | None = None
 ) -> Partition:
-    """Return which nodes of ``package`` run where on a machine with ``arch``, without compiling them.
+    """Return where each node of ``package`` runs on a machine with ``arch``, without compiling.
 
-    The result is the same for every timing. Compilations of the same package can share a ``pool``.
+    The result does not depend on timing. Compilations of the same package can share a ``pool``.
     """
     shared = pool or CompilerPool()
     return partition_graph(shared.interface(package, options)[1], arch, options, shared.searches(arch))
@@ -98,7 +99,7 @@ def partition_package(
 def partition_graph(
     nodes: Partitioner, arch: Arch, options: CompileOptions, searches: SearchPool[Compiled] | None = None
 ) -> Partition:
-    """Return which nodes of a graph run where on a machine with ``arch``."""
+    """Return where each node of a graph runs on a machine with ``arch``."""
     search = TileSearch if searches is None else searches.search
     fit = partial(fitted, arch=arch, schedule=options.schedule, search=search)
     return nodes.partition(target_of(arch, options), fit)
@@ -115,8 +116,8 @@ def compile_regions(
 ) -> tuple[Compiled, ...]:
     """Return a program and its report for each of ``regions``, as partitioned for ``arch`` and ``options``.
 
-    ``values`` holds the model's tensors, at least all that the regions have. Without ``data`` the constants are zeros
-    that take no memory; the cycles are the same.
+    ``values`` maps names to tensors of the model and contains at least those of the regions.
+    Without ``data`` the constants are zeros that take no memory; the cycle counts are the same.
     """
     return tuple(
         compile_region(region, values, arch, options.schedule, data=data, pool=searches, choices=options.chosen)
@@ -135,13 +136,16 @@ def compile(
     progress: Progress = silent,
     **choices: Any,
 ) -> CompiledNetwork:
-    """Programs for every region of ``package`` on a machine with ``arch``.
+    """Compile every region of ``package`` for a machine with ``arch``.
 
-    ``timing``, such as that of a preset, has the bus for which schedules are chosen; the programs run with any other
-    timing, too. ``choices`` replace fields of ``options``, as in ``compile(package, arch, schedule="seed")``. Without
-    ``data`` the programs have no constants and serve to be timed. Compilations of one package for several machines can
-    share a ``pool``. ``progress`` hears how many regions are done. Raises InputError with ``options.strict`` when any
-    node falls back to the CPU, naming the first and its reason.
+    ``timing``, such as that of a preset, gives the bus for which schedules are chosen; the programs
+    also run with any other timing. ``choices`` replace fields of ``options``, as in
+    ``compile(package, arch, schedule="seed")``. Without ``data`` the programs have no constants and
+    serve only for timing. Compilations of one package for several machines can share a ``pool``.
+    ``progress`` is called with the number of regions compiled.
+
+    Raises InputError with ``options.strict`` if any node falls back to the CPU; the message names
+    the first such node and the reason.
     """
     options = options.replaced(choices)
     chosen = options.chosen
@@ -163,7 +167,7 @@ def compile(
 
 
 def refuse_fallback(found: Partition) -> None:
-    """Raises InputError when a node other than the quantisation of a float input or output runs on the CPU."""
+    """Raise InputError if a node runs on the CPU that is not the quantisation of a float input or output."""
     fallen = [place for place in found.placement if place.on == "cpu" and place.op_type not in BOUNDARIES]
     if fallen:
         first = fallen[0]

@@ -1,7 +1,8 @@
-"""The compiler's own small typed graph: values, nodes and graphs as frozen data.
+"""Graph that all compiler passes work on: values, nodes and graphs as frozen data.
 
-Every pass takes a :class:`Graph` and returns a new one. Values carry shape, element type, quantisation and, where
-known, their constant contents; nodes name their operands and the ONNX nodes they came from.
+Every pass takes a :class:`Graph` and returns a new one. A value has a shape, an element type, a
+quantisation and, if known, constant contents. A node names its operands and the ONNX nodes that it
+covers.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from numpy.typing import NDArray
 class Quantization:
     """Affine quantisation ``real = (q - zero_point) * scale``, per tensor or per channel.
 
-    ``scale`` is float32 and ``zero_point`` int32, both of shape ``()`` (per tensor) or ``(channels,)`` (per channel
-    along ``axis``). The zero point is that of the ONNX element type: 0..255 for uint8, -128..127 for int8.
+    ``scale`` is float32 and ``zero_point`` int32. Both have shape ``()`` (per tensor) or
+    ``(channels,)`` (per channel along ``axis``). The zero point is in the range of the ONNX element
+    type: 0..255 for uint8, -128..127 for int8.
     """
 
     scale: NDArray[np.float32]
@@ -29,11 +31,11 @@ class Quantization:
 
     @property
     def per_tensor(self) -> bool:
-        """True when one scale and one zero point serve the whole tensor."""
+        """True if one scale and one zero point apply to the whole tensor."""
         return self.scale.size == 1
 
     def same_as(self, other: Quantization) -> bool:
-        """True when both give every integer the same real number."""
+        """Return True if both quantisations map every integer to the same real number."""
         return (
             self.scale.shape == other.scale.shape
             and bool((self.scale == other.scale).all())
@@ -44,11 +46,12 @@ class Quantization:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a tensor of the model lies in the graph, where it does otherwise: a view, which moves nothing by itself.
+    """View from a tensor of the model to its value in the graph, where shape or axis order differ.
 
-    ``tensor`` is its name in the model, ``shape`` its shape there. The model's elements as an array of ``factors``,
-    transposed by ``order``, are the value's elements in their order. ``dtype`` is the model's where it has another:
-    indices of any width are int64 in the graph.
+    The view copies nothing. ``tensor`` and ``shape`` are the tensor's name and shape in the model.
+    Its elements, reshaped to ``factors`` and transposed by ``order``, are the value's elements in
+    order. ``dtype`` is the model's element type if it differs from the graph's: indices of any
+    width are int64 in the graph.
     """
 
     tensor: str
@@ -60,10 +63,11 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """One tensor of a graph. ``dtype`` is the NumPy name of the model's element type, ``shape`` is static.
+    """One tensor of a graph. ``dtype`` is the NumPy name of the model's element type.
 
-    ``open``: its shape depends on the data, and ``shape`` is what it was once; only the CPU deals with such tensors.
-    ``layout`` None: the model's tensor of this name has the same elements in the same order and shape.
+    ``shape`` is static. If ``open`` is True, the true shape depends on the data and ``shape`` is
+    one observed example; only the CPU processes such tensors. With ``layout`` None the model's
+    tensor of this name has the same elements in the same order and shape.
     """
 
     name: str
@@ -80,13 +84,13 @@ class Value:
 
     @property
     def in_model(self) -> Value:
-        """The tensor as the model has it, under the name that it has here; of a computed tensor."""
+        """This computed tensor with the model's shape and type, under its name in the graph."""
         if self.layout is None:
             return self
         return replace(self, shape=self.layout.shape, dtype=self.layout.dtype or self.dtype, layout=None)
 
     def arranged(self, array: NDArray[Any]) -> NDArray[Any]:
-        """What the model's tensor holds as it lies in the graph."""
+        """Return the model's ``array`` of this tensor in the graph's layout."""
         if self.layout is None:
             return array
         factors, order = self.layout.factors, self.layout.order
@@ -94,7 +98,7 @@ class Value:
         return found.astype(self.dtype) if self.layout.dtype else found
 
     def restored(self, array: NDArray[Any]) -> NDArray[Any]:
-        """What lies in the graph as the model's tensor holds it: the inverse of :meth:`arranged`."""
+        """Return ``array``, in the graph's layout, in the model's layout: the inverse of :meth:`arranged`."""
         if self.layout is None:
             return array
         factors, order = self.layout.factors, self.layout.order
@@ -107,13 +111,15 @@ class Value:
 class Node:
     """One operation of a graph.
 
-    A quantised operation (``op_type`` without prefix, integer operands) stands for its whole DequantizeLinear–op–
-    QuantizeLinear unit, its QLinear operator, or an operator of another format; ``onnx_nodes`` lists the names of every
-    node of the model it covers. A node that the importer did not recognise as an integer unit keeps the model's
-    operator type and float operands; its
-    ``inputs`` are then only the tensors known at run time (its constants stay in the model), its ``attributes``
-    are empty, and ``remark`` says why it was not recognised, where there is more to say than its type. ``macs`` counts
-    multiply-accumulates, padded taps included. ``integer`` is True for quantised operations.
+    A quantised operation (``integer`` True, integer operands) replaces a whole
+    DequantizeLinear–op–QuantizeLinear unit, a QLinear operator, or an operator of another format.
+    ``onnx_nodes`` lists the names of the model's nodes that it covers.
+
+    A node that the importer does not recognise as an integer unit keeps the model's operator type
+    and its float operands. Its ``inputs`` are then only the tensors known at run time (its
+    constants stay in the model) and its ``attributes`` are empty. ``remark`` gives the reason if
+    the type alone does not explain it. ``macs`` counts multiply-accumulates, including those on
+    padding.
     """
 
     name: str
@@ -129,7 +135,7 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A whole network: ``nodes`` in topological order, ``values`` by name, flat ordered ``inputs`` and ``outputs``."""
+    """A whole network: ``nodes`` in topological order, ``values`` by name, ordered ``inputs`` and ``outputs``."""
 
     name: str
     inputs: tuple[str, ...]
@@ -142,7 +148,7 @@ class Graph:
 
 
 def drop_unread(nodes: Sequence[Node], outputs: Iterable[str]) -> list[Node]:
-    """Of nodes in execution order those whose results reach an output."""
+    """Return the nodes whose results reach an output; ``nodes`` are in execution order."""
     needed = set(outputs)
     kept = []
     for node in reversed(nodes):

@@ -1,4 +1,4 @@
-"""Import: a model becomes a package; an ONNX model is folded and, where it is float, quantised first."""
+"""First half of the compiler: a model becomes a package. Float ONNX models are quantised first."""
 
 from __future__ import annotations
 
@@ -57,14 +57,16 @@ def import_model(
     origin: str = "",
     progress: Progress = silent,
 ) -> Package:
-    """Package of an ONNX model (or of the file that holds one): folded and, where it is float, quantised first.
+    """Import an ONNX model, or a file that contains one, into a package; quantise it first if it is float.
 
-    A TensorFlow Lite file is taken as it is, quantised: none of the choices below is for it.
+    A TensorFlow Lite file is imported without changes and must be quantised; no argument but
+    ``source`` applies to it.
 
-    ``source`` is the name it goes by in reports: by default the file's, or that of the model's graph. ``shapes``
-    gives dynamic inputs their dimensions; ``fixed`` makes inputs constants; ``calibration`` are the feeds of the
-    quantiser, seeded standard-normal ones by default, and ``origin`` says for reports where they are from.
-    ``progress`` hears how far it is. Raises InputError for a model that cannot be imported.
+    ``source`` is the model's name in reports, by default that of the file or of the model's graph.
+    ``shapes`` sets the dimensions of dynamic inputs, and ``fixed`` turns inputs into constants.
+    ``calibration`` provides the samples for quantisation, by default standard-normal ones drawn
+    from ``seed``; ``origin`` is their source in reports. ``progress`` is called with each stage.
+    Raises InputError for a model that cannot be imported.
     """
     if isinstance(model, str | Path) and Path(model).is_file() and is_tflite(Path(model)):
         return tflite_package(load_tflite(model), source or Path(model).stem, str(model))
@@ -75,15 +77,15 @@ def import_model(
         model = open_dimensions(model)
     name = source or model.graph.name
     handed = [fix_inputs(model, fixed or {}, shapes)]
-    del model  # from here on it is there as long as it is needed, unless the caller keeps it
+    del model  # frees the model while the import runs, unless the caller keeps a reference
     shapes = {key: dims for key, dims in (shapes or {}).items() if key not in (fixed or {})}
-    # What is not finite is refused where it is used; a warning would only say it twice.
+    # Non-finite numbers are rejected where they are used; a warning would only repeat the message.
     with _advice(handed[0]), np.errstate(all="ignore"):
         return _imported(handed, name, shapes, calibration, seed, origin, progress)
 
 
 def tflite_package(model: TfliteModel, source: str, file: str = "") -> Package:
-    """Package of a TensorFlow Lite model; ``source`` is the name it goes by in reports, ``file`` that in messages.
+    """Import a TensorFlow Lite model; ``source`` is its name in reports, ``file`` its name in messages.
 
     Raises InputError for a model that cannot be imported.
     """
@@ -95,12 +97,12 @@ def tflite_package(model: TfliteModel, source: str, file: str = "") -> Package:
 
 
 AS_GIVEN = Fidelity(tensors=0, elements=0, difference=0.0, integer=0.0)
-"""Of a package with the user's file itself: there is nothing to compare."""
+"""Fidelity of a package that embeds the user's file unchanged, so that there is nothing to compare."""
 
 
 @contextmanager
 def _advice(model: ModelProto) -> Iterator[None]:
-    """Says what may help where a model with branches cannot be imported."""
+    """Add the advice to fix an input to the InputError of a model with branches."""
     branches = any(True for node in model.graph.node for _ in bodies(node))
     del model
     try:
@@ -120,7 +122,7 @@ def _imported(
     origin: str,
     progress: Progress,
 ) -> Package:
-    """Package of the one model of ``handed``, which is taken from there."""
+    """Import the only model of ``handed``, and remove it from the list so that its memory can be freed."""
     file = handed.pop()
     model = given = widen(file)
     check_operators(model)
@@ -146,7 +148,7 @@ def _imported(
         facts["file"] = _held_to_file(
             file, source, samples.kept if calibration is not None else (), seed, facts["widened"]
         )
-    del file, given, model  # hundreds of megabytes of weights, perhaps
+    del file, given, model  # these can hold hundreds of megabytes of weights
     ranges = find_ranges(prepared, samples.all(), seed, samples.hear)
     exact = outputs_of(source, samples.kept) if facts["made_static"] and samples.count else samples.outputs
     progress(f"quantising {name}")
@@ -163,7 +165,7 @@ def _imported(
 def _held_to_file(
     file: ModelProto, model: ModelProto, first: Sequence[Feeds], seed: int, in_half: bool
 ) -> FileCheck | None:
-    """What a float ``model`` makes of the ``first`` samples and drawn ones beside what the ``file`` does."""
+    """Compare the outputs of a float ``model`` with those of its ``file`` on the ``first`` and on drawn samples."""
     for draw in (drawn_feeds, default_feeds):
         feeds = [*first, *draw(model, seed, SAMPLES)][:SAMPLES]
         wanted = file_outputs(file, feeds)
@@ -176,25 +178,25 @@ def _held_to_file(
 
 
 MOST_KEPT = 64
-"""Calibration samples on which the quantised model is compared with the float one: the first of them."""
+"""Maximum number of calibration samples kept to compare the quantised model with the float one."""
 MOST_KEPT_BYTES = 1 << 26
-"""Bytes of them from which on no more are kept."""
+"""Total size of samples, in bytes, above which no further sample is kept."""
 
 
 class _Samples:
-    """Calibration samples on their way to the quantiser: how many there were, the first of them, and their outputs."""
+    """Calibration samples that the quantiser consumes one by one; counts them and keeps the first ones."""
 
     def __init__(self, feeds: Callable[[ModelProto], Iterator[Feeds]], counted: Callable[[int], None]) -> None:
         self.count = 0
         self._counted = counted
         self.kept: list[Feeds] = []
         self.outputs: list[Feeds] = []
-        """What the prepared model makes of those that are kept."""
+        """Outputs of the prepared model on the kept samples."""
         self._make = feeds
         self._feeds: Iterator[Feeds] | None = None
 
     def first(self, prepared: ModelProto) -> Feeds:
-        """The first sample for ``prepared``, and every time the same; raises InputError where there is none."""
+        """Return the first sample for ``prepared``, the same at every call; raise InputError if there is none."""
         if self._feeds is None:
             self._feeds = self._make(prepared)
             self.kept = list(islice(self._feeds, 1))
@@ -203,12 +205,12 @@ class _Samples:
         return self.kept[0]
 
     def hear(self, outputs: Feeds) -> None:
-        """Of the samples in their order, what the model makes of the next."""
+        """Record the outputs of the prepared model on the next sample."""
         if len(self.outputs) < len(self.kept):
             self.outputs.append(outputs)
 
     def all(self) -> Iterator[Feeds]:
-        """All samples, counted as they go by, once."""
+        """Yield and count every sample. It can be called once."""
         kept = 0
         for feed in chain(tuple(self.kept), self._feeds or ()):
             self._counted(self.count)
@@ -227,9 +229,10 @@ def _in_half(
     seed: int,
     facts: Mapping[str, Any],
 ) -> Package:
-    """The ``package`` of a file widened to float32; where that is not what the file computes, one in half precision.
+    """Return the ``package`` of a file widened to float32, or one in half precision that matches the file better.
 
-    Operators in half precision run on the CPU.
+    The half-precision package is used only if the widened one differs from the file by more than a
+    step and the other does not. Its half-precision operators run on the CPU.
     """
     if package.fidelity is None or package.fidelity.file is None or not package.fidelity.file.beyond:
         return package
@@ -243,7 +246,7 @@ def _in_half(
 
 
 class _Checked(NamedTuple):
-    """An integer model beside the file that it came from: ``integer`` and ``file`` as :class:`Fidelity` has them."""
+    """Integer model compared with its file; ``integer`` and ``file`` are as in :class:`Fidelity`."""
 
     model: ModelProto
     integer: float
@@ -251,7 +254,7 @@ class _Checked(NamedTuple):
 
     @property
     def right(self) -> bool:
-        """Whether it is within a step of the file, or what ONNX Runtime's own integer operators make of that."""
+        """True if outputs are within one step of the file's, or equal to ONNX Runtime's integer operators."""
         return not (self.file.beyond and self.integer)
 
 
@@ -264,9 +267,10 @@ def _as_it_is(
     seed: int,
     facts: Mapping[str, Any],
 ) -> Package:
-    """Package of a model that came quantised; not compared where it does not take numbers drawn from ``seed``.
+    """Return the package of a model that came quantised; compare it if inputs drawn from ``seed`` fit it.
 
-    A step that may move rounding is left out where the result is right without it, and only then.
+    A pass that may change rounding is omitted only if the result is wrong with it and right without
+    it.
     """
     try:
         faithful, fidelity = prepared_faithfully(model, prepared, steps, lambda m: trial_feed(m, seed), integers=True)
@@ -289,9 +293,9 @@ def _as_it_is(
 
 
 def _checked(file: ModelProto, model: ModelProto, seed: int) -> _Checked | None:
-    """An integer ``model`` held to its ``file``; None where that takes no numbers drawn from ``seed``.
+    """Compare an integer ``model`` with its ``file``; return None if the file rejects inputs drawn from ``seed``.
 
-    Raises PassError where ONNX Runtime runs the file and not the model.
+    Raises PassError if ONNX Runtime runs the file but not the model.
     """
     for draw in (drawn_feeds, default_feeds):
         feeds = list(draw(model, seed, SAMPLES))
@@ -313,7 +317,7 @@ def _checked(file: ModelProto, model: ModelProto, seed: int) -> _Checked | None:
 
 
 def package_of(model: ModelProto, source: str, fidelity: Fidelity | None = None) -> Package:
-    """Package of a quantised, prepared model; ``source`` is the name it goes by in reports. Deterministic."""
+    """Build the package of a quantised, prepared model; ``source`` is its name in reports. Deterministic."""
     graph = import_graph(model)
     quantised = fidelity is None or fidelity.integer is not None
     kept = KeptNodes(model, fidelity.left_out if fidelity else (), quantised, is_quantised_whole)

@@ -1,12 +1,12 @@
-"""What can be chosen about a compilation, and the machine as operators see it then.
+"""Options of a compilation, choices of a schedule, and the machine as operators see it.
 
-Each choice is declared once, as a field of :class:`CompileOptions`. All but the choices of a schedule are options with
-a few values each. Options of the command line, axes and keys of sweeps, the settings of a machine in ``dla golden
-diff`` and the commands that reports record derive from :data:`OPTIONS`.
+Each option is declared once, as a field of :class:`CompileOptions` with a few values. Command-line
+options, axes and keys of sweeps, the machine settings in ``dla golden diff`` and the commands
+recorded in reports derive from :data:`OPTIONS`.
 
-Schedules are data (:class:`Choices`): what is chosen of them beforehand, by hand, as pins in TOML, or by a search, as
-plain values in JSON. Whatever a record leaves open the compiler chooses as ever; a record that leaves nothing open is
-the whole schedule, and the compiler streams it as it is. Bits never depend on it.
+Schedules are data (:class:`Choices`): pins that a user writes in TOML, or the JSON of a search. The
+compiler chooses everything that a record leaves open. A record that leaves nothing open is the
+whole schedule, and the compiler uses it unchanged. Results never depend on the schedule.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ ORDERS: tuple[Order, ...] = get_args(Order)
 
 @dataclass(frozen=True)
 class LayerChoice:
-    """What is chosen of the tiling of one layer; None is left to the compiler.
+    """Choices for the tiling of one layer; the compiler chooses fields that are None.
 
-    A tile makes ``channels`` by ``rows`` of the output from ``depth`` input channels (0: from all at once). The outer
-    loop runs over ``order``; ``slots`` are the buffers of inputs, constants and outputs: 1 single, 2 double-buffered.
+    A tile computes ``channels`` by ``rows`` of the output from ``depth`` input channels (0: all at
+    once). The outer loop runs over ``order``. ``slots`` are the buffers of inputs, constants and
+    outputs: 1 single, 2 double-buffered.
     """
 
     layer: str
@@ -48,13 +49,15 @@ class LayerChoice:
 
 @dataclass(frozen=True)
 class GroupChoice:
-    """Layers, by name in order, that are computed together in bands of ``rows`` rows of the last one's result.
+    """Layers, by name in order, that are computed together in bands of ``rows`` rows of the last result.
 
-    ``rows`` 0: two layers, the second element-wise and computed on every tile of the first, whose tiling is a
-    :class:`LayerChoice` as ever; the rest is left out then. ``kept``: tensors of which rows stay from band to band;
-    None: all. ``channels``: output channels a tile of each layer; None: all. ``held``: whether each layer's constants
-    are loaded once, not in every band; None: all are. ``slots``: buffers of operands whose rows are not kept, and of
-    results; None: 2.
+    ``rows`` 0 means two layers, the second element-wise and computed on every tile of the first.
+    The first layer's tiling is then a :class:`LayerChoice`, and the other fields are omitted.
+    ``kept`` names the tensors whose rows stay in the scratchpad from band to band (None: all).
+    ``channels`` has the output channels of a tile for each layer (None: all). ``held`` says for
+    each layer whether its constants are loaded once instead of in every band (None: once for all).
+    ``slots`` is the number of buffers for results and for operands whose rows are not kept (None:
+    2).
     """
 
     layers: tuple[str, ...]
@@ -66,16 +69,20 @@ class GroupChoice:
 
     @property
     def turns(self) -> str:
-        """How the layers take turns, in words."""
+        """Text that says how the layers alternate."""
         return f"in bands of {self.rows} rows" if self.rows else "tile by tile"
 
 
 PlacedGroups = tuple[tuple[int, GroupChoice], ...]
-"""Groups in order, each with the number of its first layer."""
+"""Groups in order, each with the index of its first layer."""
 
 
 def placed(names: Sequence[str], groups: Sequence[GroupChoice]) -> PlacedGroups:
-    """Groups in their order, each with the number of its first layer among ``names``, as the compiler finds them."""
+    """Return the groups in layer order, each with the index of its first layer in ``names``.
+
+    A group is found where its layer names appear consecutively; groups that do not appear are left
+    out.
+    """
     wanted, found, at = list(groups), list[tuple[int, GroupChoice]](), 0
     while at < len(names):
         group = next((one for one in wanted if tuple(names[at : at + len(one.layers)]) == one.layers), None)
@@ -90,13 +97,14 @@ def placed(names: Sequence[str], groups: Sequence[GroupChoice]) -> PlacedGroups:
 
 @dataclass(frozen=True)
 class Choices:
-    """What is chosen of a network. Falsy where that is nothing.
+    """Choices for the schedule of a network. False if nothing is chosen.
 
-    Of several choices for layers of one name the first is for the first of them, and so on, the last for all that
-    follow. ``residents``: exactly the tensors that stay in the scratchpad; None: the compiler chooses. ``groups``:
-    exactly the layers that are computed together; None: the compiler chooses, of layers about which nothing else is
-    chosen, and only if residents are not chosen either. ``package`` and ``machine`` are the digests that the choices
-    were made for, empty for any. ``words`` choose them on a command line.
+    Several choices for layers of the same name apply in order, the last one to all remaining layers
+    of that name. ``residents`` are exactly the tensors that stay in the scratchpad (None: the
+    compiler chooses). ``groups`` are exactly the layers that are computed together. With None the
+    compiler chooses groups among layers without other choices, and only if ``residents`` is None
+    too. ``package`` and ``machine`` are the digests that the choices were made for, empty for any.
+    ``words`` are the command-line words that select them.
     """
 
     layers: tuple[LayerChoice, ...] = ()
@@ -111,17 +119,17 @@ class Choices:
 
     @property
     def source(self) -> str:
-        """What messages call them."""
+        """Name of these choices in messages."""
         return " ".join(self.words) or "the choices"
 
     @property
     def digest(self) -> str:
-        """First 16 hexadecimal digits of the SHA-256 of what is chosen: equal for equal choices."""
+        """First 16 hexadecimal digits of the SHA-256 of the choices; equal choices have equal digests."""
         text = json.dumps(as_json(self), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def of(self, names: Sequence[str]) -> list[LayerChoice | None]:
-        """The choice for each of some layers, by their names in order."""
+        """Return the choice for each layer of ``names``, None where there is none."""
         by_name: dict[str, list[LayerChoice]] = {}
         for choice in self.layers:
             by_name.setdefault(choice.layer, []).append(choice)
@@ -134,9 +142,10 @@ class Choices:
         return found
 
     def orders_of(self, orders: Sequence[Sequence[str]]) -> list[int]:
-        """Return the numbers of those ``orders`` of layers, by name, that the choices can be about.
+        """Return the indices of those ``orders`` of layers, by name, that the choices can apply to.
 
-        Choices that leave nothing open are about the order that has all their layers, each as often, if there is one.
+        Choices that leave nothing open apply to the order that contains exactly their layers, each
+        equally often, if there is one.
         """
         keys = (value for choice in self.layers for value in vars(choice).values())
         if self.residents is None or self.groups is None or None in keys:
@@ -148,7 +157,7 @@ class Choices:
         return whole or [number for number, (layers, named) in pairs if named.keys() < layers.keys()]
 
     def check_made_for(self, package: str, machine: str) -> None:
-        """Raises InputError where they were made for another package or machine."""
+        """Raise InputError if the choices were made for another package or machine."""
         for what, wanted, found in (("network", self.package, package), ("machine", self.machine, machine)):
             if wanted and wanted != found:
                 raise InputError(
@@ -157,9 +166,10 @@ class Choices:
                 )
 
     def check_made(self, made: Sequence[Choices]) -> None:
-        """Raises InputError for a choice that is not in ``made``, the whole schedules of all regions.
+        """Raise InputError for a choice that does not appear in ``made``, the whole schedules of all regions.
 
-        That is one about a layer or tensor that is none, or a group of layers that do not follow one another.
+        Such a choice names an unknown layer or tensor, or a group of layers that are not
+        consecutive.
         """
         named = [choice.layer for choice in self.layers]
         named += [name for group in self.groups or () for name in group.layers]
@@ -188,7 +198,7 @@ def _check_known(source: str, what: str, names: Iterable[str], known: Sequence[s
 
 
 def as_json(choices: Choices) -> dict[str, Any]:
-    """What is chosen, as plain values; :func:`byoc.options.of_json` reads them."""
+    """Return the choices as plain values, which :func:`byoc.options.of_json` reads."""
     found: dict[str, Any] = {"layers": [_said(one) for one in choices.layers]}
     if choices.residents is not None:
         found["residents"] = list(choices.residents)
@@ -202,19 +212,22 @@ def _said(choice: LayerChoice | GroupChoice) -> dict[str, Any]:
 
 
 KEYS = tuple(item.name for item in fields(LayerChoice) if item.name != "layer")
-"""What can be chosen of a layer."""
+"""Keys of a layer's choices."""
 GROUP_KEYS = tuple(item.name for item in fields(GroupChoice))
-"""What is chosen of a group."""
+"""Keys of a group's choices."""
 OPERANDS = ("input", "constants", "output")
-"""What ``slots`` counts the buffers of, in this order."""
+"""Operands whose buffers ``slots`` counts, in order."""
 MAXIMUM_BYTES = 1 << 20
 MOST = 1 << 20
-"""The largest number in a file."""
+"""Largest number accepted in a file."""
 _REMEDY = "docs/tuning.md shows such a file"
 
 
 def of_json(value: Any, source: str) -> Choices:
-    """What :func:`byoc.options.as_json` made; raises InputError for anything else, which messages call ``source``."""
+    """Read the values that :func:`byoc.options.as_json` returns; ``source`` is their name in messages.
+
+    Raises InputError for anything else.
+    """
     if not isinstance(value, dict) or not isinstance(value.get("layers"), list):
         raise InputError(f"{source}: no schedule; {_REMEDY}")
     layers = []
@@ -226,10 +239,10 @@ def of_json(value: Any, source: str) -> Choices:
 
 
 def load_pins(path: Path) -> Choices:
-    """The choices in a TOML file: a table ``[layers.NAME]`` for each layer, a table ``[[groups]]`` for each group, and
-    ``residents`` if they are chosen, too.
+    """Read choices from a TOML file.
 
-    Raises InputError naming layer, key and value for whatever is wrong.
+    The file has a table ``[layers.NAME]`` for each layer, a table ``[[groups]]`` for each group,
+    and a list ``residents``. All are optional. Raises InputError that names layer, key and value.
     """
     from isa.reading import read_bytes, toml_of
 
@@ -303,7 +316,7 @@ def _layer(name: str, values: Mapping[str, Any], source: str) -> LayerChoice:
 
 
 def _wrong(key: str, value: Any) -> str:
-    """What a value of a key should have been; empty where it is that."""
+    """Return a message with the accepted values of a key; empty if ``value`` is one of them."""
     if key == "order":
         return "" if value in ORDERS else f"write {' or '.join(ORDERS)}: what the outer loop runs over"
     if key == "slots":
@@ -328,7 +341,7 @@ SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """How to compile, whatever the machine. Raises InputError for a value that a choice does not have."""
+    """Options of a compilation, independent of the machine. Raises InputError for an unknown value."""
 
     schedule: Schedule = field(
         default="default", metadata={"help": "seed: the published system; default: all we can.", "axis": "schedules"}
@@ -359,9 +372,10 @@ class CompileOptions:
             raise InputError(f"{self.chosen.source}: nothing of schedule seed can be chosen; leave --schedule out")
 
     def replaced(self, choices: Mapping[str, Any]) -> CompileOptions:
-        """These with ``choices``, the further keyword arguments of a function, instead of fields of the same names.
+        """Return these options with ``choices``, a caller's keyword arguments, replacing fields of the same name.
 
-        Raises TypeError for a name that no field has, and InputError for a value that a choice does not have.
+        Raises TypeError for a name that is no field, and InputError for a value that an option does
+        not have.
         """
         known = [item.name for item in fields(self)]
         for name in choices:
@@ -372,21 +386,22 @@ class CompileOptions:
 
     @property
     def choices(self) -> Mapping[str, Any]:
-        """What the programs depend on, by name: enough to tell compilations apart."""
+        """Options and schedule choices that programs depend on, by name; they distinguish compilations."""
         options = {option.name: getattr(self, option.name) for option in PROGRAM_OPTIONS}
         return {**options, "chosen": self.chosen.digest} if self.chosen else options
 
     @property
     def words(self) -> list[str]:
-        """The options of the ``dla`` command that make these; choices at their defaults are left out."""
+        """Words of the ``dla`` command that select these options; options at their defaults are omitted."""
         return [word for option in OPTIONS for word in option.words(getattr(self, option.name))] + [*self.chosen.words]
 
 
 @dataclass(frozen=True)
 class Option:
-    """One choice: its ``values``, and ``type``, which has just them. A switch has the values False and True.
+    """One option. ``type`` is the type of exactly the allowed ``values``; a switch has False and True.
 
-    ``axis`` is its key in the specification of a sweep; ``programs`` says whether programs depend on it.
+    ``axis`` is its key in the specification of a sweep. ``programs`` is True if programs depend on
+    it.
     """
 
     name: str
@@ -398,7 +413,7 @@ class Option:
 
     @property
     def switch(self) -> bool:
-        """Whether it is on or off, and no more."""
+        """True if the option is boolean."""
         return self.type is bool
 
     @property
@@ -407,32 +422,32 @@ class Option:
 
     @property
     def word(self) -> str:
-        """Its name on command lines."""
+        """Name of the option on command lines."""
         return self.name.replace("_", "-")
 
     @property
     def texts(self) -> dict[str, Any]:
-        """The values by what people write for them."""
+        """Values by the text that users write for them."""
         return {"yes": True, "no": False} if self.switch else {value: value for value in self.values}
 
     def words(self, value: Any) -> list[str]:
-        """The words of a command line that choose ``value``: none for the default."""
+        """Return the command-line words that select ``value``; none for the default."""
         if value == self.default:
             return []
         return [f"--{self.word}"] if self.switch else [f"--{self.word}", value]
 
     def check(self, value: Any) -> None:
-        """Raises InputError for what is none of the values."""
+        """Raise InputError if ``value`` is not one of the values."""
         try:
             known = value in self.values
-        except (TypeError, ValueError):  # an array is equal to nothing in one word
+        except (TypeError, ValueError):  # comparing an array with a value does not give a bool
             known = False
         if not known:
             shown = " ".join(reprlib.repr(value).split())
             raise InputError(f"{self.name} is {shown}; choose one of {', '.join(map(str, self.values))}")
 
     def parse(self, text: str) -> Any:
-        """The value that ``text`` is, ``yes`` or ``no`` for switches; raises InputError for others."""
+        """Return the value that ``text`` names, ``yes`` or ``no`` for switches; raise InputError for other texts."""
         if text not in self.texts:
             raise InputError(f"{self.word} is '{text}'; it is {' or '.join(self.texts)}")
         return self.texts[text]
@@ -449,13 +464,13 @@ def _declared() -> tuple[Option, ...]:
 
 OPTIONS: tuple[Option, ...] = _declared()
 PROGRAM_OPTIONS: tuple[Option, ...] = tuple(option for option in OPTIONS if option.programs)
-"""The options that programs depend on; the others decide only whether there are any."""
+"""Options that programs depend on; the others only decide whether programs are made."""
 DEFAULTS = CompileOptions()
 
 
 @dataclass(frozen=True)
 class Target:
-    """A machine as patterns see it. ``instructions`` are mnemonics; limits are exclusive upper bounds."""
+    """Machine as operator patterns see it. ``instructions`` are mnemonics; limits are exclusive."""
 
     instructions: frozenset[str]
     isa: str
@@ -471,7 +486,7 @@ class Target:
 
 
 def target_of(arch: Arch, options: CompileOptions = DEFAULTS) -> Target:
-    """The target that ``arch`` is; raises InputError for an ISA variant that does not exist."""
+    """Return the target of ``arch``; raise InputError for an unknown ISA variant."""
     from isa.plugins import variant
 
     isa, choices = variant(arch.isa), (options.emulate_depthwise, options.grouped, arch.numerics)

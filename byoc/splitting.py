@@ -1,10 +1,12 @@
-"""One network on several accelerators: a region becomes steps of programs that run at once (docs/systems.md, 9).
+"""Split one network over several accelerators: a region becomes steps of concurrent programs.
 
-The programs of a step read what earlier steps left in the memory that all share, and a step begins when all of the one
-before have ended. A step is whole, with its reason, where its nodes cannot be shared.
+See section 9 of docs/systems.md. The programs of a step read the results of earlier steps in shared
+memory, and a step starts when all programs of the previous step have ended. A step whose nodes
+cannot be shared runs as one program, and records the reason.
 
-A node is sliced so that it makes some of its output's channels, or rows, from what of its operands that takes. Nothing
-is approximated: a slice computes the same elements from the same numbers.
+A node is sliced so that it computes some channels or rows of its output from the parts of its
+operands that these need. The slices compute the same elements from the same numbers as the whole
+node, so results are bit-exact.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ HEIGHT = AXES["rows"]
 
 
 def sharding_of(graph: Graph, node: Node, along: Along) -> Sharding | str:
-    """How ``node`` makes some of its channels, or rows, or why it does not."""
+    """Return how ``node`` computes some of its channels or rows, or a text that says why it cannot."""
     values = [graph.values[name] for name in (*node.inputs, *node.outputs)]
     if len(node.outputs) != 1 or any(value.layout is not None for value in values):
         return f"{node.op_type}: it has several outputs, or tensors that lie otherwise in the model"
@@ -57,7 +59,7 @@ def sharding_of(graph: Graph, node: Node, along: Along) -> Sharding | str:
 
 
 def sliced(value: Value, name: str, axis: int, span: Span) -> Value:
-    """The elements of ``value`` in ``span`` along ``axis``, with their scales."""
+    """Return the elements of ``value`` in ``span`` along ``axis``, with their scales."""
     start, stop = span
     window = (slice(None),) * axis + (slice(start, stop),)
     scales = value.quantization
@@ -69,38 +71,38 @@ def sliced(value: Value, name: str, axis: int, span: Span) -> Value:
 
 
 def unit(value: Value, axis: int, burst: int) -> int:
-    """The fewest elements along ``axis`` of which every multiple takes whole bursts of so many bytes."""
+    """Return the fewest elements along ``axis`` whose multiples fill whole bursts of ``burst`` bytes."""
     return burst // gcd(burst, prod(value.shape[axis + 1 :]))
 
 
 def part(node: Node, sharding: Sharding, inputs: tuple[str, ...], output: str, span: Span) -> Node:
-    """``node`` for a span of its result, on operands of these names."""
+    """Return ``node`` restricted to a ``span`` of its result, with the given operand and output names."""
     attributes = {**node.attributes, **sharding.attributes(span)}
     macs = node.macs * (span[1] - span[0]) // sharding.size
     return replace(node, inputs=inputs, outputs=(output,), attributes=attributes, macs=macs)
 
 
 def slice_rows(value: Value, result: str, span: Span) -> Node:
-    """A node that takes the rows ``span`` out of a tensor, by their places in it."""
+    """Return a node that copies the rows ``span`` of a tensor."""
     index = np.arange(value.elements).reshape(value.shape)[:, :, span[0] : span[1]]
     return taken(value, result, Positions(index, None))
 
 
 def join_rows(first: Value, parts: tuple[str, ...], result: str) -> Node:
-    """A node that puts rows one below the other; ``first`` is one of the parts."""
+    """Return a node that concatenates ``parts`` along the rows; ``first`` is the first of them."""
     return joined(first, parts, result, HEIGHT)
 
 
 WAYS = ("batch", "channels", "rows", "pipeline")
 ALIGNMENT = 64
-"""Bytes at whose multiples a program has its tensors; where bursts are longer, theirs."""
+"""Alignment of a program's tensors in bytes; the burst length where bursts are longer."""
 MOST_AGAIN = 0.1
-"""Part of a group's work that bands may compute twice before another group begins."""
+"""Maximum share of a group's work that bands may compute twice; with more, a new group begins."""
 
 
 @dataclass(frozen=True)
 class Accelerator:
-    """One that a network is split over: its name, its bus, the cycles that a program takes there alone."""
+    """Accelerator of a split: name, machine, bus, and a function that times a program running alone."""
 
     name: str
     arch: Arch
@@ -110,7 +112,7 @@ class Accelerator:
 
 @dataclass(frozen=True)
 class Window:
-    """The part ``span`` along ``axis`` of a tensor in memory; all of it without an axis."""
+    """Range ``span`` of a tensor in memory along ``axis``; the whole tensor if ``span`` is None."""
 
     tensor: str
     axis: int = 0
@@ -119,9 +121,10 @@ class Window:
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """A program on the accelerator of number ``accelerator``: what its tensors are of those in memory, by its names.
+    """Program on the accelerator with index ``accelerator``.
 
-    ``cycles`` are those that it takes alone.
+    ``reads`` and ``writes`` map the program's tensors to parts of tensors in shared memory.
+    ``cycles`` is its duration when it runs alone.
     """
 
     accelerator: int
@@ -135,10 +138,11 @@ class Piece:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """Programs that run at once.
+    """Programs that run at the same time.
 
-    ``whole``: why there is only one, for nodes that could not be shared. ``once``: what nodes that are shared take as
-    one program, between whole tensors, on the first accelerator alone; None where it cannot run them all.
+    ``whole`` is the reason why there is only one program, for nodes that could not be shared.
+    ``once`` is the duration of shared nodes as one program on the first accelerator alone, in
+    cycles; None if that accelerator cannot run them all.
     """
 
     nodes: tuple[str, ...]
@@ -148,12 +152,12 @@ class Step:
 
 
 class RefusedError(Exception):
-    """Why nodes cannot be shared in some way."""
+    """Nodes cannot be shared; the message gives the reason."""
 
 
 @dataclass(frozen=True, eq=False)
 class Splitter:
-    """Makes the pieces of one region of ``graph``."""
+    """Builder of the pieces of one region of ``graph``."""
 
     graph: Graph
     region: Region
@@ -168,7 +172,7 @@ class Splitter:
         reads: Mapping[str, Window],
         writes: Mapping[str, Window],
     ) -> Piece:
-        """Nodes compiled for an accelerator. Raises RefusedError where one of them would not run there."""
+        """Compile nodes for an accelerator; raise RefusedError if one of them would run on the CPU."""
         machine = self.accelerators[accelerator]
         small = Graph(self.region.name, tuple(reads), tuple(writes), values, tuple(nodes))
         found = partition_graph(Partitioner(small), machine.arch, self.options)
@@ -183,13 +187,13 @@ class Splitter:
         return Piece(accelerator, program, machine.cycles(program), values, reads, writes, macs)
 
     def whole(self, nodes: Sequence[Node], accelerator: int = 0) -> Piece:
-        """Consecutive nodes as they are, between whole tensors."""
+        """Compile consecutive nodes unsliced, between whole tensors."""
         inputs, outputs = self.ends(nodes)
         everything = ({name: Window(name) for name in names} for names in (inputs, outputs))
         return self.piece(accelerator, nodes, self.graph.values, *everything)
 
     def ends(self, nodes: Sequence[Node]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Tensors that consecutive nodes read from memory, and those that somebody else reads there."""
+        """Return the tensors that consecutive nodes read from memory, and their results with other consumers."""
         return boundary(self.graph, nodes, self._readers)
 
     @cached_property
@@ -198,9 +202,10 @@ class Splitter:
 
 
 def by_pipeline(splitter: Splitter) -> list[Step]:
-    """Consecutive groups of nodes, one an accelerator in their order, cut where the slowest is fastest alone.
+    """Split the nodes into consecutive groups, one for each accelerator, so that the slowest is as fast as possible.
 
-    An accelerator is left out where it would only make that slower.
+    The duration of a group is that of its program running alone. An accelerator gets no nodes if it
+    would only make the slowest group slower.
     """
     nodes = splitter.region.nodes
 
@@ -222,14 +227,15 @@ def by_pipeline(splitter: Splitter) -> list[Step]:
 
 
 Cost = Callable[[int, int, int], float]
-"""What the parts from one number up to another, one at least, cost in the group of a number."""
+"""Cost of the parts from ``start`` to ``stop`` (at least one) in the group with index ``number``."""
 
 
 def best_cuts(count: int, parts: int, cost: Cost) -> list[int]:
-    """Where to cut ``parts`` into ``count`` groups so that the dearest is cheapest: 0, the cuts, ``parts``.
+    """Return where to cut ``parts`` into ``count`` groups so that the most expensive costs least.
 
-    Groups may be empty and cost nothing then. They are the best cuts if no group gets cheaper by another part, which
-    programs nearly always keep to; so only few costs have to be found.
+    The result is 0, the cuts, ``parts``. Groups may be empty and then cost nothing. The cuts are
+    optimal if adding a part never makes a group cheaper, which holds for nearly all programs. The
+    search needs only few costs.
     """
     cuts: list[int] | None = [0, *[parts] * count]
     while cuts is not None:
@@ -240,7 +246,7 @@ def best_cuts(count: int, parts: int, cost: Cost) -> list[int]:
 
 
 def _cuts_below(limit: float, count: int, parts: int, cost: Cost) -> list[int] | None:
-    """Cuts with every group below ``limit``, each as long as it can be; None where there are none."""
+    """Return cuts with every group cheaper than ``limit`` and as long as possible; None if there are none."""
     cuts = [0]
     for number in range(count):
         start = cuts[-1]
@@ -253,20 +259,23 @@ def _cuts_below(limit: float, count: int, parts: int, cost: Cost) -> list[int] |
 
 
 class Member(NamedTuple):
-    """A node of a group, and how it is shared."""
+    """Node of a group, and how it is shared."""
 
     node: Node
     sharding: Sharding
 
 
 Group = list[Member]
-"""Nodes one behind another of which each accelerator can compute its part without the others'."""
+"""Consecutive nodes of which each accelerator can compute its part without the others' results."""
 
 
 def _groups(
     splitter: Splitter, along: Along, takes: Callable[[Group, Member], bool]
 ) -> list[tuple[list[Node], Group | str]]:
-    """The nodes of the region in groups; ``takes``: whether a group has another member. Alone: why it is not shared."""
+    """Group the nodes of the region; ``takes(group, member)`` says whether a group accepts another member.
+
+    A node that cannot be shared forms a group of its own with the reason.
+    """
     groups: list[tuple[list[Node], Group | str]] = []
     for node in splitter.region.nodes:
         sharding = sharding_of(splitter.graph, node, along)
@@ -285,12 +294,12 @@ def _groups(
 
 
 def by_channels(splitter: Splitter) -> list[Step]:
-    """Each accelerator a share of the output channels, which lie next to each other in memory."""
+    """Give each accelerator a share of the output channels, which are contiguous in memory."""
     return _steps(splitter, _groups(splitter, "channels", partial(_takes_shares, splitter)), _channel_pieces)
 
 
 def _takes_shares(splitter: Splitter, group: Group, other: Member) -> bool:
-    """Whether another node can go on with the shares, without making them fewer."""
+    """Return True if another node can use the group's shares of channels without reducing their number."""
     made = {member.node.outputs[0]: member.sharding.axis for member in group}
     read = zip(other.node.inputs, other.sharding.axes, strict=True)
     if group[0].sharding.size != other.sharding.size or any(made.get(name, axis) != axis for name, axis in read):
@@ -300,7 +309,7 @@ def _takes_shares(splitter: Splitter, group: Group, other: Member) -> bool:
 
 
 def _unit(splitter: Splitter, group: Group) -> int:
-    """Channels whose multiples begin at whole bursts in all tensors that are cut, wherever they are read."""
+    """Return the number of channels whose multiples start at whole bursts in all tensors that are cut."""
     values = splitter.graph.values
     burst = max(ALIGNMENT, *(one.bus.burst_bytes for one in splitter.accelerators))
     cut = [
@@ -313,7 +322,7 @@ def _unit(splitter: Splitter, group: Group) -> int:
 
 
 def _shares(splitter: Splitter, group: Group) -> int:
-    """How many accelerators at most can have channels of it."""
+    """Return the maximum number of accelerators that can have channels of the group."""
     return -(-group[0].sharding.size // _unit(splitter, group))
 
 
@@ -356,18 +365,21 @@ def _channel_piece(splitter: Splitter, group: Group, number: int, span: Span) ->
 
 
 Bands = dict[str, list[tuple[str, Span]]]
-"""Tensors that lie in memory as bands of rows: the bands' names, and their rows, which may overlap."""
+"""Tensors stored in memory as bands of rows: names and rows of the bands, which may overlap."""
 
 
 def by_rows(splitter: Splitter) -> list[Step]:
-    """Each accelerator a band of the output's rows; halos are computed twice in a group, and read between groups."""
+    """Give each accelerator a band of the output rows.
+
+    Within a group the halo rows are computed twice; between groups they are read from memory.
+    """
     groups = _groups(splitter, "rows", lambda group, other: _again(splitter, [*group, other]) <= MOST_AGAIN)
     bands = Bands()
     return _steps(splitter, groups, partial(_row_pieces, bands=bands), bands)
 
 
 def _again(splitter: Splitter, group: Group) -> float:
-    """Which part of the nodes' work bands do more than once; where nodes have no products, elements count."""
+    """Return the share of the group's work that bands repeat: MACs, or elements for nodes without MACs."""
     values = splitter.graph.values
     made = [_rows_made(splitter, group, number) for number in range(len(splitter.accelerators))]
     once = twice = 0.0
@@ -381,7 +393,11 @@ def _again(splitter: Splitter, group: Group) -> float:
 
 
 def _rows_made(splitter: Splitter, group: Group, number: int) -> dict[str, Span]:
-    """The rows of each tensor that an accelerator computes: its band of those that others read, and what these need."""
+    """Return the rows of each tensor that an accelerator computes.
+
+    These are its band of the tensors with consumers outside the group, and the rows that these
+    bands need.
+    """
     graph, count = splitter.graph, len(splitter.accelerators)
     rows: dict[str, Span] = {}
 
@@ -405,7 +421,7 @@ def _rows_made(splitter: Splitter, group: Group, number: int) -> dict[str, Span]
 
 
 class _Band:
-    """What one accelerator computes of a group: nodes on rows, with nodes before them that take and join rows."""
+    """Nodes that one accelerator runs for a group, with the nodes that slice and join their input rows."""
 
     def __init__(self, splitter: Splitter, bands: Bands, number: int) -> None:
         self.splitter, self.bands, self.number = splitter, bands, number
@@ -415,7 +431,7 @@ class _Band:
         self.made: dict[str, Span] = {}
 
     def rows(self, name: str, span: Span) -> str:
-        """The local name of these rows of a tensor of the region."""
+        """Return the local name of rows ``span`` of a tensor of the region, adding nodes that gather them."""
         if name in self.made:
             return self._taken(name, self.made[name], span)
         parts = [self._taken(part, own, wanted) for part, own, wanted in self._sources(name, span)]
@@ -428,7 +444,7 @@ class _Band:
         return result
 
     def _sources(self, name: str, span: Span) -> Iterable[tuple[str, Span, Span]]:
-        """Tensors in memory with rows of ``name``, their rows and those wanted of them, one behind the other."""
+        """Yield tensors in memory that cover the rows of ``name``: tensor, its rows, and the rows used of it."""
         value = self.splitter.graph.values[name]
         stored = self.bands.get(name, [(name, (0, value.shape[HEIGHT]))])
         at = span[0]
@@ -450,7 +466,7 @@ class _Band:
         return result
 
     def add(self, member: Member, span: Span) -> None:
-        """The rows ``span`` of what a node makes."""
+        """Add a node that computes the rows ``span`` of a member's output."""
         node, sharding = member
         graph, (output,) = self.splitter.graph, node.outputs
         read = sharding.reads(span)
@@ -467,7 +483,7 @@ class _Band:
         self.nodes.append(part(node, sharding, tuple(names), output, span))
 
     def whole(self, nodes: Sequence[Node]) -> Piece:
-        """Nodes as they are, on tensors that are joined before."""
+        """Return unsliced nodes whose inputs are joined from bands first."""
         values = self.splitter.graph.values
         inputs, outputs = self.splitter.ends(nodes)
         joined = {name: self.rows(name, (0, values[name].shape[HEIGHT])) for name in inputs if name in self.bands}
@@ -478,13 +494,13 @@ class _Band:
         return self._piece({name: Window(name) for name in outputs})
 
     def gathered(self, names: Sequence[str]) -> Piece:
-        """Tensors that lie in bands, joined: what a region hands over."""
+        """Return a piece that joins tensors stored in bands; these are the outputs of the region."""
         values = self.splitter.graph.values
         joined = {self.rows(name, (0, values[name].shape[HEIGHT])): Window(name) for name in names}
         return self._piece(joined)
 
     def band(self, outputs: Sequence[str]) -> Piece:
-        """Its rows of ``outputs``."""
+        """Return the piece that stores this accelerator's rows of ``outputs``."""
         return self._piece({name: Window(band_name(name, self.number)) for name in outputs if name in self.made})
 
     def _piece(self, writes: Mapping[str, Window]) -> Piece:
@@ -492,7 +508,7 @@ class _Band:
 
 
 def band_name(name: str, number: int) -> str:
-    """What the band of a tensor that accelerator ``number`` makes is called."""
+    """Return the name of the band that accelerator ``number`` computes of a tensor."""
     return f"{name} band {number}"
 
 
@@ -527,7 +543,7 @@ def _steps(
     pieces_of: Callable[[Splitter, Group], list[Piece]],
     storage: Bands | None = None,
 ) -> list[Step]:
-    """Steps of groups that are shared, and whole ones of all neighbours that are not."""
+    """Return a step for each shared group, and one whole step for each run of neighbours that are not shared."""
     steps: list[Step] = []
     waiting: list[Node] = []
     reasons: dict[str, None] = {}
@@ -569,7 +585,7 @@ def _once(splitter: Splitter, nodes: Sequence[Node]) -> int | None:
 
 
 def _first(splitter: Splitter, bands: Bands, make: Callable[[_Band], Piece]) -> Piece:
-    """The piece on the first accelerator that can join bands. Raises RefusedError if none can."""
+    """Return the piece on the first accelerator that can join bands; raise RefusedError if none can."""
     for number in range(len(splitter.accelerators)):
         try:
             return make(_Band(splitter, bands, number))

@@ -1,1 +1,1 @@
-"""Placed steps become command words: registers, constants, tokens, addresses."""
+"""Emission: scheduled steps become command words with registers, constants, tokens and addresses."""

@@ -1,10 +1,11 @@
-"""Emission: placed steps become command words with provenance; register writes that change nothing are dropped.
+"""Emit command words from scheduled steps, with provenance; drop register writes that change nothing.
 
-Token flags are derived from nothing but overlapping byte ranges of commands on different units. Each unit is in order.
-``clock`` of a command: for each unit, how many of its commands are surely complete when this one completes. A command
-waits for another exactly when its unit's clock does not cover that one yet; the pairs of one queue then come in the
-same order on both sides, so that counting tokens suffices. LD and ST are no neighbours: what one waits for on the other
-goes through a command of EX that waits for it anyway, or through an inserted ``OP_SYNC``.
+Token flags are derived only from overlapping byte ranges of commands on different units; each unit
+executes in order. A command's ``clock`` says, for each unit, how many of its commands are certainly
+complete when this command completes. A command waits for another exactly if its unit's clock does
+not cover it yet. The waits on one queue then have the same order on both sides, so that counting
+tokens suffices. LD and ST share no queue: a wait between them goes through an EX command that waits
+anyway, or through an inserted ``OP_SYNC``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ LD, EX, ST = Unit.LD.value, Unit.EX.value, Unit.ST.value
 
 @dataclass(eq=False, slots=True)
 class Ordered:
-    """A command in stream order with its token flags. ``index`` is its position in the input, None for an OP_SYNC.
+    """Command in stream order with its token flags. ``index`` is its input position, None for an OP_SYNC.
 
     ``serves`` is the position of the command that an OP_SYNC was inserted for.
     """
@@ -49,7 +50,10 @@ class Ordered:
 
 
 def derive_tokens(units: Sequence[Unit], operands: Sequence[Operands], strict: bool = False) -> tuple[Ordered, ...]:
-    """The commands with their flags, OP_SYNCs inserted. ``strict``: every command also waits for the one before it."""
+    """Return the commands with token flags and inserted OP_SYNCs.
+
+    With ``strict`` every command also waits for the previous one.
+    """
     state = _State()
     previous: Ordered | None = None
     for index, (unit, accesses) in enumerate(zip(units, operands, strict=True)):
@@ -67,7 +71,7 @@ def derive_tokens(units: Sequence[Unit], operands: Sequence[Operands], strict: b
 
 
 class _State:
-    """What every unit's next command knows, and what all commands so far have touched."""
+    """Clock of every unit's next command, and the bytes accessed by all commands so far."""
 
     def __init__(self) -> None:
         self.stream: list[Ordered] = []
@@ -76,7 +80,7 @@ class _State:
         self._touched: tuple[dict[int, list[tuple[int, _Touched]]], ...] = ({}, {}, {})
 
     def needs(self, unit: int, touched: _Touched) -> list[int]:
-        """For each unit the number of its commands that must be complete before a command with these accesses."""
+        """Return for each unit how many of its commands must complete before a command with these accesses."""
         needs = [0, 0, 0]
         for other in (LD, EX, ST):
             if other != unit:
@@ -95,13 +99,13 @@ class _State:
         return latest if latest > known else 0
 
     def remember(self, unit: int, touched: _Touched) -> None:
-        """Record the accesses of the command that was issued last on ``unit``."""
+        """Record the accesses of the latest command on ``unit``."""
         entry = (len(self._issued[unit]), touched)
         for page in _pages(touched):
             self._touched[unit].setdefault(page, []).append(entry)
 
     def issue(self, item: Ordered, needs: list[int]) -> None:
-        """Append a command that waits for ``needs``."""
+        """Append a command that waits for the ``needs[u]`` first commands of each unit u."""
         unit = item.unit
         if unit == EX:
             for other in (LD, ST):
@@ -117,7 +121,7 @@ class _State:
         self.stream.append(item)
 
     def _through_ex(self, item: Ordered, near: int, far: int, needed: int) -> int:
-        """The number of EX commands after which ``needed`` commands of unit ``far`` are complete too."""
+        """Return the number of EX commands after which ``needed`` commands of unit ``far`` are complete too."""
         if needed <= self.known[item.unit][far]:
             return 0
         executed = self._issued[EX]
@@ -144,7 +148,10 @@ class _State:
 
 
 _Hull = tuple[int, int, Access]
-"""Bytes around an access, those of system memory far above, and the access: most pairs are told apart by the hulls."""
+"""Byte range of an access, offset by its memory's base so that memories never overlap, and the access.
+
+Comparing these ranges first rules out most pairs of accesses.
+"""
 _BASES = {"sram": 0, "dram": 1 << 60}
 _SRAM_PAGE, _DRAM_PAGE = 1 << 12, 1 << 16
 
@@ -196,7 +203,7 @@ _FLAGS = ("pop_previous", "pop_next", "push_previous", "push_next")
 
 @dataclass(frozen=True, eq=False)
 class Emission:
-    """Command words, where they come from, and the number of words before redundant register writes were dropped."""
+    """Command words, their provenance, and the word count before redundant register writes were dropped."""
 
     words: NDArray[np.uint64]
     provenance: tuple[Provenance, ...]
@@ -204,7 +211,7 @@ class Emission:
 
 
 def emit(steps: Sequence[Step], addresses: Sequence[int], arch: Arch, strict: bool) -> Emission:
-    """The words of ``steps`` with scratchpad buffers at ``addresses``; ``strict`` as in :func:`derive_tokens`."""
+    """Emit the words of ``steps`` with scratchpad buffers at ``addresses``; ``strict`` as in :func:`derive_tokens`."""
     registers = [_placed(step, addresses) for step in steps]
     file = variant(arch.isa).register_file
     operands = [_operands(step, values, file.reset, arch) for step, values in zip(steps, registers, strict=True)]
@@ -217,7 +224,7 @@ def emit(steps: Sequence[Step], addresses: Sequence[int], arch: Arch, strict: bo
 
 
 def _placed(step: Step, addresses: Sequence[int]) -> dict[str, int]:
-    """The registers of a step with its pointers resolved."""
+    """Return the registers of a step with its pointers resolved to addresses."""
     values = dict(step.registers)
     for name, pointer in step.pointers.items():
         values[name] = addresses[pointer.buffer] + pointer.offset
@@ -225,7 +232,7 @@ def _placed(step: Step, addresses: Sequence[int]) -> dict[str, int]:
 
 
 def _operands(step: Step, registers: Mapping[str, int], reset: Mapping[str, int], arch: Arch) -> Operands:
-    """The byte ranges of a step. Registers it leaves alone have no influence on them; they read as after reset."""
+    """Return the byte ranges that a step accesses; registers it does not set have their reset values."""
     snapshot = {name: registers.get(name, reset[name]) for name in step.instruction.registers}
     command = Command(0, step.instruction, step.unit, False, False, False, False, step.fields, snapshot)
     return step.instruction.operands(command, arch)
@@ -241,7 +248,7 @@ def _issue(item: Ordered, steps: Sequence[Step], registers: Sequence[dict[str, i
 
 @lru_cache(maxsize=1024)
 def _word(instruction: Instruction, flags: tuple[int, ...], fields: tuple[tuple[str, int], ...]) -> int:
-    """The operation word. Few differ in one program, and few programs differ in them."""
+    """Encode an operation word; cached, since programs contain few distinct words."""
     return encode_operation(instruction, {**dict(zip(_FLAGS, flags, strict=True)), **dict(fields)})
 
 
@@ -254,7 +261,7 @@ def _words(issues: Iterable[Issue], file: RegisterFile) -> NDArray[np.uint64]:
 
 
 def _provenance(issues: Sequence[Issue], sources: Sequence[Source]) -> tuple[Provenance, ...]:
-    """Ranges of words, neighbours of one source merged. The last issue, OP_END, belongs to no layer."""
+    """Return word ranges, merging neighbours of one source; the last issue, OP_END, belongs to no layer."""
     ranges: list[Provenance] = []
     position = start = 0
     for number, source in enumerate(sources):
@@ -266,14 +273,14 @@ def _provenance(issues: Sequence[Issue], sources: Sequence[Source]) -> tuple[Pro
 
 
 class Issue(NamedTuple):
-    """One operation word with the register writes before it, each (register name, value)."""
+    """Operation word and the register writes before it, each (register name, value)."""
 
     writes: tuple[tuple[str, int], ...]
     word: int
 
 
 def elide(issues: Iterable[Issue], reset: Mapping[str, int] = RESET) -> tuple[Issue, ...]:
-    """The same operations, each with the same register file, starting from the variant's ``reset`` values."""
+    """Drop register writes that keep a register's value, starting from the variant's ``reset`` values."""
     current = dict(reset)
     kept: list[Issue] = []
     for writes, word in issues:
@@ -284,5 +291,5 @@ def elide(issues: Iterable[Issue], reset: Mapping[str, int] = RESET) -> tuple[Is
 
 
 def count_words(issues: Iterable[Issue]) -> int:
-    """Command words of a stream: one a register write, one an operation."""
+    """Count the command words of a stream: one for each register write and each operation."""
     return sum(len(issue.writes) + 1 for issue in issues)

@@ -1,6 +1,6 @@
-"""The compiler's back end: the operations of one region become a Program for one Arch.
+"""Back end of the compiler: the operations of one region become a Program for one Arch.
 
-And what the region asks of a machine whatever the schedule: bytes that must move, and cycles that must be computed.
+It also computes the schedule-independent demand of a region: bytes to move and cycles to compute.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """Nodes that run as one program. ``inputs`` and ``outputs`` are integer tensors by name, flat and ordered."""
+    """Nodes that run as one program. ``inputs`` and ``outputs`` are names of integer tensors, in order."""
 
     index: int
     name: str
@@ -52,12 +52,12 @@ class Region:
 
 @dataclass(frozen=True)
 class CompileReport:
-    """Account of one compilation: command words before and after elision, peak SRAM, tiles a layer.
+    """Report of one compilation: command words before and after elision, peak SRAM, tiles of each layer.
 
-    ``compulsory_bytes`` is what is read of the inputs, the outputs and the constants as this program has them, each
-    byte once; ``demand`` what any program asks for. ``choices`` are all that were made of the schedule: given again
-    they make the same program. ``estimates`` are the cycles by layer that were expected. The published schedule
-    has neither.
+    ``compulsory_bytes`` counts inputs that are read, outputs, and constants as stored by this
+    program, each byte once. ``demand`` is the minimum of any program. ``choices`` is the complete
+    schedule; compiling with it again gives the same program. ``estimates`` are the expected cycles
+    by layer. With schedule ``seed`` both are empty.
     """
 
     words_before_elision: int
@@ -71,7 +71,7 @@ class CompileReport:
 
 
 def tiles_by_layer(steps: tuple[Step, ...]) -> dict[str, int]:
-    """How many tiles every layer of a schedule has."""
+    """Return the number of tiles of each layer of a schedule."""
     found: dict[str, int] = {}
     for step in steps:
         source = step.source
@@ -92,18 +92,20 @@ def compile_region(
     pool: SearchPool[Compiled] | None = None,
     choices: Choices = NOTHING,
 ) -> Compiled:
-    """Return the program of a region and its report.
+    """Compile a region and return its program and report.
 
-    ``values`` holds the region's tensors (:func:`values_of`), because their shapes decide the layouts.
+    ``values`` contains the region's tensors (:func:`values_of`), because their shapes determine the
+    layouts. ``choices`` fix parts of the schedule; they may include choices for layers of other
+    regions.
 
-    ``choices`` are made beforehand, those of other regions' layers may be among them.
+    Without ``data`` the weights are not read and the program's constants are zeros that take no
+    memory; its cycles are the same. A ``pool`` remembers tilings, and programs for larger
+    scratchpads, for later calls. Schedules are chosen for the bus of the pool, or the default bus
+    without one.
 
-    Without ``data`` the weights are not looked at and the program's constants are zeros that take no memory: its cycles
-    are the same. A ``pool`` that is kept remembers tilings, and programs for larger scratchpads, for next time. Its bus
-    is that of the machine; without a pool it is the default one.
-
-    System memory: inputs, outputs, intermediates, constants, commands, each at a multiple of 64 bytes. Raises
-    InputError for an operation that does not fit or that the ISA lacks (partitioning prevents both).
+    System memory contains, in this order: inputs, outputs, intermediates, constants and commands,
+    each at a multiple of 64 bytes. Raises InputError for an operation that does not fit or that the
+    ISA lacks; partitioning prevents both.
     """
     shared = pool or SearchPool[Compiled]()
     if schedule == "seed":
@@ -122,7 +124,7 @@ def compile_region(
             try:
                 found.append(schedule_default(contexts[number], fresh, shared, subject, choices))
             except NoTilingError as error:
-                refused = error  # the other order may fit
+                refused = error  # another order of the layers may fit
         if not found:
             raise refused or InputError(f"{choices.source}: made for other layers; tune this network again")
         scheduled = min(found, key=_price) if len(found) > 1 else found[0]
@@ -145,18 +147,18 @@ def values_of(region: Region, values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _orders(region: Region, values: Mapping[str, Value]) -> tuple[Region, ...]:
-    """The region; of a batch, image by image, too."""
+    """Return the region, preceded for a batch by a version that is computed image by image."""
     operations = by_image(region.operations, values, (*region.inputs, *region.outputs))
     return (region,) if operations == region.operations else (replace(region, operations=operations), region)
 
 
 def _price(scheduled: Scheduled) -> float:
-    """Estimated cycles, and what those of the bus cost even where nobody waits for them."""
+    """Return the estimated cycles plus the price of bus slots, which cost something even if no unit waits."""
     return priced(scheduled.cycles, sum([step.slots for step in scheduled.steps]))
 
 
 def empty_memory(lowered: Lowered, arch: Arch, bus: Bus, *, data: bool) -> Callable[[], Memory]:
-    """A function that makes an empty memory; without ``data`` constants have no contents."""
+    """Return a function that makes an empty memory; without ``data`` constants have no contents."""
     dram, end = _layout(lowered.buffers)
     stored = frozenset(buffer.name for buffer in lowered.buffers if buffer.role == "output")
     return lambda: Memory(arch, bus, lowered, dram, ConstantPool(end, arch, data=data), stored=stored)
@@ -165,7 +167,7 @@ def empty_memory(lowered: Lowered, arch: Arch, bus: Bus, *, data: bool) -> Calla
 def layers_chosen(
     region: Region, values: Mapping[str, Value], arch: Arch, choices: Choices
 ) -> tuple[Lowered, tuple[Layer, ...]]:
-    """:func:`layers_of` a region in the order of its operations that complete ``choices`` are about."""
+    """Return :func:`layers_of` a region in the order of operations that complete ``choices`` apply to."""
     orders = [layers_of(order, values, arch) for order in _orders(region, values)]
     return orders[choices.orders_of([[layer.name for layer in layers] for _, layers in orders])[0]]
 
@@ -173,9 +175,9 @@ def layers_chosen(
 def layers_of(
     region: Region, values: Mapping[str, Value], arch: Arch, schedule: Schedule = "default"
 ) -> tuple[Lowered, tuple[Layer, ...]]:
-    """A region's operations with their buffers, and the layers that they are on a machine, in order.
+    """Return a region's operations with their buffers, and their layers on a machine, in order.
 
-    Last steps are fused; by the published schedule nothing is.
+    Element-wise consumers are fused into their producers; the published schedule fuses nothing.
     """
     if schedule == "default":
         return _layers_within(region, values, arch, Budget(arch.sram_bytes))
@@ -190,7 +192,10 @@ def layers_of(
 def _layers_within(
     region: Region, values: Mapping[str, Value], arch: Arch, budget: Budget
 ) -> tuple[Lowered, tuple[Layer, ...]]:
-    """:func:`layers_of` a region in a scratchpad of ``budget`` bytes; nothing else of its size has an influence."""
+    """Return :func:`layers_of` a region for a scratchpad of ``budget`` bytes.
+
+    The result depends on the scratchpad size only through ``budget``.
+    """
 
     def fits(operation: Operator) -> bool:
         return bool(operation.slices) or budget.holds(_least_bytes(make_layer(operation, arch).geometry, arch))
@@ -201,12 +206,12 @@ def _layers_within(
 
 
 def _least_bytes(geometry: Geometry, arch: Arch) -> int:
-    """What the smallest tiles of a layer take with everything streamed."""
+    """Return the bytes that the smallest tiles of a layer take if every operand is streamed."""
     return working_set(geometry, smallest_tiling(geometry, arch), streamed(geometry), arch.granule)
 
 
 def _demanded(region: Region, values: Mapping[str, Value], lowered: Lowered, arch: Arch) -> tuple[int, Demand]:
-    """Bytes of inputs and outputs that a region moves, and what any program for it asks for."""
+    """Return the bytes of inputs and outputs that a region moves, and the demand of any program for it."""
     moved = moved_bytes(lowered, [values[name] for name in region.outputs])
     return moved, demand(region.operations, region.outputs, moved, arch)
 
@@ -220,7 +225,7 @@ def _emitted(
     *,
     strict: bool,
 ) -> Compiled:
-    """The program of a scheduled region, and its report; ``asked`` as of :func:`_demanded`."""
+    """Emit the program of a scheduled region and its report; ``asked`` is the result of :func:`_demanded`."""
     memory = scheduled.memory
     emission = emit(scheduled.steps, scheduled.addresses, arch, strict=strict)
     image, start = memory.constants.image(), memory.constants.address
@@ -250,7 +255,7 @@ def _emitted(
 
 
 def shortage(operation: Operator, arch: Arch, schedule: Schedule) -> Shortage | None:
-    """None where the operation can be tiled into the scratchpad, else the buffers of the smallest working set."""
+    """Return None if the operation can be tiled into the scratchpad, else the smallest tiling's buffers."""
     if operation.slices:
         return None
     seed = schedule == "seed"
@@ -264,15 +269,17 @@ def shortage(operation: Operator, arch: Arch, schedule: Schedule) -> Shortage | 
 
 
 Search = Callable[[Geometry, Arch], TileSearch]
-"""Makes the search for tilings of a layer, or finds one that was made before."""
+"""Function that makes, or looks up, the tile search of a layer."""
 
 
 def fitted(
     operations: tuple[Operator, ...], arch: Arch, schedule: Schedule, search: Search = TileSearch
 ) -> tuple[Operator, ...] | Shortage:
-    """``operations``, lines upright where that pays, finer ones for those that do not fit; or what is missing.
+    """Return ``operations`` in a form that fits the scratchpad, or the buffers of one that does not fit.
 
-    Missing is what the first of them lacks that has none which fit. The published schedule takes all as they are.
+    Lines become columns if that is faster, and an operation that does not fit is split into finer
+    ones. The shortage is that of the first operation without a fitting form. The published schedule
+    takes operations unchanged.
     """
     found: list[Operator] = []
     for written in operations:
@@ -290,9 +297,10 @@ def fitted(
 
 
 def _upright(operation: Operator, arch: Arch, search: Search) -> Operator:
-    """A line as one column, whose rows tiles can cut; as it is where it takes less than the column computes.
+    """Turn a line into one column, whose rows can be tiled, unless the line takes fewer cycles.
 
-    What it moves is not compared: of columns that follow one another bands stay in the scratchpad.
+    Only the column's compute cycles are compared, not its transfers: between consecutive columns,
+    bands stay in the scratchpad.
     """
     turned = column(operation) if arch.pe.ow == 1 else None
     if turned is None:
@@ -308,7 +316,7 @@ def _up(address: int) -> int:
 
 
 def _layout(buffers: tuple[Buffer, ...]) -> tuple[dict[str, int], int]:
-    """The address of every buffer and the first free address behind them."""
+    """Return the address of every buffer and the first free address after them."""
     addresses, end = {}, 0
     for role in ("input", "output", "intermediate"):
         for buffer in buffers:
@@ -319,7 +327,7 @@ def _layout(buffers: tuple[Buffer, ...]) -> tuple[dict[str, int], int]:
 
 
 def _tensors(region: Region, lowered: Lowered, values: Mapping[str, Value], memory: Memory) -> tuple[Tensor, ...]:
-    """What enters and leaves; on a machine of words of shape (surfaces, positions, A)."""
+    """Return the region's input and output tensors; on banked memory shapes are (surfaces, positions, A)."""
 
     def tensor(name: str, role: Literal["input", "output"]) -> Tensor:
         value, place = values[name], lowered.places[name]
@@ -335,11 +343,11 @@ def _tensors(region: Region, lowered: Lowered, values: Mapping[str, Value], memo
 
 @dataclass(frozen=True)
 class Demand:
-    """What no schedule, tiling or mapping of a region goes below.
+    """Lower bounds of a region for any schedule, tiling or mapping.
 
-    ``compute_cycles`` without fill and drain, in so many ``commands`` of EX. ``nbytes``: what is read of the inputs,
-    the outputs, and the constants without gaps and look-up tables, each byte once; nothing of what lies between.
-    ``constants`` of them are such.
+    ``compute_cycles`` excludes fill and drain; ``commands`` is the number of EX commands.
+    ``nbytes`` counts inputs that are read, outputs, and constants without gaps and look-up tables,
+    each byte once and without intermediates. ``constants`` is the constants' part of ``nbytes``.
     """
 
     compute_cycles: int
@@ -349,14 +357,15 @@ class Demand:
 
     @property
     def apart(self) -> tuple[int, int]:
-        """Bytes of inputs and outputs, and of constants: they may lie in two memories."""
+        """Bytes of inputs and outputs, and bytes of constants, which may be in two memories."""
         return self.nbytes - self.constants, self.constants
 
 
 def demand(operations: Iterable[Operator], stored: Iterable[str], moved: int, arch: Arch) -> Demand:
-    """The demand of ``operations`` that store the values ``stored`` and move ``moved`` bytes of inputs and outputs."""
+    """Return the demand of ``operations`` that store the values ``stored`` and move ``moved`` bytes of I/O."""
     original = tuple(operations)
-    # What can be fused is, however small the scratchpad: a schedule that fuses less computes more.
+    # Fuse all that can be fused, ignoring scratchpad size: a schedule that fuses less computes
+    # more.
     fused = fuse(original, tuple(stored), arch, lambda one: True)
     work = [Compute(make_layer(one, arch).geometry, arch).least() for one in fused if not one.slices]
     constants = _constants(original, fused, arch)
@@ -369,9 +378,9 @@ def demand(operations: Iterable[Operator], stored: Iterable[str], moved: int, ar
 
 
 def _constants(original: Iterable[Operator], fused: Iterable[Operator], arch: Arch) -> int:
-    """Bytes of weights, channel records and constant operands.
+    """Return the bytes of weights, channel records and constant operands.
 
-    Tables that fusion has put together may be none at all in a schedule that fuses less.
+    Tables that fusion merged are not counted, because a schedule that fuses less may not need them.
     """
     kept = {id(operation) for operation in original}
     found: dict[Hashable, int] = {}
@@ -390,8 +399,8 @@ def _constants(original: Iterable[Operator], fused: Iterable[Operator], arch: Ar
 
 
 def moved_bytes(lowered: Lowered, outputs: Iterable[Value]) -> int:
-    """Bytes of inputs that some operation reads and of ``outputs``, each once."""
-    # An output may be a slice of the buffer in which it lives, and live with others.
+    """Return the bytes of ``outputs`` and of inputs that operations read, each byte once."""
+    # An output may be a slice of a buffer that it shares with other values.
     moved = {
         buffer.name: np.zeros(buffer.nbytes, np.bool_) for buffer in lowered.buffers if buffer.role != "intermediate"
     }

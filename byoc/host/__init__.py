@@ -1,1 +1,1 @@
-"""What runs beside the accelerator: host parts, the runtime and the oracle, on the runtime of the model's format."""
+"""Host side of a network: CPU parts, inference runtime and oracle, on the model format's own runtime."""

@@ -1,4 +1,4 @@
-"""The host runtime: executes the parts of a compiled network in order, regions on an Executor, the rest on the CPU."""
+"""Run the parts of a compiled network in order: regions on an Executor, host parts on the CPU."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ Tensors = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class NetworkRun(Generic[TraceT]):
-    """Results of one inference: ``outputs`` by port, every tensor at a part's boundary by its name, a trace a region.
+    """Results of one inference: outputs by port, tensors at part boundaries by name, traces by region.
 
-    Integer ports (:class:`byoc.package.interface.Port`) carry integers; ``values`` have the layout of the graph.
+    Integer ports (:class:`byoc.package.interface.Port`) return integers. ``values`` have the layout
+    of the graph.
     """
 
     outputs: Tensors
@@ -37,20 +38,20 @@ class NetworkRun(Generic[TraceT]):
 
 
 class Runtime(Generic[TraceT]):
-    """A compiled network bound to an executor. Host sessions are made once and serve every inference."""
+    """Compiled network bound to an executor. Host sessions are created once and serve every inference."""
 
     def __init__(self, network: CompiledNetwork, executor: Executor[TraceT], host: Engine = "onnxruntime") -> None:
         self._network = network
         self._executor = executor
         parts = {n: part for n, part in enumerate(network.partition.parts) if isinstance(part, HostPart)}
-        # A network without such parts needs no model.
+        # a network without host parts never parses the embedded model
         opened = opener(network.package.model, network.graph, host, network.arch.numerics) if parts else None
         self._host = {n: opened(part.inputs, part.outputs) for n, part in parts.items()} if opened else {}
 
     def run(self, inputs: Tensors) -> NetworkRun[TraceT]:
         """Run one inference.
 
-        Raises InputError for inputs that :meth:`byoc.package.interface.Interface.taken` refuses.
+        Raises InputError for inputs that :meth:`byoc.package.interface.Interface.taken` rejects.
         """
         graph, interface = self._network.graph, self._network.interface
         values = interface.arranged(interface.taken(inputs))
@@ -77,12 +78,12 @@ class Runtime(Generic[TraceT]):
 
 
 def region_inputs(program: Program, values: Tensors) -> dict[str, NDArray[Any]]:
-    """The input tensors of a region's program, in the accelerator's domain, from model tensors by name."""
+    """Convert model tensors to a program's input tensors, in the accelerator's element types and layouts."""
     return {tensor.name: to_device(values[tensor.name], tensor, program.arch) for tensor in program.inputs}
 
 
 def _as_declared(graph: Graph, found: Tensors) -> Tensors:
-    """``found``; raises InputError where the embedded model computes another tensor than the graph says."""
+    """Return ``found``; raise InputError if the embedded model computed another shape or type than declared."""
     for name, array in found.items():
         value = graph.values.get(name)
         if value is not None and not value.open and (array.shape != value.shape or array.dtype.name != value.dtype):
@@ -95,8 +96,9 @@ def _as_declared(graph: Graph, found: Tensors) -> Tensors:
 
 
 def to_device(array: NDArray[Any], tensor: Tensor, arch: Arch) -> NDArray[Any]:
-    """A model tensor in the accelerator's domain: uint8 moved by 128 to int8, flags 0 and 1, in the layout of the
-    program.
+    """Convert a model tensor to the accelerator's element type and the program's layout.
+
+    uint8 is shifted by -128 to int8; flags become 0 and 1.
     """
     if array.dtype == np.uint8:
         array = (array ^ np.uint8(0x80)).view(np.int8)
@@ -106,7 +108,7 @@ def to_device(array: NDArray[Any], tensor: Tensor, arch: Arch) -> NDArray[Any]:
 
 
 def from_device(array: NDArray[Any], value: Value, arch: Arch) -> NDArray[Any]:
-    """An accelerator tensor as the model's: moved back to uint8, or made flags or indices, where the model says so."""
+    """Convert an accelerator tensor to the model's type (uint8, flags or indices) and shape."""
     array = from_stored(array, value.shape, arch)
     if value.dtype == "uint8":
         array = array.view(np.uint8) ^ np.uint8(0x80)

@@ -1,8 +1,8 @@
-"""Parts of an embedded model on the runtime of its format: the one place that asks which format it is.
+"""Run parts of an embedded model on its format's runtime; the only module that tells formats apart.
 
-ONNX models run on ONNX Runtime, TensorFlow Lite models on LiteRT: there with the kernels that round as the machine's
-numerics do, reference ones for ``fixed``, and for ``onnxruntime`` LiteRT's default, XNNPACK where it can. Such parts
-are the host's, which have a simple price, and the oracle.
+ONNX models run on ONNX Runtime, TensorFlow Lite models on LiteRT. LiteRT uses kernels that round as
+the machine's numerics do: reference kernels for ``fixed``, and for ``onnxruntime`` its default,
+XNNPACK where possible. The parts are host parts, which have a simple cost model, and the oracle.
 """
 
 from __future__ import annotations
@@ -35,19 +35,20 @@ Tensors = Mapping[str, NDArray[Any]]
 
 
 class Session(Protocol):
-    """A part, ready to run."""
+    """Part of a model, ready to run."""
 
     def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
-        """Its outputs, by name; ``tensors`` holds at least its inputs. All lie as they do in the graph."""
+        """Return the part's outputs by name; ``tensors`` has at least its inputs. All have the graph's layout."""
 
 
 def opener(
     model: Model, graph: Graph, engine: Engine = "onnxruntime", numerics: Numerics = "onnxruntime"
 ) -> Callable[[Sequence[str], Sequence[str]], Session]:
-    """Makes of inputs and outputs the part of ``model`` between these tensors of ``graph``, which came from it.
+    """Return a function that opens the part of ``model`` between given inputs and outputs.
 
-    It runs on the runtime of the model's format; ``engine`` ``reference``: on onnx's reference evaluator, or LiteRT's
-    reference kernels. Raises InputError for a part that the runtime does not take.
+    Inputs and outputs are tensors of ``graph``, which was imported from ``model``. The part runs on
+    the runtime of the model's format; with ``engine`` ``reference``, on onnx's reference evaluator
+    or LiteRT's reference kernels. Raises InputError for a part that the runtime rejects.
     """
     if engine not in ("onnxruntime", "reference"):
         raise InputError(f"host '{engine}' is unknown; use onnxruntime or reference")
@@ -65,19 +66,19 @@ def _resolver(numerics: Numerics) -> Resolver:
 
 
 class _OnnxPart:
-    """A part on ONNX Runtime."""
+    """Part on ONNX Runtime."""
 
     def __init__(self, cut: onnx.ModelProto, graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
         self._session = OnnxRuntimeSession(cut)
 
     def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
-        """As :class:`Session`."""
+        """See :meth:`Session.run`."""
         return self._session.run(self._outputs, {name: tensors[name] for name in self._inputs})
 
 
 class _ReferencePart:
-    """A part on onnx's reference evaluator."""
+    """Part on onnx's reference evaluator."""
 
     def __init__(self, cut: onnx.ModelProto, graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         from onnx.reference import ReferenceEvaluator
@@ -89,10 +90,10 @@ class _ReferencePart:
         self._evaluator = ReferenceEvaluator(cut)
 
     def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
-        """As :class:`Session`."""
+        """See :meth:`Session.run`."""
         try:
             results = self._evaluator.run(list(self._values), {name: tensors[name] for name in self._inputs})
-        except Exception as error:  # whatever an operator of its raises
+        except Exception as error:  # its operators raise exceptions of any type
             raise InputError(
                 f"onnx's reference evaluator cannot run a part of it ({first_line(error)}); use --host onnxruntime"
             ) from error
@@ -108,7 +109,7 @@ class _ReferencePart:
 
 
 def vouches(model: Model, numerics: Numerics) -> bool:
-    """Whether the runtime of a model's format rounds as ``numerics`` do."""
+    """Return True if the runtime of a model's format rounds as ``numerics`` do."""
     return numerics == "onnxruntime" or isinstance(model, TfliteModel)
 
 
@@ -120,13 +121,13 @@ def runtime_name(model: Model, numerics: Numerics) -> str:
 
 
 def definitions(model: Model) -> Mapping[str, str]:
-    """Tensors of a model that definitions of instructions compute, and those of the runtime's own float operators."""
+    """Return tensors that instruction definitions compute, and the runtime's own float version of each."""
     return {} if isinstance(model, TfliteModel) else defined(model)
 
 
 @dataclass(frozen=True)
 class HostCost:
-    """A rough CPU: MACs a cycle, bytes moved a cycle, and cycles to start an operator. The numbers are chosen."""
+    """Cost model of a rough CPU: MACs and bytes per cycle, and cycles to start a node. Chosen, not measured."""
 
     macs_per_cycle: float = 8.0
     bytes_per_cycle: float = 4.0
@@ -137,7 +138,7 @@ DEFAULT_COST = HostCost()
 
 
 def estimate_cycles(graph: Graph, part: HostPart, cost: HostCost = DEFAULT_COST) -> int:
-    """An estimate, never a measurement: for every node a start, its MACs, and each operand and result moved once."""
+    """Estimate the cycles of a host part: for each node a start, its MACs, and its operands and results."""
     total = 0
     for node in part.nodes:
         moved = sum(_nbytes(graph, name) for name in (*node.inputs, *node.outputs))
@@ -146,7 +147,7 @@ def estimate_cycles(graph: Graph, part: HostPart, cost: HostCost = DEFAULT_COST)
 
 
 def _nbytes(graph: Graph, name: str) -> int:
-    """Bytes of a tensor; 0 for what has no fixed size (sequences, optional values)."""
+    """Return the bytes of a tensor; 0 for types without a fixed size (sequences, optional values)."""
     value = graph.values[name]
     try:
         return value.elements * np.dtype(value.dtype).itemsize
@@ -155,11 +156,11 @@ def _nbytes(graph: Graph, name: str) -> int:
 
 
 class Oracle:
-    """Values of chosen tensors of one quantised model on its runtime, prepared once for any number of inputs.
+    """Reference values of chosen tensors of one quantised model, prepared once for any number of inputs.
 
-    An ONNX ``model`` must have its fused activations as integer clamps, as a package's embedded model has
-    (:func:`byoc.frontend.onnx.rewriting.definitions.integer_clamps`). Only the nodes that ``names`` depend on run, and
-    only ``names`` are kept. Tensors lie as they do in the graph.
+    An ONNX ``model`` must have its fused activations as integer clamps, as a package's embedded
+    model has (:func:`byoc.frontend.onnx.rewriting.definitions.integer_clamps`). Only the nodes that
+    ``names`` depend on run, and only ``names`` are kept. Tensors have the layout of the graph.
     """
 
     def __init__(
@@ -170,23 +171,26 @@ class Oracle:
         inputs: Sequence[str] = (),
         numerics: Numerics = "onnxruntime",
     ) -> None:
-        """``inputs`` are the tensors that :meth:`values` is given, the inputs of the graph by default.
+        """Prepare the oracle. ``inputs`` are the tensors passed to :meth:`values`, by default the graph's inputs.
 
-        Starting at the inputs of a region isolates that region: a difference is then its own.
+        Starting at the inputs of a region isolates that region from errors of earlier ones.
         """
         self.inputs = tuple(inputs or graph.inputs)
         self.names = tuple(dict.fromkeys(names))
         self._session = opener(model, graph, numerics=numerics)(self.inputs, self.names) if self.names else None
 
     def values(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
-        """The named tensors, in the model's element types, for ``tensors``, which holds at least the inputs."""
+        """Return the named tensors, in the model's element types; ``tensors`` has at least the inputs."""
         return {} if self._session is None else self._session.run(tensors)
 
 
 @dataclass(frozen=True)
 class DefinedUnits:
-    """Units of one operator that are held to the definition of their instruction, and how far ONNX Runtime's own float
-    operators, of the same operands, are from it: in ``differences`` of ``elements``, by ``max_abs_diff`` steps at most.
+    """Comparison of units that follow their instruction's definition with ONNX Runtime's float operators.
+
+    The units of one operator type are checked against the definition. On the same operands, ONNX
+    Runtime's float operators differ in ``differences`` of ``elements``, by at most ``max_abs_diff``
+    steps.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = KNOWN
@@ -199,7 +203,7 @@ class DefinedUnits:
 
     @classmethod
     def counted(cls, op_type: str, pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> DefinedUnits:
-        """Of the results of each unit by its definition, and by ONNX Runtime."""
+        """Summarise pairs of results of each unit: by its definition, and by ONNX Runtime."""
         gaps = [np.abs(ours.astype(np.int64) - own) for ours, own in pairs]
         return cls(
             op_type=op_type,
@@ -211,7 +215,7 @@ class DefinedUnits:
 
 
 def defined_values(package: Package, tensors: Tensors) -> Tensors:
-    """Results of units that definitions compute, and ONNX Runtime's own of the same.
+    """Return the results of units that definitions compute, and ONNX Runtime's own results of the same.
 
     ``tensors`` are the inputs of the network.
     """
@@ -220,7 +224,7 @@ def defined_values(package: Package, tensors: Tensors) -> Tensors:
 
 
 def defined_units(package: Package, tensors: Tensors) -> tuple[DefinedUnits, ...]:
-    """The units that definitions compute, an entry an operator, on ``tensors``, the inputs of the network."""
+    """Compare units that definitions compute with ONNX Runtime, by operator; ``tensors`` are network inputs."""
     values = defined_values(package, tensors)
     kinds = {name: node.op_type for node in package.graph.nodes for name in node.outputs}
     pairs: dict[str, list[tuple[NDArray[Any], NDArray[Any]]]] = {}
@@ -230,7 +234,7 @@ def defined_units(package: Package, tensors: Tensors) -> tuple[DefinedUnits, ...
 
 
 def oracle_text(package: Package, units: Sequence[DefinedUnits] = (), numerics: Numerics = "onnxruntime") -> str:
-    """What the oracle is, for ``check.oracle`` of the run report; ``units`` as of :func:`defined_units`."""
+    """Return the text ``check.oracle`` of the run report; ``units`` as from :func:`defined_units`."""
     text = runtime_name(package.model, numerics)
     count = package.rewritten_activations
     if count:

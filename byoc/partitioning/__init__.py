@@ -1,1 +1,1 @@
-"""Placement of nodes on the accelerator or the CPU, with the reasons."""
+"""Placement of nodes on the accelerator or the CPU, with reasons."""

@@ -1,4 +1,4 @@
-"""Nodes that somebody wants on the CPU, whatever the accelerator can do."""
+"""Keep chosen nodes on the CPU although the accelerator could run them (``--cpu``)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from byoc.package.package import Package, build_package
 from isa.errors import InputError, meant
 
 FORCED = "forced"
-"""The rule by which such a node is refused."""
+"""Name of the rule that refuses such a node."""
 BY_TYPE = "op:"
 
 
 def keep_on_cpu(package: Package, patterns: Sequence[str]) -> Package:
-    """``package`` with the nodes that any of ``patterns`` matches on the CPU, for that reason; without any, as it is.
+    """Return ``package`` with the nodes that match any of ``patterns`` on the CPU.
 
-    A pattern is of shell style (``*``, ``?``, ``[ab]``) and matches names of canonical nodes; behind ``op:`` their
-    types. A node that runs on the CPU anyway keeps its own reason. Raises InputError for one that matches no node.
+    A pattern has shell syntax (``*``, ``?``, ``[ab]``) and matches names of canonical nodes, or
+    types after ``op:``. A node that runs on the CPU anyway keeps its own reason. Raises InputError
+    for a pattern that matches no node.
     """
     if not patterns:
         return package

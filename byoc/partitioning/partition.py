@@ -1,4 +1,4 @@
-"""Partition at load: which nodes run on the accelerator, in which regions, and why the others do not."""
+"""Partition a graph for one machine: regions on the accelerator, host parts, and reasons for the CPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Outcome = tuple[Operator, ...] | Refusal
 
 @dataclass(frozen=True, eq=False)
 class HostPart:
-    """Nodes that run on the CPU together, between tensors that are named as in the embedded ONNX model."""
+    """Nodes that run on the CPU together, between tensors named as in the embedded ONNX model."""
 
     nodes: tuple[Node, ...]
     inputs: tuple[str, ...]
@@ -30,9 +30,10 @@ class HostPart:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where one canonical node runs; on the CPU with the reason, and the name of the rule that it is an instance of.
+    """Where one canonical node runs; ``reason`` and ``rule`` explain a node on the CPU.
 
-    ``region`` is the index of its region.
+    ``region`` is the index of its region. ``rule`` names the general rule of which ``reason`` is an
+    instance.
     """
 
     node: str
@@ -46,9 +47,9 @@ class Placement:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """``parts`` in an order of execution; ``placement`` has one entry a canonical node, in the graph's order.
+    """Parts of a graph in execution order, and the placement of every canonical node in graph order.
 
-    ``shortages``: by node, what of it does not fit the machine's memory.
+    ``shortages`` has, by node name, the buffers that do not fit the machine's memory.
     """
 
     graph: Graph
@@ -72,7 +73,7 @@ Fit = Callable[[tuple[Operator, ...]], tuple[Operator, ...] | Shortage]
 
 
 def all_fit(operations: tuple[Operator, ...]) -> tuple[Operator, ...]:
-    """A machine whose memory holds everything."""
+    """Return ``operations`` unchanged, as for a machine whose memory is large enough for everything."""
     return operations
 
 
@@ -84,14 +85,15 @@ def partition(
 ) -> Partition:
     """Split ``graph`` into regions and host parts for ``target``.
 
-    ``fit(operations)`` returns operations in their place that fit the machine's memory, or the buffers of one that does
-    not; their node then runs on the CPU. ``annotations`` are those of :func:`annotate`, if known.
+    ``fit(operations)`` returns operations that compute the same and fit the machine's memory, or
+    the buffers of one that does not fit; its node then runs on the CPU. ``annotations`` are the
+    result of :func:`annotate`, if known.
     """
     return Partitioner(graph, annotations).partition(target, fit)
 
 
 class Partitioner:
-    """Partitions of one graph for any number of machines; each node is lowered once for each target."""
+    """Partitioner of one graph for any number of machines; each node is lowered once for each target."""
 
     def __init__(self, graph: Graph, annotations: Sequence[Annotation] | None = None) -> None:
         self._graph = graph
@@ -112,9 +114,9 @@ class Partitioner:
     def _outcome(
         self, node: Node, annotation: Annotation, target: Target, fit: Fit, shortages: dict[str, Shortage]
     ) -> Outcome:
-        """The operations of a node by the first family that has any, or why it runs on the CPU: the last one's reason.
+        """Return the operations of the first family that can lower a node, or the last family's refusal.
 
-        A node that no family fits into memory is added to ``shortages``.
+        Adds a node that no family fits into memory to ``shortages``.
         """
         outcome: Outcome = unknown_operator(node)
         if annotation.reason is not None:
@@ -129,7 +131,7 @@ class Partitioner:
             if isinstance(outcome, Refusal):
                 continue
             count = len(outcome)
-            fitted = fit(outcome) if count <= MAX_OPERATIONS else outcome  # too many are not worth tiling
+            fitted = fit(outcome) if count <= MAX_OPERATIONS else outcome  # more are not worth tiling
             if isinstance(fitted, Shortage):
                 shortages[node.name] = fitted
                 outcome = Refusal(node.name, "fits_scratchpad", finding("{shortage}", shortage=fitted))
@@ -141,11 +143,11 @@ class Partitioner:
         return outcome
 
     def _lower(self, node: Node, number: int, target: Target) -> Outcome:
-        """Return the operations of a node by the family of that number, or why it has none."""
+        """Return the operations of a node from the family with index ``number``, or its refusal."""
         key = target, node.name, number
         if key not in self._lowered:
             family = installed().by_operator[node.op_type][number]
-            refused = check(family, self._graph, node)  # annotations are not trusted
+            refused = check(family, self._graph, node)  # annotations come from the package file and are not trusted
             self._lowered[key] = refused or lower(family, self._graph, node, target)
         return self._lowered[key]
 
@@ -164,11 +166,11 @@ def _too_many(node: Node, count: int) -> Refusal | None:
 
 
 OTHER_ROUNDING = "same_rounding"
-"""The rule of nodes that mean the rounding of other numerics than the machine has."""
+"""Rule that refuses nodes whose rounding needs other numerics than the machine's."""
 
 
 def _other_rounding(node: Node, target: Target) -> Refusal | None:
-    """That a node means the rounding rules of other numerics than the machine has."""
+    """Refuse a node whose rounding rules need other numerics than the machine's."""
     wanted = node.attributes.get("numerics", target.numerics)
     if wanted == target.numerics:
         return None
@@ -177,16 +179,16 @@ def _other_rounding(node: Node, target: Target) -> Refusal | None:
 
 
 def _escaped(text: str) -> str:
-    """Text that stands for itself in a finding."""
+    """Escape braces so that ``text`` appears literally in a finding."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
 def _profitable_groups(graph: Graph, outcomes: dict[str, Outcome]) -> tuple[Group, ...]:
-    """Return groups in execution order; connected nodes that only move data go to the CPU, whose nodes then merge.
+    """Return groups in execution order, after moving unprofitable components to the CPU.
 
-    A component without an instruction of its own, or that makes flags of flags, is worth its transfers only where the
-    CPU computes nothing: there the network is data movement between quantisation at its edges, and belongs to the
-    accelerator as a whole.
+    A component that only moves data, or computes only flags from flags, is not worth its transfers
+    if the CPU computes something anyway; the CPU parts around it then merge. If the CPU computes
+    nothing but quantisation at the edges, the accelerator runs the whole network.
     """
     while True:
         on = [name for name, outcome in outcomes.items() if not isinstance(outcome, Refusal)]
@@ -234,7 +236,7 @@ def _operations(outcome: Outcome) -> tuple[Operator, ...]:
 
 
 def _runs(nodes: Sequence[Node], outcomes: Mapping[str, Outcome]) -> Iterator[tuple[Node, ...]]:
-    """Yield nodes that follow one another, as many as have :data:`MAX_OPERATIONS` operations together.
+    """Yield runs of consecutive nodes with at most :data:`MAX_OPERATIONS` operations in each.
 
     The nodes are in topological order, so no path leaves such a run and comes back.
     """
@@ -249,7 +251,7 @@ def _runs(nodes: Sequence[Node], outcomes: Mapping[str, Outcome]) -> Iterator[tu
 
 
 def readers(graph: Graph) -> dict[str, set[str]]:
-    """The names of the nodes that read each tensor; of an output of the model the empty name as well."""
+    """Return the names of the nodes that read each tensor, and an empty name for outputs of the model."""
     found: dict[str, set[str]] = {name: {""} for name in graph.outputs}
     for node in graph.nodes:
         for name in node.inputs:
@@ -260,9 +262,11 @@ def readers(graph: Graph) -> dict[str, set[str]]:
 def boundary(
     graph: Graph, nodes: Sequence[Node], read_by: Mapping[str, set[str]]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Tensors ``nodes`` read from outside, by first use, and those that others or the model read, by production.
+    """Return the inputs and outputs of ``nodes``.
 
-    ``read_by``: the graph's :func:`readers`.
+    Inputs are tensors read from outside, in order of first use. Outputs are tensors that other
+    nodes or the model read, in order of production. ``read_by`` is the result of the graph's
+    :func:`readers`.
     """
     inside = {node.name for node in nodes}
     made = {name for node in nodes for name in node.outputs}
@@ -284,16 +288,16 @@ def _placement(graph: Graph, parts: Iterable[Region | HostPart], outcomes: dict[
 
 
 # Merging nodes into parts: waves of Kahn's algorithm that alternate between the two sides.
-#
-# A wave takes every node of its side that is ready, again and again until none is left, then the other side has its
-# turn. A node of a wave depends only on earlier waves and on its own, so no path leaves a wave and comes back: every
-# wave is convex, and the order of the waves is an order of execution. No partition has fewer regions: each wave of the
-# accelerator ends a path through the graph that changes sides as often.
+# A wave takes every ready node of its side until none is left; then the other side has its turn. A
+# node of a wave depends only on earlier waves and on its own, so no path leaves a wave and comes
+# back. Every wave is therefore convex, and the order of the waves is an execution order. No
+# partition has fewer regions: each wave of the accelerator ends a path through the graph that
+# changes sides equally often.
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Nodes of one side that run together, in topological order: connected components, one after another."""
+    """Nodes of one side that run together, in topological order within each connected component."""
 
     accelerated: bool
     components: tuple[tuple[Node, ...], ...]
@@ -304,10 +308,10 @@ class Group:
 
 
 def merge(nodes: Sequence[Node], accelerated: Iterable[str]) -> tuple[Group, ...]:
-    """Return the fewest groups in an order of execution: each is a wave, of host nodes or of the accelerator's.
+    """Return the fewest groups in execution order, each a wave of host nodes or of accelerator nodes.
 
-    ``accelerated`` names the nodes of the accelerator. Nodes must be in topological order; every node is in exactly one
-    group.
+    ``accelerated`` names the nodes of the accelerator. Nodes must be in topological order; every
+    node is in exactly one group.
     """
     chosen = frozenset(accelerated)
     producer = {name: node.name for node in nodes for name in node.outputs}
@@ -325,9 +329,9 @@ def merge(nodes: Sequence[Node], accelerated: Iterable[str]) -> tuple[Group, ...
 def _wave(
     waiting: list[Node], side: bool, chosen: frozenset[str], needs: Mapping[str, set[str]], done: set[str]
 ) -> tuple[list[Node], list[Node]]:
-    """Nodes of ``side`` that can run now, one after another, and the rest; adds the former to ``done``."""
+    """Return the nodes of ``side`` that can run now, in order, and the rest; add the former to ``done``."""
     wave, rest = [], []
-    for node in waiting:  # topological order: one walk finds everything that becomes ready
+    for node in waiting:  # in topological order one pass finds every node that becomes ready
         if (node.name in chosen) == side and needs[node.name] <= done:
             wave.append(node)
             done.add(node.name)
@@ -337,7 +341,7 @@ def _wave(
 
 
 def _components(wave: list[Node], needs: Mapping[str, set[str]]) -> tuple[tuple[Node, ...], ...]:
-    """Weakly connected components of a wave, by their first node; each keeps the order of the nodes."""
+    """Return the weakly connected components of a wave by first node; each keeps the order of nodes."""
     parent = {node.name: node.name for node in wave}
 
     def root(name: str) -> str:
