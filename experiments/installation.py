@@ -1,4 +1,4 @@
-"""What is installed here: this program, what it needs, its extras, and what decides how fast it computes."""
+"""Report on the installation: version, dependencies, extras, and the libraries that determine the speed."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ PURPOSES = {
     "tune": "the learned cost model of dla tune",
     "vela": "the comparison with Vela",
 }
-"""What each extra is for."""
+"""Purpose of each extra."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Environment variables that limit the threads of NumPy's products."""
+"""Environment variables that limit the threads of NumPy's matrix products."""
 EXTENSIONS = {
     "AVX512_ICL": "AVX-512 with VNNI", "X86_V4": "AVX-512", "AVX512_SKX": "AVX-512", "X86_V3": "AVX2", "AVX2": "AVX2",
     "ASIMDDP": "NEON with dot products", "ASIMD": "NEON", "NEON": "NEON", "X86_V2": "SSE4.2", "SSE42": "SSE4.2",
 }  # fmt: skip
-"""Vector instructions by NumPy's names for them, widest first."""
+"""Vector instruction sets by NumPy's names, widest first."""
 
 
 @dataclass(frozen=True)
 class Dependency:
-    """One package of others: what is wanted, which version there is ("" for none), and whether that will do."""
+    """Requirement of one package, its installed version ("" if none), and whether this version satisfies it."""
 
     wanted: str
     found: str
@@ -50,7 +50,7 @@ class Dependency:
 
 @dataclass(frozen=True)
 class Extra:
-    """One extra, what it is for, and its packages; those of other extras that it includes are not among them."""
+    """One extra, its purpose, and its packages without the packages of other extras that it includes."""
 
     name: str
     purpose: str
@@ -58,13 +58,13 @@ class Extra:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What would have to be installed for it."""
+        """Requirements of the extra that are not satisfied."""
         return missing(self.packages)
 
 
 @dataclass(frozen=True)
 class Installation:
-    """All of it. ``facts`` are names and texts; ``needed`` are the packages without which nothing works."""
+    """Report on the installation: facts as (name, text), packages required without extras, and extras."""
 
     facts: tuple[tuple[str, str], ...]
     needed: tuple[Dependency, ...]
@@ -72,14 +72,14 @@ class Installation:
 
 
 def missing(packages: Iterable[Dependency]) -> tuple[str, ...]:
-    """What of ``packages`` would have to be installed."""
+    """Return the requirements in ``packages`` that are not satisfied."""
     return tuple(one.wanted for one in packages if not one.fits)
 
 
 def look() -> Installation:
     try:
         given = tuple(map(Requirement, requires(NAME) or ()))
-    except PackageNotFoundError:  # it runs without being installed
+    except PackageNotFoundError:  # runs from a source tree that is not installed
         given = ()
     own = [one for one in given if one.name != NAME]
     extras = {name: [one for one in own if _belongs(one, name)] for name in PURPOSES}
@@ -95,7 +95,7 @@ def look() -> Installation:
 
 
 def _belongs(wanted: Requirement, extra: str) -> bool:
-    """Whether a requirement is one of an extra, on this computer; of none for ``""``."""
+    """Return whether an extra needs a requirement on this computer; with ``""``, whether no extra is needed for it."""
     if wanted.marker is None:
         return not extra
     return wanted.marker.evaluate({"extra": extra}) and (not extra or not wanted.marker.evaluate({"extra": ""}))
@@ -124,7 +124,7 @@ def _facts() -> Sequence[tuple[str, str]]:
 
 
 def blas() -> str:
-    """Name, version and core of NumPy's BLAS: kernels differ by the core that OpenBLAS took this processor for."""
+    """Return name, version and core of NumPy's BLAS; OpenBLAS selects its kernels by the detected core."""
     import numpy as np
 
     build = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
@@ -134,7 +134,8 @@ def blas() -> str:
 def integers() -> str:
     """Return the processor's vector instructions, and whether ONNX Runtime's uint8 × int8 products are exact with them.
 
-    The products are measured: no list of instructions tells which kernels a version of ONNX Runtime has for them.
+    The function measures the products, because the instruction set does not tell which kernels a version of ONNX
+    Runtime uses.
     """
     import numpy as np
 
@@ -155,7 +156,7 @@ def integers() -> str:
 
 
 def products() -> str:
-    """How kernels multiply integers here, and whether some of them can be compiled."""
+    """Return the method of integer products in use, and the version of numba, which compiles some kernels."""
     from dla_sim.kernels.products import integer_products
 
     found = integer_products()
@@ -167,7 +168,7 @@ def products() -> str:
 
 
 def _core() -> str | None:
-    """What the OpenBLAS library in this process calls the processor; None where that cannot be found out."""
+    """Return the name that OpenBLAS in this process gives the processor; None if it cannot be determined."""
     try:
         mapped = Path("/proc/self/maps").read_text()
     except OSError:

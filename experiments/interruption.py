@@ -1,4 +1,7 @@
-"""Ctrl-C in the ``dla`` command: it ends as of the signal, as whoever called it can see, without a word of Python."""
+"""Handling of Ctrl-C in the ``dla`` command: the process ends by SIGINT, without a Python traceback.
+
+The calling process, such as a shell, can see that the signal ended the command.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +15,26 @@ from types import FrameType
 
 _RETRY_SECONDS = 0.02
 _IMPORT = "<frozen importlib"
-"""How the files of Python's import system begin, as the frames of a stack name them."""
+"""Prefix of the file names of Python's import system in stack frames."""
 _heard = False
 _delays = 0
 
 
 def interrupted() -> bool:
-    """Whether the process was interrupted, whatever became of the exception: libraries may make another of it."""
+    """Return whether the process received an interrupt, even if a library replaced the exception by another one."""
     return _heard
 
 
 @contextmanager
 def ending() -> Iterator[None]:
-    """Within, an interrupt raises KeyboardInterrupt: nothing is left half written; then the process ends by it."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell nobody interrupts
+    """Raise KeyboardInterrupt on an interrupt within the block, and end the process by SIGINT afterwards.
+
+    The exception gives the running code time to clean up, so that no file stays half written.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts background jobs with SIGINT ignored
         yield
         return
-    atexit.register(_end)  # the first that is registered is the last that is called
+    atexit.register(_end)  # handlers run in reverse order: this one runs last
     signal.signal(signal.SIGINT, _hear)
     if hasattr(signal, "setitimer"):
         signal.signal(signal.SIGALRM, _hear)
@@ -40,7 +46,7 @@ def ending() -> Iterator[None]:
 
 @contextmanager
 def delayed() -> Iterator[None]:
-    """Within, an interrupt waits until the end: what is done there must not stop half way."""
+    """Delay interrupts until the end of the block, for work that must not stop half way."""
     global _delays
     _delays += 1
     try:
@@ -50,9 +56,10 @@ def delayed() -> Iterator[None]:
 
 
 def _hear(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt, after an import or a delay that is under way.
+    """Raise KeyboardInterrupt as soon as no import and no delayed block is running.
 
-    A library's C++ code that is being imported ends the process by SIGABRT or SIGSEGV when Python raises within.
+    If Python raises an exception while a library's C++ code is imported, that code ends the process by SIGABRT or
+    SIGSEGV.
     """
     global _heard
     _heard = True
@@ -77,4 +84,4 @@ def _end() -> None:
 
 
 def _nothing(*what: object) -> None:
-    """What is raised now is only that the process ends."""
+    """Suppress the report of an exception that is raised while the process ends."""

@@ -1,4 +1,4 @@
-"""Texts from files as they are printed and as they stand on pages: what a terminal or HTML would obey is an escape."""
+"""Text from files, made safe for terminals, HTML pages and CSV files: control characters become escapes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from html import escape
 from typing import Any, TextIO
 
 ASCII = "dla-ascii"
-"""Name of the way to encode that shows what an encoding lacks by ASCII characters: ``->`` for an arrow."""
+"""Name of the encoding error handler that replaces characters by ASCII text, such as ``->`` for an arrow."""
 _STANDINS = {
     "→": "->", "←": "<-", "×": "x", "·": "*", "≥": ">=", "≤": "<=", "≠": "!=", "−": "-", "–": "-", "—": "-",
     "…": "...", "⌈": "ceil(", "⌊": "floor(", "⌉": ")", "⌋": ")", "µ": "u", "μ": "u", "²": "^2", "³": "^3", "±": "+-",
@@ -20,9 +20,9 @@ _STANDINS = {
 
 
 def literal(text: str) -> str:
-    """``text`` on one line and in its own order, whatever is in it: a line feed becomes ``\\n``, an escape ``\\x1b``.
+    """Return ``text`` on one line and in its own order: a line feed becomes ``\\n``, an escape character ``\\x1b``.
 
-    So do marks that change the direction of writing, spaces that look like others, and halves of characters.
+    Marks that change the direction of writing, spaces that look like other spaces, and lone surrogates are escaped too.
     """
     if text.isprintable():
         return text
@@ -30,12 +30,15 @@ def literal(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """``text`` as plotly.js shows it unchanged: it knows a few elements of HTML, but no quotation marks as entities."""
+    """Return ``text`` escaped for HTML; quotation marks stay, because plotly.js does not decode their entities."""
     return escape(text, quote=False)
 
 
 def neutral(value: Any) -> Any:
-    """A value for a cell of CSV: a text that a spreadsheet would compute has an apostrophe before it; a number none."""
+    """Return a value for a CSV cell; text that a spreadsheet would compute as a formula gets a leading apostrophe.
+
+    Text that is a number, such as ``-5``, stays unchanged.
+    """
     if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
         return value
     try:
@@ -46,7 +49,7 @@ def neutral(value: Any) -> Any:
 
 
 def _in_ascii(error: UnicodeError) -> tuple[str, int]:
-    """The characters that could not be encoded, in ASCII: as above, without accents, else as escapes."""
+    """Replace characters that cannot be encoded: by their stand-in, by their letter without accent, or by an escape."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lacking = error.object[error.start : error.end]
@@ -62,5 +65,5 @@ codecs.register_error(ASCII, _in_ascii)
 
 
 def say(text: str, file: TextIO | None = None) -> None:
-    """Print one line of whatever a file, an option or an error says, to standard output unless ``file`` is another."""
+    """Print text from a file, an option or an error on one line, to standard output unless ``file`` is given."""
     print(literal(text), file=file or sys.stdout)

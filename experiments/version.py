@@ -1,6 +1,6 @@
-"""Which code runs: the version that reports, results and manifests carry, and the copy.
+"""Version of the code that runs, which reports, results and manifests record.
 
-An installed copy knows nothing of what somebody edits in a checkout.
+An installed copy does not contain later edits of a checkout; :func:`other_checkout` finds such a checkout.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import isa
 
 HOME = Path(isa.__file__).resolve().parents[1]
-"""The folder of the packages that run."""
+"""Folder that contains the packages that run."""
 _SUFFIXES = (".py", ".npz", ".onnx")
 _PACKAGES = ("isa", "byoc", "dla_sim", "experiments")
 _MARKS = ("pyproject.toml", "isa/__init__.py", "byoc/__init__.py", "dla_sim/__init__.py", "experiments/dla/__init__.py")
@@ -21,7 +21,7 @@ _MARKS = ("pyproject.toml", "isa/__init__.py", "byoc/__init__.py", "dla_sim/__in
 
 @cache
 def tool_version() -> str:
-    """Version of the installed distribution, ``unknown`` where it runs without being installed."""
+    """Return the version of the installed distribution; ``unknown`` if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -32,12 +32,12 @@ def tool_version() -> str:
 
 @cache
 def compiler_version() -> str:
-    """Version of the distribution, and a digest of all the code that programs and their cycles depend on."""
+    """Return the version of the distribution and a digest of the code that programs and their cycles depend on."""
     return f"{tool_version()}+{sources_digest('byoc', 'dla_sim', 'isa')[:12]}"
 
 
 def sources_digest(*folders: str) -> str:
-    """SHA-256 of every file of code and weights in these folders of ours."""
+    """Return the SHA-256 of all files of code and weights in these folders of the project."""
     whole = hashlib.sha256()
     for path in _sources(HOME, folders):
         content = path.read_bytes()
@@ -52,7 +52,10 @@ def _sources(home: Path, folders: Iterable[str]) -> list[Path]:
 
 
 def other_checkout(folder: Path) -> Path | None:
-    """Return the checkout of this project around ``folder`` whose code is not the code that runs; None elsewhere."""
+    """Return the checkout of this project that contains ``folder`` if its code differs from the code that runs.
+
+    The result is None if ``folder`` is in no checkout, or if the code is the same.
+    """
     for place in (folder, *folder.parents):
         if all((place / mark).is_file() for mark in _MARKS):
             return None if place == HOME or _contents(place) == _contents(HOME) else place

@@ -1,1 +1,1 @@
-"""Comparisons of two runs, machines, versions or corpora: one data model, one table, one page."""
+"""Comparison of two runs, machines, versions or corpora: data model, tables and page."""

@@ -1,6 +1,6 @@
-"""Two snapshots side by side: what changed in the conditions, the totals, and in every layer's values and figures.
+"""Comparison of two snapshots: changes in conditions, in totals, and in the values and figures of every layer.
 
-A snapshot is one side of a comparison, wherever it comes from: a network on a machine, a run report, a corpus.
+A snapshot is one side of a comparison: a network on a machine, a run report, or a corpus.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from experiments.report.schema import Layer, RunReport, Totals
 from experiments.running.check import compare_tensors
 
 RECORDED = ("cycles", "instructions", "dram_read_bytes", "dram_write_bytes", "macs")
-"""What snapshots and corpora have always recorded, in this order; others come behind."""
+"""Figures that snapshots and corpora of all versions record, in this order; newer figures follow them."""
 _OF_LAYERS = {figure.name for figure in figures_of(Layer)}
 COUNTED = {
     figure.name: figure
     for figure in figures_of(Totals)
     if figure.name == "instructions" or (figure.kind is int and figure.name in _OF_LAYERS)
 }
-"""What is known of a layer and of the whole beside values: what layers add up to."""
+"""Figures known for every layer and for the whole run, where they are the sum over the layers."""
 FIGURES = tuple(sorted(COUNTED, key=lambda name: RECORDED.index(name) if name in RECORDED else len(RECORDED)))
 OF_RUNS = {figure.name: figure for figure in all_figures(RunReport)}
-"""All that a report of a run may know."""
+"""All figures that a run report may contain, by name."""
 MILLISECONDS = "milliseconds"
-"""The one total beside those: the time of the cycles at the machine's clock."""
+"""Name of the only total that is not a figure: the time of the cycles at the machine's clock."""
 MOVERS = 10
-"""The most layers that a list of largest movers has."""
+"""Maximum length of the list of layers with the largest changes."""
 
 Verdict = Literal["equal", "differ", "unknown", "only in A", "only in B"]
 Pair = tuple[float | None, float | None]
@@ -38,10 +38,11 @@ Pair = tuple[float | None, float | None]
 
 @dataclass(frozen=True, eq=False)
 class LayerSnapshot:
-    """One layer: ``figures`` by name (those of :data:`FIGURES` that are known) and its output tensors by name.
+    """One layer of a snapshot: its figures and its output tensors.
 
-    ``values`` is None where the source of the snapshot does not hold them. ``kinds``: what the layer does; empty where
-    that is not known, as in a file.
+    ``figures`` holds the known ones of :data:`FIGURES` by name. ``values`` holds output tensors by name; None if the
+    source of the snapshot does not contain them. ``kinds`` are the layer's kinds of operation; empty if unknown, as in
+    a file.
     """
 
     name: str
@@ -52,10 +53,10 @@ class LayerSnapshot:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A network or a corpus on a machine. ``conditions`` say what was run: equal texts mean equal conditions.
+    """Results of a network or a corpus on a machine.
 
-    ``totals`` are by name, those of :data:`FIGURES` first. ``kinds`` (cycles by kind) and ``command`` are empty where
-    they are not known.
+    ``conditions`` describe the run: equal texts mean equal conditions. ``totals`` are by name, those of :data:`FIGURES`
+    first. ``kinds`` (cycles by kind) and ``command`` are empty if unknown.
     """
 
     title: str
@@ -68,7 +69,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class LayerPair:
-    """One layer on both sides: what became of its values, and its figures there (None where not known)."""
+    """One layer on both sides: verdict on its values, and its figures in A and B (None if unknown)."""
 
     name: str
     kinds: tuple[str, ...]
@@ -78,16 +79,17 @@ class LayerPair:
 
     @property
     def change(self) -> int:
-        """Cycles of B less those of A; a side without the layer counts as 0."""
+        """Cycles of B minus cycles of A; a side without the layer counts as 0."""
         before, after = self.figures["cycles"]
         return (after or 0) - (before or 0)
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """From ``a`` to ``b``: conditions that differ, totals, cycles by kind where both sides know them, and layers.
+    """Changes from ``a`` to ``b``: differing conditions, totals, cycles by kind, and layers.
 
-    Layers are matched by name, in the order of A; those only in B come last.
+    ``kinds`` contains kinds that both sides record. Layers are matched by name and ordered as in A; layers of B alone
+    come last.
     """
 
     a: Snapshot
@@ -103,17 +105,17 @@ class Comparison:
 
     @property
     def movers(self) -> tuple[LayerPair, ...]:
-        """The layers whose cycles changed, the largest change first."""
+        """Layers whose cycles changed, largest change first."""
         return tuple(sorted((layer for layer in self.layers if layer.change), key=lambda layer: -abs(layer.change)))
 
     @property
     def has_values(self) -> bool:
-        """Whether values of any layer are known."""
+        """True if a side records the values of any layer."""
         return any(layer.values is not None for side in (self.a, self.b) for layer in side.layers)
 
     @property
     def verdict(self) -> str:
-        """The values of all layers in a few words."""
+        """Short text on the values of all layers."""
         if self.differing:
             return f"{len(self.differing)} differ"
         known = sum(layer.values == "equal" for layer in self.layers)
@@ -121,7 +123,7 @@ class Comparison:
 
 
 def compare(a: Snapshot, b: Snapshot) -> Comparison:
-    """What changed from ``a`` to ``b``."""
+    """Return the changes from ``a`` to ``b``."""
     first = {layer.name: layer for layer in a.layers}
     second = {layer.name: layer for layer in b.layers}
     texts = {
@@ -191,7 +193,7 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
 
 
 def comparison_rows(found: Comparison) -> list[dict[str, Any]]:
-    """A row a layer: its name, what became of its values, and every figure of A and of B; None is not known."""
+    """Return a row per layer: name, verdict on its values, and every figure of A and of B; unknown figures are None."""
     return [
         {"layer": layer.name, "values": layer.values, "remark": layer.remark}
         | {

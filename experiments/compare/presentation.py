@@ -1,4 +1,4 @@
-"""A comparison as tables for a terminal, as charts, and as a page."""
+"""Display of a comparison: tables for a terminal, charts, and an HTML page."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from experiments.report.terminal import Printed, ReportTable, line, plain_table
 
 _COLUMNS = {"dram_read_bytes": "bytes read", "dram_write_bytes": "bytes written"}
 _COLUMNS = {name: _COLUMNS.get(name, COUNTED[name].words) for name in FIGURES if name not in ("cycles", "macs")}
-"""Columns of a layer beside its cycles, by figure."""
+"""Headings of a layer's figures other than cycles and MACs, by figure."""
 _RANKS = {"kind": 2, "cycles B": 1, "instructions": 5, "bytes read": 4, "bytes written": 3}
-"""What the table of layers leaves out where there is no room, the highest first."""
+"""Ranks of columns in the table of layers; a narrow terminal omits the column of the highest rank first."""
 _SOLE = {"only in A": "only A", "only in B": "only B"}
 NO_CONDITION = ("nothing but the results", "", "")
-"""What stands in place of conditions where none differs."""
+"""Row shown if no condition differs."""
 NO_MOVERS = "no layer's cycles changed"
 
 
@@ -48,18 +48,18 @@ def comparison_tables(found: Comparison) -> Iterator[Printed]:
 
 
 def side_lines(found: Comparison) -> Iterable[Sequence[str]]:
-    """Letter, title and, where it is known, command of both sides."""
+    """Yield letter, title and, if known, command of both sides."""
     for letter, side in (("A", found.a), ("B", found.b)):
         yield (letter, side.title, side.command) if side.command else (letter, side.title)
 
 
 def condition_rows(found: Comparison) -> Iterable[Sequence[str]]:
-    """Conditions that differ; one row says so where none does."""
+    """Return the conditions that differ; if none does, one row that says so."""
     return [(name, *pair) for name, pair in found.conditions.items()] or [NO_CONDITION]
 
 
 def totals_rows(found: Comparison) -> Iterable[Sequence[str]]:
-    """Name, A, B, difference, change in percent; the values come first, the cycles by kind last."""
+    """Yield name, A, B, difference, and change in percent: values first, cycles by kind last."""
     if found.has_values:
         yield "values", "", found.verdict, "", ""
     rows: list[tuple[str, str, Pair]] = [(*_named(name), pair) for name, pair in found.totals.items()]
@@ -73,7 +73,7 @@ def totals_rows(found: Comparison) -> Iterable[Sequence[str]]:
 
 
 def _named(name: str) -> tuple[str, str]:
-    """A total in words, and its unit."""
+    """Return the displayed name of a total, and its unit."""
     if name == MILLISECONDS:
         return "time", "ms"
     figure = OF_RUNS[name]
@@ -81,21 +81,21 @@ def _named(name: str) -> tuple[str, str]:
 
 
 def _number(value: float | None, unit: str) -> str:
-    """A figure as a cell: whole numbers with separators, others with three decimals."""
+    """Format a figure for a cell: whole numbers with separators, others with three decimals."""
     if value is None:
         return "-"
     return f"{value:,} {unit}".strip() if isinstance(value, int) else f"{value:,.3f} {unit}".strip()
 
 
 def signed(value: float) -> str:
-    """A difference: with its sign, empty where there is none."""
+    """Return a difference with its sign; empty if it is 0."""
     if not value:
         return ""
     return f"{value:+,}" if isinstance(value, int) else f"{value:+,.3f}"
 
 
 def change(before: float, after: float) -> str:
-    """The change from ``before`` to ``after`` in percent; empty where nothing changes."""
+    """Return the change from ``before`` to ``after`` in percent; empty if nothing changes, "new" if it was 0."""
     if not before:
         return "" if not after else "new"
     share = (after - before) / before
@@ -103,7 +103,7 @@ def change(before: float, after: float) -> str:
 
 
 def layer_headings(found: Comparison) -> tuple[str, ...]:
-    """Headings of the columns beside the layer's name: words first, then figures; what no side knows is left out."""
+    """Return the headings of the columns after the layer's name: text columns first, then figures that a side knows."""
     known = [heading for name, heading in _COLUMNS.items() if _known(found, name)]
     return (*_words(found), "cycles A", "cycles B", "B - A", "change", *known)
 
@@ -114,7 +114,7 @@ def _words(found: Comparison) -> tuple[str, ...]:
 
 
 def first_figure(found: Comparison) -> int:
-    """How many of :func:`layer_headings` are of words."""
+    """Return how many of :func:`layer_headings` are text columns."""
     return len(_words(found))
 
 
@@ -123,7 +123,7 @@ def _known(found: Comparison, name: str) -> bool:
 
 
 def layer_row(found: Comparison, layer: LayerPair) -> Sequence[str]:
-    """The cells under :func:`layer_headings`."""
+    """Return the cells of a layer under :func:`layer_headings`."""
     cells = {"kind": " + ".join(layer.kinds), "values": layer.values}
     before, after = layer.figures["cycles"]
     cells |= {"cycles A": _number(before, ""), "cycles B": _number(after, ""), "B - A": signed(layer.change)}
@@ -133,7 +133,7 @@ def layer_row(found: Comparison, layer: LayerPair) -> Sequence[str]:
 
 
 def _arrow(pair: Pair) -> str:
-    """``1,000 → 900``; one number where nothing changed, nothing where nothing is known."""
+    """Return ``1,000 → 900``; one number if both are equal, empty text if both are unknown."""
     if pair == (None, None):
         return ""
     return " → ".join(_number(value, "") for value in dict.fromkeys(pair))
@@ -158,7 +158,7 @@ _LAYERS = ("layer-changes", "layer-cycles", "layer-traffic")
 
 
 def comparison_charts(found: Comparison) -> tuple[Chart, ...]:
-    """All charts; none where neither side has a layer, and none of kinds where one side does not know them."""
+    """Return all charts; none if neither side has a layer, and no chart of kinds unless both sides know them."""
     if not found.layers:
         return ()
     return (
@@ -174,7 +174,7 @@ def _names(found: Comparison) -> tuple[str, ...]:
 
 
 def change_chart(found: Comparison) -> Bars:
-    """How many cycles each layer gained or lost."""
+    """Return a chart of the cycles that each layer gained or lost."""
     changes = [layer.change for layer in found.layers]
     series = (
         Series("B is faster", tuple(min(change, 0) for change in changes), FASTER),
@@ -190,13 +190,13 @@ def change_chart(found: Comparison) -> Bars:
 
 
 def cycles_chart(found: Comparison) -> Bars:
-    """Cycles of each layer on both sides."""
+    """Return a chart of the cycles of each layer on both sides."""
     series = _both([layer.figures["cycles"] for layer in found.layers])
     return Bars("layer-cycles", "Cycles per layer", "cycles", "cycles", _names(found), series, grouped=True)
 
 
 def traffic_chart(found: Comparison) -> Bars:
-    """Bytes that each layer read from and wrote to system memory, on both sides."""
+    """Return a chart of the bytes that each layer read from and wrote to system memory, on both sides."""
     moved = []
     for layer in found.layers:
         read, written = layer.figures["dram_read_bytes"], layer.figures["dram_write_bytes"]
@@ -208,7 +208,7 @@ def traffic_chart(found: Comparison) -> Bars:
 
 
 def kinds_chart(found: Comparison) -> Bars:
-    """Cycles of the run by kind, on both sides."""
+    """Return a chart of the cycles of the run by kind, on both sides."""
     series = _both(found.kinds.values())
     return Bars(
         "kind-cycles", "Cycles by kind", "cycles", "cycles", tuple(found.kinds), series, layers=False, grouped=True
@@ -216,13 +216,13 @@ def kinds_chart(found: Comparison) -> Bars:
 
 
 def _both(rows: Iterable[tuple[float | None, ...]]) -> tuple[Series, Series]:
-    """A series a side; what is not there counts as 0."""
+    """Return a series per side; missing values count as 0."""
     first, second = zip(*rows, strict=True)
     return Series("A", tuple(one or 0 for one in first), FIRST), Series("B", tuple(one or 0 for one in second), SECOND)
 
 
 def comparison_page(found: Comparison) -> str:
-    """The page as HTML text; equal comparisons give equal text."""
+    """Return the page as HTML text; equal comparisons give equal text."""
     charts = comparison_charts(found)
     drawn = {chart.identity: chart for chart in charts}
     sides = [(f"{letter}: {title}", "".join(command)) for letter, title, *command in side_lines(found)]
@@ -255,7 +255,10 @@ def _data(found: Comparison, charts: tuple[Chart, ...]) -> dict[str, Any]:
 
 
 def _layer_table(found: Comparison) -> dict[str, Any]:
-    """Every figure of every layer on both sides, the largest movers first; ``layers``: the layer of a row."""
+    """Return the table of the page: every figure of every layer on both sides, largest changes first.
+
+    ``layers`` holds the layer's number for each row.
+    """
     known = [name for name in FIGURES if any(set(layer.figures[name]) != {None} for layer in found.layers)]
     columns = [("layer", "text"), ("kind", "text"), *([("values", "text")] if found.has_values else [])]
     columns += [("change", "share"), ("B − A", "cycles")]
@@ -270,7 +273,10 @@ def _layer_table(found: Comparison) -> dict[str, Any]:
 
 
 def _said(found: Comparison, layer: LayerPair) -> Iterable[Any]:
-    """Name, kind, what became of the values, and the change of the cycles: none where a side has no such layer."""
+    """Yield name, kind, verdict on the values, and change of the cycles, relative and absolute.
+
+    The relative change is None if a side does not have the layer.
+    """
     before, after = layer.figures["cycles"]
     yield from (layer.name, " + ".join(layer.kinds), *([layer.values] if found.has_values else []))
     yield round(layer.change / before, 6) if before and after is not None else None

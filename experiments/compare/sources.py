@@ -1,6 +1,6 @@
-"""Where snapshots come from: a machine in words that runs a network, a file, a run report, or a corpus.
+"""Sources of snapshots: a network run on a described machine, a snapshot file, a run report, or a corpus.
 
-A file is a zip of ``snapshot.json`` and one array a tensor, for versions to come to compare with.
+A snapshot file is a zip of ``snapshot.json`` and one array per tensor; later versions can compare with it.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ from isa.progress import Progress
 from isa.reading import array_of, file_fault, json_of, open_zip, zip_member
 
 SEPARATE_PART = ":requantise"
-"""Ends the name of a layer that another schedule fuses into the one before it."""
+"""Suffix of the layer name of a separate requantisation, which other schedules fuse into the layer."""
 _OPTIONS = ",".join(f"{option.word}={'|'.join(option.texts)}" for option in OPTIONS)
 _FORM = f"write it as preset=NAME,isa=v1,memory-mode=flash,{_OPTIONS},KEY=VALUE"
 
 
 def snapshot_of(side: str, model: str | None, progress: Progress) -> Snapshot:
-    """The snapshot that ``side`` names; ``model`` is what a machine in words runs.
+    """Return the snapshot that ``side`` names; if it describes a machine, run ``model`` on that machine.
 
-    Raises InputError for a side that is nothing of all that, or a machine without a model.
+    Raises InputError if ``side`` is not a snapshot, report, corpus or machine, or if it is a machine and there is no
+    model.
     """
     path = Path(side)
     if (path / INDEX).is_file():
@@ -73,10 +74,10 @@ def machine_snapshot(words: str, model: str, progress: Progress) -> Snapshot:
 def take_snapshot(
     network: Network, hardware: Preset, options: CompileOptions, title: str, progress: Progress, *, seed: int = 0
 ) -> Snapshot:
-    """Run ``network`` on its input and keep everything.
+    """Run ``network`` on its input and record the figures and values of all layers.
 
-    Cycles, instructions and bytes are those of the network as it is compiled. Values of layers whose results never
-    leave the scratchpad are those of a second compilation in which every layer's result is an output of the network.
+    Cycles, instructions and bytes are those of the network as it is compiled. For layers whose results never leave the
+    scratchpad, the values come from a second compilation, in which every layer's result is an output of the network.
     """
     feeds = network_feeds(network, None, seed)
     done = infer(network, hardware, feeds, options, progress=progress)
@@ -95,14 +96,14 @@ def take_snapshot(
 
 
 def _exposed(package: Package) -> Package:
-    """The package with the result of every node as an output of its graph."""
+    """Return the package with the result of every node as an output of its graph."""
     graph = package.graph
     made = (name for node in graph.nodes for name in node.outputs)
     return replace(package, graph=replace(graph, outputs=tuple(dict.fromkeys((*graph.outputs, *made)))))
 
 
 def _figures(done: Inference) -> tuple[dict[str, Counter[str]], dict[str, tuple[str, ...]]]:
-    """Figures and kinds by the name of the graph's node; what belongs to no node by the layer's own name."""
+    """Return figures and kinds by node name; a layer that belongs to no node appears under its own name."""
     nodes = {node.onnx_nodes: node.name for node in done.compiled.graph.nodes}
     figures: dict[str, Counter[str]] = {}
     kinds: dict[str, tuple[str, ...]] = {}
@@ -129,7 +130,7 @@ def _conditions(network: Network, hardware: Preset, options: CompileOptions) -> 
 
 
 def _options(words: str, given: dict[str, str]) -> CompileOptions:
-    """The compiler's options among the settings of a machine, which lose them."""
+    """Remove the compiler's options from the settings of a machine and return them."""
     chosen = [option for option in OPTIONS if option.word in given]
     try:
         return CompileOptions(**{option.name: option.parse(given.pop(option.word)) for option in chosen})
@@ -138,9 +139,9 @@ def _options(words: str, given: dict[str, str]) -> CompileOptions:
 
 
 def report_snapshot(report: RunReport, title: str) -> Snapshot:
-    """A run report as a snapshot; it holds no values, and instructions only in total.
+    """Convert a run report to a snapshot without values; instructions are known only in total.
 
-    A layer and its requantisation count as one, as they are where the schedule fuses them.
+    A layer and its separate requantisation count as one layer, as in schedules that fuse them.
     """
     parts: dict[str, list[Layer]] = {}
     for layer in report.layers:
@@ -158,7 +159,7 @@ def _report_layer(name: str, parts: list[Layer]) -> LayerSnapshot:
 
 
 def _report_totals(report: RunReport) -> dict[str, float]:
-    """Every figure of the run, fractions in per cent, and the time."""
+    """Return every figure of the run, with fractions in per cent, and the time."""
     totals = {figure.name: value for figure, value in values_of(report.totals)}
     totals[MILLISECONDS] = 1e3 * report.totals.cycles / report.timing["clock_hz"]
     for figure, value in values_of(report):
@@ -171,7 +172,7 @@ def _texts(machine: Mapping[str, Any]) -> dict[str, str]:
 
 
 def corpus_snapshot(folder: Path) -> Snapshot:
-    """A corpus as a snapshot: a case takes the place of a layer, and what its commands write that of its values."""
+    """Convert a corpus to a snapshot: cases are its layers, checksums of each command's writes are its values."""
     corpus = open_corpus(folder)
     layers = tuple(_case_layer(corpus.case(name)) for name in corpus.entries)
     totals = {name: sum(layer.figures.get(name, 0) for layer in layers) for name in layers[0].figures} if layers else {}
@@ -190,7 +191,7 @@ _REMEDY = "'dla golden snapshot' makes one"
 
 
 def save_snapshot(snapshot: Snapshot, path: Path) -> None:
-    """Write a snapshot; equal ones give equal bytes."""
+    """Write a snapshot to a file; equal snapshots give equal bytes."""
     arrays: dict[str, NDArray[Any]] = {}
     layers = []
     for layer in snapshot.layers:
@@ -213,7 +214,7 @@ def save_snapshot(snapshot: Snapshot, path: Path) -> None:
 
 
 def load_snapshot(path: Path) -> Snapshot:
-    """Read a snapshot; raises InputError for a file that is none, is damaged, or has another format version."""
+    """Read a snapshot; raise InputError for a file that is no snapshot, is damaged, or has another format version."""
     try:
         wrong = f"{path}: not a snapshot of 'dla golden snapshot'"
         with open_zip(path, wrong) as archive:

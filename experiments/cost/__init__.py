@@ -1,1 +1,1 @@
-"""Energy and area by a table of costs whose every figure names its source: estimates, always marked as such."""
+"""Estimates of energy and area from a cost table in which every figure names its source."""

@@ -1,4 +1,4 @@
-"""Estimates of energy and area by a cost table, from what a run or the point of a sweep did, and in words."""
+"""Estimates of energy and area: a cost table applied to the activity of a run or of a sweep point."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ NOT_COUNTED = (
     "not counted: leakage, clock tree, control, registers and wires between processing elements, requantisation, "
     "activation and pooling arithmetic, the CPU"
 )
-"""What no table of this kind has, said in every estimate."""
+"""Note in every estimate: contributions that no cost table contains."""
 
 UNPRICED = "not counted: {:,} bytes of flash, or of SRAM next to the accelerator; no table has a figure for them"
-"""What is said of memories other than DRAM."""
+"""Note on bytes of memories other than DRAM, for which no table has a figure."""
 
 Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
 class Activity:
-    """What a run did. Bytes of the scratchpad: of EX, each operand read once and each result written once, and of DMA.
+    """Events of a run that cost energy.
 
-    ``dram_bytes`` are those that LD, ST and the command fetch moved; ``unpriced_bytes`` those of them that did not come
-    from DRAM, but from a flash or an SRAM next to the accelerator. ``register_writes`` are the SETs executed.
+    ``sram_bytes`` counts bytes of the scratchpad: for EX, each operand read once and each result written once, and for
+    DMA. ``dram_bytes`` counts bytes that LD, ST and the command fetch moved from or to DRAM. ``unpriced_bytes`` counts
+    the bytes that they moved from or to a flash or an SRAM next to the accelerator instead. ``register_writes`` counts
+    the SETs executed.
     """
 
     macs: int
@@ -54,9 +56,9 @@ class Activity:
 
 
 MICROJOULE = 1e6
-"""Picojoules."""
+"""Picojoules per microjoule."""
 SQUARE_MILLIMETRE = 1e6
-"""Square micrometres."""
+"""Square micrometres per square millimetre."""
 _ENERGY = Figure(
     "estimated energy", "pJ", "less", name="estimated_energy_pj", goal="energy", shown=("µJ", 1 / MICROJOULE),
     estimate=True,
@@ -72,7 +74,7 @@ class _Part(BaseModel):
 
 
 class EnergyParts(_Part):
-    """Picojoules of the whole run."""
+    """Energy of the whole run by component, in picojoules."""
 
     mac: Positive
     sram: Positive
@@ -82,7 +84,7 @@ class EnergyParts(_Part):
 
 
 class AreaParts(_Part):
-    """Square micrometres of the machine."""
+    """Area of the machine by component, in square micrometres."""
 
     pe: Positive
     sram: Positive
@@ -90,9 +92,10 @@ class AreaParts(_Part):
 
 
 class MeasuredLogic(_Part):
-    """Gate equivalents of a machine's data path and control, counted by synthesis, and their square micrometres.
+    """Gates of a machine's data path and control, counted by synthesis, and their area.
 
-    ``machine``: the one that was synthesised, with the same array, lanes and numerics. No memories are in it.
+    ``gates`` are gate equivalents; memories are not included. ``machine`` is the synthesised machine, which has the
+    same array, lanes and numerics.
     """
 
     machine: str
@@ -101,9 +104,10 @@ class MeasuredLogic(_Part):
 
 
 class Estimate(_Part):
-    """Energy and area by a cost table: an estimate. ``sources`` are the publication and node of every figure used.
+    """Energy of a run and area of its machine, estimated with a cost table.
 
-    ``logic`` alone is measured; None where no machine of that array was synthesised, or the table prices no gates.
+    ``sources`` gives the publication and the process node of every figure used. Only ``logic`` is measured; it is None
+    if no machine with that array was synthesised, or if the table has no price for gates.
     """
 
     estimate: Literal[True] = True
@@ -117,7 +121,7 @@ class Estimate(_Part):
 
 
 def estimate(table: CostTable, arch: Arch, activity: Activity) -> Estimate:
-    """What ``activity`` on a machine with ``arch`` costs by ``table``."""
+    """Estimate the energy of ``activity`` and the area of a machine with ``arch``, by ``table``."""
     byte = table.energy.sram.byte(arch.sram_bytes // arch.sram_banks)
     logic = measured_logic(table, arch)
     notes = (NOT_COUNTED,) if byte.note is None else (byte.note, NOT_COUNTED)
@@ -154,14 +158,14 @@ def _energy(table: CostTable, activity: Activity, sram_byte: float) -> EnergyPar
 
 
 def area(table: CostTable, arch: Arch) -> AreaParts:
-    """The area of a machine, which no run is needed for."""
+    """Return the area of a machine, which does not depend on a run."""
     pe = arch.pe.count * table.area.pe.square_micrometres
     sram = arch.sram_bytes / 1024 * table.area.sram.square_micrometres
     return AreaParts(pe=pe, sram=sram, total=pe + sram)
 
 
 def measured_logic(table: CostTable, arch: Arch) -> MeasuredLogic | None:
-    """The logic of a machine whose gates were counted; None where they were not, or ``table`` prices none."""
+    """Return the measured logic of a machine; None if it was not synthesised or ``table`` has no price for gates."""
     from experiments.cost.table import measured
 
     found = measured(arch)
@@ -179,8 +183,10 @@ def _sources(table: CostTable, logic: MeasuredLogic | None) -> dict[str, str]:
 
 COMMAND_WORD_BYTES = 8
 COLUMNS = tuple(figure.name for figure in all_figures(Estimate))
-"""Columns that a cost table adds to the rows of a sweep; None in rows that did not end ok, and in the measured ones of
-arrays that were not synthesised.
+"""Columns that a cost table adds to the rows of a sweep.
+
+They are None in rows whose status is not ok. The columns of measured logic are None for arrays that were not
+synthesised.
 """
 
 FlatRow = Mapping[str, Any]
@@ -190,7 +196,7 @@ MainMemory = Literal["DRAM", "SRAM"]
 
 
 def run_activity(traces: Iterable[Trace], main_memory: MainMemory = "DRAM") -> Activity:
-    """What the regions of a run did together, on a machine with such a main memory."""
+    """Return the activity of all regions of a run together, on a machine with this main memory."""
     total = Activity(0, 0, 0, 0)
     for trace in traces:
         moved = trace.dram_read_bytes + trace.dram_write_bytes + trace.fetch_bytes
@@ -201,9 +207,9 @@ def run_activity(traces: Iterable[Trace], main_memory: MainMemory = "DRAM") -> A
 
 
 def layer_activities(trace: Trace, main_memory: MainMemory = "DRAM") -> tuple[Activity, ...]:
-    """What each of ``trace.layers`` did, in their order; together it is all that the run did.
+    """Return the activity of each of ``trace.layers``, in order; their sum is the activity of the run.
 
-    A command's words are the register writes before it and its own; ``OP_END`` is the last command's.
+    The words of a command are its own word and the register writes before it. ``OP_END`` counts for the last command.
     """
     labels, demands = trace.labels, trace.workload.demands
     if not trace.layers:
@@ -225,7 +231,7 @@ def layer_activities(trace: Trace, main_memory: MainMemory = "DRAM") -> tuple[Ac
 def layer_energies(
     table: CostTable, arch: Arch, traces: Mapping[int, Trace], main_memory: MainMemory = "DRAM"
 ) -> dict[tuple[int, str], float]:
-    """Estimated picojoules of every layer by region and name; their sum is the energy of the run."""
+    """Estimate the energy of every layer in picojoules, by region and layer name; the sum is the energy of the run."""
     byte = table.energy.sram.byte(arch.sram_bytes // arch.sram_banks).picojoules
     return {
         (region, layer.name): _energy(table, activity, byte).total
@@ -235,7 +241,7 @@ def layer_energies(
 
 
 def row_activity(row: FlatRow) -> Activity:
-    """What the point of a row (as ``experiments.sweep.results.flat_rows`` has them) did; its status must be ok."""
+    """Return the activity of a sweep point from its row of ``experiments.sweep.results.flat_rows``, with status ok."""
     words = row["instructions"] + row["register_writes"]
     return Activity(
         macs=row["macs"],
@@ -246,9 +252,9 @@ def row_activity(row: FlatRow) -> Activity:
 
 
 def costed(rows: Iterable[FlatRow], table: CostTable) -> Iterator[dict[str, Any]]:
-    """The rows of a sweep with the columns :data:`COLUMNS`, by ``table``.
+    """Yield the rows of a sweep with the columns :data:`COLUMNS`, priced with ``table``.
 
-    None is the energy of machines with a flash: rows do not say what of the bytes came from it.
+    The energy is None for machines with a flash, because rows do not record how many bytes came from the flash.
     """
     for row in rows:
         values: dict[str, Any] = dict.fromkeys(COLUMNS)
@@ -271,7 +277,7 @@ _OF_AREA = {"pe": "PEs", "sram": "SRAM"}
 
 
 def cost_lines(found: Estimate) -> Iterator[tuple[str, str]]:
-    """Name and text of what there is to say: energy, area, notes."""
+    """Yield name and text of every line about an estimate: energy, area, measured logic and notes."""
     energy, area = found.energy_pj, found.area_um2
     parts = ", ".join(_share(name, getattr(energy, key), energy.total) for key, name in _OF_ENERGY.items())
     yield "energy (estimate)", f"{energy.total / MICROJOULE:,.1f} µJ by {found.table}: {parts}"

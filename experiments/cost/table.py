@@ -1,6 +1,7 @@
 """Cost tables: TOML files of energies and areas, each figure with its source and process node (docs/energy.md).
 
-And the gates of machines that were synthesised: ``measured-gates.csv``, which ``python -m benchmarks.rtl_area`` writes.
+The module also reads ``measured-gates.csv``, the gates of synthesised machines, which ``python -m benchmarks.rtl_area``
+writes.
 """
 
 from __future__ import annotations
@@ -32,40 +33,43 @@ class _Part(BaseModel):
 
 
 class Sourced(_Part):
-    """What every figure says of itself: the process node and the publication it comes from."""
+    """Base of a table's figures: the process node and the publication that a figure comes from."""
 
     node: Text
     source: Text
 
 
 class Energy(Sourced):
-    """Picojoules of one event."""
+    """Energy of one event, in picojoules."""
 
     picojoules: Amount
 
 
 class Area(Sourced):
-    """Square micrometres of one unit."""
+    """Area of one unit, in square micrometres."""
 
     square_micrometres: Amount
 
 
 class Size(_Part):
-    """Picojoules of a byte of a memory with this many bytes."""
+    """Energy per byte of a memory with ``bytes`` bytes, in picojoules."""
 
     bytes: int = Field(ge=1, le=1 << 40)
     picojoules: Amount
 
 
 class Cost(NamedTuple):
-    """Picojoules, and a note where they are not a figure of the table as it stands; else None."""
+    """Energy in picojoules; ``note`` says how it was derived if the table has no entry for it, else it is None."""
 
     picojoules: float
     note: str | None
 
 
 class SramEnergy(Sourced):
-    """Picojoules of a byte by the size of a bank; ``between`` says what banks of a size between two entries cost."""
+    """Energy per byte of a scratchpad bank, by the size of the bank.
+
+    ``between`` selects the energy of a size between two entries: a power law through both, or the next larger entry.
+    """
 
     between: Literal["power-law", "next-larger"]
     sizes: tuple[Size, ...] = Field(min_length=1, max_length=1000)
@@ -83,7 +87,10 @@ class SramEnergy(Sourced):
         return value
 
     def byte(self, bank_bytes: int) -> Cost:
-        """What a byte costs in a bank of ``bank_bytes``; outside the entries the nearest is taken, as the note says."""
+        """Return the energy per byte of a bank of ``bank_bytes``.
+
+        A size outside the table gets the energy of the nearest entry, and a note that says so.
+        """
         first, last = self.sizes[0], self.sizes[-1]
         if bank_bytes < first.bytes:
             return Cost(first.picojoules, _outside(bank_bytes, first, "smaller", "upper"))
@@ -108,7 +115,7 @@ def _outside(bank_bytes: int, nearest: Size, than: str, bound: str) -> str:
 
 
 def _power_law(below: Size, above: Size, nbytes: int) -> float:
-    """Linear in the logarithms; where one of the two is free, linear in the size."""
+    """Interpolate linearly in the logarithms; if one of the two energies is 0, linearly in the size."""
     if not below.picojoules or not above.picojoules:
         share = (nbytes - below.bytes) / (above.bytes - below.bytes)
         return below.picojoules + share * (above.picojoules - below.picojoules)
@@ -117,7 +124,7 @@ def _power_law(below: Size, above: Size, nbytes: int) -> float:
 
 
 class Energies(_Part):
-    """One int8 multiply-accumulate; a byte of a scratchpad bank; a byte of system memory; one register write."""
+    """Energies of one int8 multiply-accumulate, one scratchpad byte, one system memory byte and one register write."""
 
     mac: Energy
     sram: SramEnergy
@@ -126,7 +133,7 @@ class Energies(_Part):
 
 
 class Areas(_Part):
-    """One processing element; one KiB of scratchpad; one gate equivalent, for logic that was synthesised."""
+    """Areas of one processing element, one KiB of scratchpad and one gate equivalent of synthesised logic."""
 
     pe: Area
     sram: Area
@@ -134,7 +141,7 @@ class Areas(_Part):
 
 
 class CostTable(_Part):
-    """A cost table. ``name`` is how it was asked for: a built-in name or the file."""
+    """Cost table. ``name`` is the built-in name or the file that was requested."""
 
     name: str
     description: str = Field(max_length=1000)
@@ -147,7 +154,7 @@ def table_names() -> list[str]:
 
 
 def load_table(name: str = DEFAULT_TABLE) -> CostTable:
-    """A built-in table or the TOML file ``name``. Raises InputError in one line that names file and key."""
+    """Load a built-in table or the TOML file ``name``; raise InputError, which names file and key, if it is invalid."""
     path = Path(name) if name.endswith(".toml") or "/" in name else FOLDER / f"{name}.toml"
     if fault := file_fault(path):
         fault = "no such cost table" if path.parent == FOLDER else fault
@@ -161,7 +168,7 @@ def load_table(name: str = DEFAULT_TABLE) -> CostTable:
 
 
 def _problem(error: ValidationError) -> str:
-    """The first thing wrong with a table."""
+    """Describe the first error in a table."""
     first = error.errors(include_url=False)[0]
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "missing":
@@ -178,10 +185,10 @@ Key = tuple[int, int, int, int, str]
 
 
 class Measured(BaseModel):
-    """A machine, and what Yosys made of it: data path and control without memories (``dla_sim.rtl.synthesis``).
+    """Gates of one synthesised machine by Yosys: data path and control without memories (``dla_sim.rtl.synthesis``).
 
-    ``machine``: a preset, and how the machine differs from it. ``gates`` are gate equivalents, the flip-flops of
-    ``registers`` among them; ``levels`` those of ``deepest``, the component with the longest path.
+    ``machine`` is a preset and the differences from it. ``gates`` are gate equivalents and include the flip-flops of
+    ``registers``. ``levels`` is the logic depth of ``deepest``, the component with the longest path.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -201,12 +208,12 @@ class Measured(BaseModel):
 
     @property
     def key(self) -> Key:
-        """What a machine must have in common with it to have its gates: the sizes that gates grow with."""
+        """Properties that determine the number of gates; machines with equal keys have equal gates."""
         return self.ic, self.oc, self.ow, self.lanes, self.numerics
 
 
 def read_measured(path: Path = MEASURED) -> list[Measured]:
-    """The rows of a table, in its order."""
+    """Return the rows of a table in file order."""
     with open(path, encoding="utf-8", newline="") as file:
         return [Measured.model_validate(row) for row in csv.DictReader(file)]
 
@@ -217,5 +224,5 @@ def _by_key() -> Mapping[Key, Measured]:
 
 
 def measured(arch: Arch) -> Measured | None:
-    """The committed measurement of a machine with this array, these lanes and numerics; None where there is none."""
+    """Return the committed measurement of a machine's array, lanes and numerics; None if there is none."""
     return _by_key().get((arch.pe.ic, arch.pe.oc, arch.pe.ow, arch.lanes, arch.numerics))

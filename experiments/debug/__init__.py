@@ -1,1 +1,1 @@
-"""The debugger's view of a run: timeline, commit log, state at a cycle or a command, contents of the scratchpad."""
+"""Debugging views of a run: timeline, commit log, state of the machine at a cycle or command, scratchpad contents."""

@@ -1,4 +1,4 @@
-"""The commit log: one line a command, in order of completion, to be compared with an RTL log (docs/debugging.md)."""
+"""Commit log: one line per command in order of completion, comparable with an RTL log (docs/debugging.md)."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _LAYOUT = "{:>10} {:>10} {:<4} {:>7} {:<35} {:<8} {}"
 
 
 def header(region: int, program: Program) -> Iterator[str]:
-    """The two comment lines before a region's commands: format, program and Arch by hash; names of the columns."""
+    """Yield two comment lines before a region's commands: format with hashes of program and Arch, and column names."""
     digest = hashlib.sha256(program_file.to_bytes(program)).hexdigest()[:16]
     yield f"# {FORMAT} region {region} program {digest} arch {program.arch.digest()}"
     yield "# " + _LAYOUT.format(*COLUMNS)[2:]
 
 
 def lines(playback: Playback, program: Program, trace: Trace, until: int) -> Iterator[str]:
-    """A line for each command that completes at cycle ``until`` or before, its effect carried out on the way.
+    """Yield a line for each command that completes by cycle ``until``, and execute it on ``playback``.
 
-    The last one of a whole run is ``OP_END``, executed by the command processor (unit CP).
+    The log of a whole run ends with ``OP_END``, which the command processor executes (unit CP).
     """
     start, end = trace.times.start, trace.times.end
     while (number := playback.following(until)) is not None:
@@ -53,12 +53,12 @@ def lines(playback: Playback, program: Program, trace: Trace, until: int) -> Ite
 
 
 def checksums(accesses: Sequence[Access], machine: Machine) -> str:
-    """CRC-32 of each operand, 8 hexadecimal digits, with commas between them; ``-`` where there is none."""
+    """Return the CRC-32 of each operand, 8 hexadecimal digits, separated by commas; ``-`` if there is no operand."""
     return ",".join(f"{zlib.crc32(access_bytes(access, machine)):08x}" for access in accesses) or "-"
 
 
 def access_bytes(access: Access, machine: Machine) -> bytes:
-    """The bytes of an operand, row by row in address-generation order."""
+    """Return the bytes of an operand, row by row in address-generation order."""
     memory = machine.sram if access.space == "sram" else machine.dram
     if not access.total:
         return b""
@@ -69,7 +69,7 @@ def access_bytes(access: Access, machine: Machine) -> bytes:
 
 @dataclass(frozen=True)
 class LogDifference:
-    """The first difference of two logs: ``line`` counts command lines from 1; a missing line is ``""``."""
+    """First difference of two logs: ``line`` counts command lines from 1; a missing line is ``""``."""
 
     line: int
     columns: tuple[str, ...]
@@ -77,7 +77,7 @@ class LogDifference:
     expected: str
 
     def message(self, source: str) -> str:
-        """One line that says what differs from ``source``."""
+        """Return one line that describes the difference from the log ``source``."""
         if not self.found or not self.expected:
             which, rest = (source, self.found) if self.found else ("this run", self.expected)
             return f"command {self.line}: {which} ends before '{' '.join(rest.split())}'"
@@ -91,7 +91,7 @@ class LogDifference:
 
 
 def first_difference(found: str, expected: str) -> LogDifference | None:
-    """The first command line in which two logs differ, or None; comments and spacing do not count."""
+    """Return the first command line in which two logs differ, or None; comments and spacing are ignored."""
     ours, theirs = _commands(found), _commands(expected)
     for number in range(max(len(ours), len(theirs))):
         one = ours[number] if number < len(ours) else ""
@@ -104,7 +104,7 @@ def first_difference(found: str, expected: str) -> LogDifference | None:
 
 
 def read(file: Path) -> str:
-    """The text of a log; raises InputError when it is missing or no log of this format."""
+    """Return the text of a log; raise InputError if the file is missing or is no log of this format."""
     content = read_bytes(file, MAXIMUM_BYTES, "a commit log", f"'dla simulate ... --log {file}' makes a log")
     text = content.decode(errors="replace")
     if not text.startswith(f"# {FORMAT} "):
@@ -120,5 +120,5 @@ def _commands(log: str) -> list[str]:
 
 
 def _values(line: str) -> list[str]:
-    """The columns of a line; the last, assembly, holds spaces."""
+    """Split a line into its columns; the last one, assembly, contains spaces."""
     return " ".join(line.split()).split(" ", len(COLUMNS) - 1)

@@ -1,7 +1,7 @@
-"""What a person wants to see of a run, carried out: the options of ``dla simulate`` that debug.
+"""Debugging options of ``dla simulate``: breakpoints, machine state, scratchpad dumps and commit logs.
 
-Where the run is to stop (``--break [REGION/]WORD|LAYER[:after]``, ``--until CYCLE``), the state of the machine there in
-words, bytes of the scratchpad (``--dump-sram FIRST..END[:FILE]``), and the commit log against another one.
+``--break [REGION/]WORD|LAYER[:after]`` and ``--until CYCLE`` stop the run and show the state of the machine.
+``--dump-sram FIRST..END[:FILE]`` shows bytes of the scratchpad. The commit log can be compared with another one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHOWN = 6
 
 @dataclass(frozen=True)
 class Stop:
-    """A cycle of one of the runs; ``command`` is the number of the command it was asked for with, if it was."""
+    """Cycle at which the run of a region stops; ``command`` is the number of the command that ``--break`` selected."""
 
     run: int
     cycle: int
@@ -40,7 +40,7 @@ class Stop:
 
 
 def find_stop(runs: Sequence[RegionRun], break_at: str | None, until: int | None) -> Stop | None:
-    """Where to stop, or None. Raises InputError for both at once and for places that the runs do not have."""
+    """Return where to stop, or None; raise InputError for both options at once and for a place that does not exist."""
     if break_at is not None and until is not None:
         raise InputError(f"--break {break_at} and --until {until}: choose one of them")
     if until is not None:
@@ -49,7 +49,7 @@ def find_stop(runs: Sequence[RegionRun], break_at: str | None, until: int | None
 
 
 def _at_cycle(runs: Sequence[RegionRun], until: int) -> Stop:
-    """Regions run one after another, and so do their cycles."""
+    """Return the stop at a cycle of the whole run, in which regions run one after another."""
     offset = 0
     for number, run in enumerate(runs):
         last = number == len(runs) - 1
@@ -90,7 +90,7 @@ def _at_word(run: RegionRun, number: int, word: int, after: bool, text: str) -> 
 
 
 def _at_layer(runs: Sequence[RegionRun], layer: str, after: bool) -> Stop:
-    """The first command of a layer to start, or its last to complete."""
+    """Return the stop at the first command of a layer to start or, with ``after``, at the last one to complete."""
     for number, run in enumerate(runs):
         times = run.trace.times
         members = [n for n, source in enumerate(run.trace.sources) if source is not None and source.layer == layer]
@@ -104,7 +104,7 @@ def _at_layer(runs: Sequence[RegionRun], layer: str, after: bool) -> Stop:
 
 
 def state_lines(run: RegionRun, stop: Stop) -> Iterator[str]:
-    """The machine at the stop, then the command that was asked for: operands and register snapshot."""
+    """Yield the state of the machine at the stop; for a command, also its operands and register snapshot."""
     state = state_at(run.trace.workload, run.trace.times, stop.cycle)
     yield f"region {run.region} at cycle {stop.cycle:,} of {run.trace.cycles:,}"
     for unit in state.units:
@@ -189,7 +189,7 @@ _BYTES_A_LINE = 16
 
 @dataclass(frozen=True)
 class SramRange:
-    """The bytes [first, end), and the file they go to; the screen if None."""
+    """Bytes [first, end) of the scratchpad and the file to write them to; None prints them."""
 
     first: int
     end: int
@@ -197,7 +197,7 @@ class SramRange:
 
 
 def parse_range(text: str, sram_bytes: int) -> SramRange:
-    """``0x100..0x200`` or ``256..512``, half-open, with ``:FILE`` or without. Raises InputError for anything else."""
+    """Parse a half-open range such as ``0x100..0x200`` or ``256..512:FILE``; raise InputError for other text."""
     match = _RANGE.fullmatch(text)
     if match is None:
         raise InputError(f"--dump-sram {text}: write it as FIRST..END or FIRST..END:FILE, for example 0x100..0x200")
@@ -211,7 +211,7 @@ def parse_range(text: str, sram_bytes: int) -> SramRange:
 
 
 def hex_lines(first: int, data: bytes) -> Iterator[str]:
-    """Address and 16 bytes a line, at multiples of 16; of equal lines in a row the first, then one ``*``."""
+    """Yield lines of an address and 16 bytes, aligned to 16; lines that repeat the previous one become one ``*``."""
     before, repeated = b"", False
     position = 0
     while position < len(data):
@@ -230,7 +230,7 @@ def hex_lines(first: int, data: bytes) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Findings:
-    """What to print, whether the run stopped before its end, and the first difference of the logs in words."""
+    """Result of debugging: lines to print, whether the run stopped early, and the first difference of the logs."""
 
     lines: tuple[str, ...] = ()
     stopped: bool = False
@@ -238,9 +238,9 @@ class Findings:
 
 
 def debug(file: Path, hardware: Preset, regions: Sequence[SimulatedRegion], wishes: Wishes) -> Findings:
-    """Write the files that are wished for and say the rest; raises InputError for wishes that the run cannot meet.
+    """Write the requested files and return the lines to print; raise InputError if the run cannot meet a request.
 
-    The scratchpad is looked at where the run stops, or else at the end of the last region.
+    The scratchpad is shown at the stop or, without a stop, at the end of the last region.
     """
     if not regions:
         raise InputError(f"{file}: no node runs on the DLA, so there is nothing to look at; 'dla partition' says why")
@@ -268,14 +268,14 @@ def debug(file: Path, hardware: Preset, regions: Sequence[SimulatedRegion], wish
 
 
 def _play(device: Device, regions: Sequence[SimulatedRegion], stop: Stop | None, log: list[str]) -> Playback:
-    """Carry out all effects up to the stop, each with its line in ``log``; the playback of the last region."""
+    """Execute all effects up to the stop, append a line for each to ``log``, and return the last region's playback."""
     last = stop.run if stop is not None else len(regions) - 1
     for number, region in enumerate(regions[: last + 1]):
         until = stop.cycle if stop is not None and number == last else region.trace.cycles
         playback = Playback(device, region.imaged, region.inputs, region.trace)
         log += commit_log.header(region.region, region.program)
         for line in commit_log.lines(playback, region.program, region.trace, until):
-            log.append(line)  # one by one: what is there remains when a command stops on overflow
+            log.append(line)  # one by one, so that the log is kept if a command stops on overflow
     return playback
 
 
@@ -297,7 +297,7 @@ def _dump(playback: Playback, ranges: Sequence[SramRange]) -> Iterator[str]:
 
 
 def _compare(log: Sequence[str], expected: str | None, against: Path | None, *, whole: bool) -> str | None:
-    """The first difference in words; the log of a run that stopped on request may be shorter."""
+    """Return the first difference as text; the log of a run that stopped on request may be shorter."""
     found = commit_log.first_difference("\n".join(log), expected) if expected is not None else None
     if found is None or not (found.found or whole):
         return None

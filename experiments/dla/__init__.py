@@ -1,13 +1,13 @@
-"""The front door: networks on a simulated deep-learning accelerator, from a notebook or a script (docs/python.md).
+"""Public Python interface: run networks on a simulated deep-learning accelerator (docs/python.md).
 
-:func:`run` runs one network on one machine, :func:`split` on several, :func:`system` several on several;
-:func:`sweep`, :func:`sweep_system`, :func:`explore` and :func:`tune` try many machines, systems or schedules, and
-:func:`load` reads what they found.
-Step by step: :func:`import_model`, :func:`compile`, :class:`Device`. Whatever is wrong with what they are given is an
-:class:`InputError` of one line. The names load when first used.
+:func:`run` runs one network on one machine, :func:`split` one network on several machines, and :func:`system` several
+networks on several machines. :func:`sweep`, :func:`sweep_system`, :func:`explore` and :func:`tune` try many machines,
+systems or schedules; :func:`load` reads their results. :func:`import_model`, :func:`compile` and :class:`Device` run
+the steps one by one. Invalid input raises an :class:`InputError` with a message of one line. The names load on first
+use.
 
-``isa``, ``byoc``, ``dla_sim`` and ``experiments`` are the packages behind it. Their names are common ones: they are
-taken from where this package is installed, whatever the working folder has under the same names.
+The packages ``isa``, ``byoc``, ``dla_sim`` and ``experiments`` implement this interface. Their names are common ones,
+so this package loads them from its own place, even if the working folder contains packages with these names.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 _BEHIND = ("isa", "byoc", "dla_sim", "experiments")
-"""The packages, each after those that it imports."""
+"""The packages in import order: each after the packages that it imports."""
 
 
 def _home() -> Path:
-    """The folder of the four packages: that of this one, or, in a source tree, the one above ``experiments``."""
+    """Return the folder of the four packages: the parent folder, or in a source tree the parent of ``experiments``."""
     folders = Path(__file__).resolve().parents
     for folder in (folders[1], folders[2]):
         if all((folder / name / "__init__.py").is_file() for name in _BEHIND):
@@ -34,7 +34,7 @@ def _home() -> Path:
 
 
 def _claim() -> None:
-    """Load the four packages from their home before anybody looks for them elsewhere."""
+    """Load the four packages from their own folder before an import can find others with the same names."""
     home = _home()
     for name in _BEHIND:
         known = sys.modules.get(name)
@@ -55,9 +55,9 @@ def _claim() -> None:
 
 
 def _end_at_once() -> None:
-    """While the command ``dla`` is imported, the system may end it on Ctrl-C: there is nothing to tidy up.
+    """Let the system end the command ``dla`` on Ctrl-C while it is imported: there is nothing to clean up yet.
 
-    Whoever else imports this package keeps what they do with signals.
+    Other programs that import this package keep their signal handlers.
     """
     name = os.path.basename(sys.argv[0]) if sys.argv else ""
     command = name in ("dla", "dla.exe", "dla-script.py") or (name == "-m" and sys.orig_argv[1:3] == ["-m", "dla"])

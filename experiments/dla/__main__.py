@@ -1,4 +1,7 @@
-"""The ``dla`` command, as it is installed and as ``python -m dla``: its packages are claimed before it begins."""
+"""Entry point of the ``dla`` command, installed or as ``python -m dla``.
+
+Python imports the package ``dla`` first, which loads the project's packages from their own folder.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from experiments.interruption import ending
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line (default: the process's own), as the process that this is; the exit status."""
+    """Run one command line, by default the process's own, and return its exit status; Ctrl-C ends the process."""
     with ending():
         return command.main(arguments)
 
