@@ -1,1 +1,1 @@
-"""Search instead of grids: the best compromises of two objectives, found by looking at a part of the grid."""
+"""Search of a sweep's grid for the best trade-offs of two objectives, without running every point."""

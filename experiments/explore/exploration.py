@@ -1,4 +1,4 @@
-"""An exploration, and how it is shown: a picture of the front and how the hypervolume grew, a table, and words."""
+"""Result of an exploration and its report: charts of the front and of the growing hypervolume, a table, and text."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
     pass
 
 GOAL = 0.99
-"""Share of the grid's hypervolume that is to be reached."""
+"""Share of the grid's hypervolume that counts as reaching the grid's front."""
 SCHEMA = "dla-explore/1"
 
 
 @dataclass(frozen=True)
 class GridComparison:
-    """Against the whole grid: hypervolumes, and points needed for ``GOAL`` of the grid's, None where not reached.
+    """Comparison of a search with the whole grid: hypervolumes, and points needed for the share ``GOAL`` of the grid's.
 
-    ``by_chance`` is the median over random orders of the grid.
+    ``needed`` is the number of points of the search; ``by_chance`` is the median over random orders of the grid. Both
+    are None if the goal was not reached.
     """
 
     points: int
@@ -41,9 +42,10 @@ class GridComparison:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Exploration(Shown):
-    """The points that were evaluated, in order, those on the front among them, and how they compare with the grid.
+    """Result of an exploration: the evaluated points in order, the front, and the comparison with the grid.
 
-    ``settings`` are the columns that vary; ``reference`` is the point that hypervolumes are measured from.
+    ``settings`` are the columns that vary. ``reference`` is the reference point of hypervolumes. ``grid`` has the
+    objectives of all points of the grid if it was run.
     """
 
     conditions: Mapping[str, Any]
@@ -61,7 +63,7 @@ class Exploration(Shown):
         return self, EXPLORATION
 
     def content(self) -> dict[str, Any]:
-        """The exploration as JSON has it: objectives by name in their units, and the settings of every point."""
+        """Return the exploration as JSON values: objectives by name and unit, and the settings of every point."""
         compared = self.comparison
         return {
             "schema": SCHEMA,
@@ -82,7 +84,7 @@ class Exploration(Shown):
         }  # fmt: skip
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row a point in the order of evaluation, ``front`` says of which no other is better in both objectives."""
+        """Return one row per point in the order of evaluation; ``front`` is True for points of the Pareto front."""
         best = {found.row["key"] for found in self.front}
         return [{"front": found.row["key"] in best, **self._point(found)} for found in self.found]
 
@@ -94,17 +96,17 @@ class Exploration(Shown):
 
 
 def draw(found: Exploration) -> bytes:
-    """The picture as PNG; equal explorations give equal bytes."""
+    """Return the image as PNG; equal explorations give equal bytes."""
     return picture(exploration_charts(found))
 
 
 def exploration_charts(found: Exploration) -> list[Picture]:
-    """The front among the points, and how the hypervolume grew."""
+    """Return the chart of the points with the front, and the chart of the growing hypervolume."""
     return [points_chart(found), *([] if found.reference is None else [growth_chart(found, found.reference)])]
 
 
 def points_chart(found: Exploration) -> Scatter:
-    """The grid, if it was run, what was evaluated, and the front."""
+    """Return the scatter chart of the grid (if it was run), the evaluated points, and the front."""
     groups = [
         ("grid", Style(GREY), found.grid),
         ("evaluated", Style(ORANGE, marker="x"), [point.costs for point in found.found]),
@@ -120,13 +122,13 @@ def points_chart(found: Exploration) -> Scatter:
 
 
 def _places(found: Exploration, pairs: Sequence[Pair | None]) -> tuple[Pair, ...]:
-    """Objectives of pairs as they are shown: where more is better, with the sign they have."""
+    """Return the pairs as they are displayed: an objective is positive again if more of it is better."""
     first, second = (-1 if objective.more else 1 for objective in found.objectives)
     return tuple((first * pair[0], second * pair[1]) for pair in pairs if pair is not None)
 
 
 def growth_chart(found: Exploration, reference: Pair) -> Steps:
-    """The hypervolume of the points so far."""
+    """Return the chart of the hypervolume over the number of evaluated points."""
     compared = found.comparison
     pairs = [point.costs for point in found.found]
     grown = [hypervolume([p for p in pairs[: n + 1] if p is not None], reference) for n in range(len(pairs))]
@@ -148,7 +150,7 @@ def growth_chart(found: Exploration, reference: Pair) -> Steps:
 
 
 def front_table(found: Exploration) -> ReportTable:
-    """The points of the front by the first objective, with the settings that make them."""
+    """Return the table of the front, ordered by the first objective, with the settings of every point."""
     headings = [(objective.title, "right") for objective in found.objectives]
     table = plain_table(*headings, *((name, "right", place) for place, name in enumerate(found.settings, 1)))
     for point in found.front:
@@ -161,12 +163,12 @@ def _cells(found: Exploration, point: Found) -> Iterator[str]:
 
 
 def shown_value(value: float) -> str:
-    """Whole numbers whole, others with four digits."""
+    """Return a number as text: integers without decimals, large values with one, others with four digits."""
     return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.1f}"
 
 
 def lines(found: Exploration) -> Iterator[str]:
-    """What there is to say below the table."""
+    """Yield the lines of text below the table."""
     total, ended = len(found.found), sum(point.costs is not None for point in found.found)
     share = total / found.grid_points
     yield f"{total} of {found.grid_points} points evaluated ({share:.1%}), {ended} ok; {len(found.front)} on the front"
@@ -203,7 +205,7 @@ def _lines(found: Exploration) -> Iterator[str]:
 
 
 def exploration_tables(found: Exploration) -> Iterator[Printed]:
-    """The front, and how it compares with the grid."""
+    """Yield the table of the front, and its comparison with the grid."""
     yield front_table(found)
     yield from map(line, lines(found))
 

@@ -1,4 +1,7 @@
-"""An exploration from its specification to its front, held against the grid and chance: ``dla explore`` and Python."""
+"""An exploration from its specification to its front, compared with the grid and with chance.
+
+``dla explore`` and Python use it.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,9 @@ from experiments.sweep.spec import Spec
 from isa.errors import InputError
 
 MARGIN = 1.1
-"""The reference of hypervolumes is this many times the worst value of either objective."""
+"""Factor between the worst value of an objective and the reference point of hypervolumes."""
 ORDERS = 200
-"""Random orders of the grid that the search is held against."""
+"""Number of random orders of the grid with which the search is compared."""
 
 
 def explored(
@@ -36,7 +39,10 @@ def explored(
     grid_points: int,
     grid: Sequence[Pair | None] | None,
 ) -> Exploration:
-    """The exploration of ``found``; ``grid`` are the objectives of every point of the grid, if they are known."""
+    """Return the exploration of the points ``found``.
+
+    ``grid`` has the objectives of every point of the grid, if they are known.
+    """
     whole = [item.costs for item in found] if grid is None else grid
     reference = _reference(objectives, [pair for pair in whole if pair is not None])
     ended = [item for item in found if item.costs is not None]
@@ -55,7 +61,10 @@ def explored(
 
 
 def _reference(objectives: Objectives, pairs: Sequence[Pair]) -> Pair | None:
-    """A little worse than the worst of ``pairs`` in either objective; 0 where more is better. None without pairs."""
+    """Return the reference point: ``MARGIN`` times the worst value of each objective; None without pairs.
+
+    An objective of which more is better has the reference 0.
+    """
     if not pairs:
         return None
     worst = max(pair[0] for pair in pairs), max(pair[1] for pair in pairs)
@@ -66,7 +75,7 @@ def _reference(objectives: Objectives, pairs: Sequence[Pair]) -> Pair | None:
 
 
 def against_grid(found: Sequence[Found], grid: Sequence[Pair | None], reference: Pair) -> GridComparison:
-    """The points of a search, in their order, against the whole grid."""
+    """Compare the points of a search, in their order, with the whole grid."""
     total = _volume(grid, reference)
     reached = _volume([item.costs for item in found], reference)
     return GridComparison(
@@ -84,7 +93,10 @@ def _volume(pairs: Sequence[Pair | None], reference: Pair) -> float:
 
 
 def _by_chance(grid: Sequence[Pair | None], reference: Pair, goal: float) -> float | None:
-    """The median number of points that random orders of the grid need; the orders are the same every time."""
+    """Return the median number of points that random orders of the grid need to reach ``goal``.
+
+    The orders are seeded, so the result is reproducible. The result is None if no order reaches the goal.
+    """
     counts = []
     for number in range(ORDERS):
         order = random.Random(number).sample(list(grid), len(grid))
@@ -94,13 +106,13 @@ def _by_chance(grid: Sequence[Pair | None], reference: Pair, goal: float) -> flo
 
 
 SMALL_GRID = 1000
-"""A grid of so many points is run, too, unless it is said otherwise: to say how much of it the search needed."""
+"""Largest grid that is also run completely by default, to report how much of it the search needed."""
 LARGEST_GRID = 100_000
-"""Combinations of values that a grid can have for the search to be held against it."""
+"""Most combinations of values of a grid with which a search can be compared."""
 
 
 def check(spec: Spec, wanted: ExploreRequest) -> CostTable:
-    """The cost table; raises InputError for what cannot be explored, before any work is done."""
+    """Return the cost table; raise InputError, before any work is done, if the request cannot be explored."""
     if len(spec.networks) != 1:
         names = ", ".join(spec.networks)
         raise InputError(
@@ -116,15 +128,15 @@ def check(spec: Spec, wanted: ExploreRequest) -> CostTable:
 
 
 def explore_requested(wanted: ExploreRequest) -> Exploration:
-    """Search the grid of a specification for the best compromises of two objectives, as ``dla explore`` does.
+    """Search the grid of a specification for the best trade-offs of two objectives, as ``dla explore`` does.
 
     ``spec``, ``output``, ``workers`` and ``scheduler`` are those of a sweep. ``objectives`` are two names
-    (docs/sweeps.md), ``trials`` how many points to evaluate, ``sampler`` and ``seed`` how they are proposed, ``cost``
-    the cost table of estimates. ``grid``: run the whole grid as well; None for small ones only. ``stage`` is called
-    with what goes on, ``report`` with how many points there are.
+    (docs/sweeps.md), ``trials`` is the number of points to evaluate, ``sampler`` and ``seed`` control proposals, and
+    ``cost`` is the cost table of the estimates. ``grid`` True also runs the whole grid; None runs only small grids.
+    ``stage`` is called with a text for each step, ``report`` with the number of points found.
 
-    Each point has a row in the results file afterwards. Those that have one are read, not run: an interrupted
-    exploration goes on where it was, and a longer one begins with the same points. Raises InputError for bad input.
+    Each point gets a row in the results file. Points that have a row are read, not run: an interrupted exploration
+    continues at the same point, and a longer one starts with the same points. Raises InputError for bad input.
     """
     spec = specified(wanted)
     table, objectives, stage = check(spec, wanted), parse_objectives(wanted.objectives), wanted.stage
@@ -169,12 +181,12 @@ def _evaluator(session: Session, table: CostTable) -> Evaluate:
 
 
 def _columns(settings: Sequence[str]) -> tuple[str, ...]:
-    """The columns of rows that hold the values of axes: whole arrays are the lengths of their sides there."""
+    """Return the columns that contain the values of axes: whole arrays become the lengths of their sides."""
     return tuple(column for name in settings for column in (("pe.ic", "pe.oc", "pe.ow") if name == "pe" else (name,)))
 
 
 def _whole_grid(session: Session, wanted: ExploreRequest, evaluate: Evaluate) -> tuple[Pair | None, ...] | None:
-    """The objectives of every point of the grid, by key; None where it is not to be run."""
+    """Return the objectives of every point of the grid, by key; None if the grid is not to be run."""
     axes, points = session.grid.axes, session.grid.points
     combinations = math.prod(len(values) for values in axes.values())
     if wanted.grid is False or (wanted.grid is None and max(points, combinations // 10) > SMALL_GRID):

@@ -1,4 +1,4 @@
-"""Two objectives: what can be traded, by name and unit, and the fronts and hypervolumes of pairs of costs, exact.
+"""Objectives of an exploration by name and unit, and the exact hypervolume of pairs of costs.
 
 Less is better in both costs of a pair.
 """
@@ -16,7 +16,7 @@ from isa.errors import InputError, meant
 
 
 def hypervolume(pairs: Iterable[Pair], reference: Pair) -> float:
-    """The area between ``reference`` and the pairs: of all that some pair is at least as good as, up to ``reference``.
+    """Return the hypervolume of the pairs: the area of all points between ``reference`` and some pair.
 
     Pairs that are not better than the reference in both objectives add nothing.
     """
@@ -29,9 +29,9 @@ def hypervolume(pairs: Iterable[Pair], reference: Pair) -> float:
 
 
 def needed(pairs: Sequence[Pair | None], reference: Pair, goal: float) -> int | None:
-    """How many of ``pairs``, in order, it takes to reach the hypervolume ``goal``; None if all do not.
+    """Return how many of ``pairs``, in order, reach the hypervolume ``goal``; None if all together do not.
 
-    None in ``pairs`` stands for a point that counts and has no objectives. The result is at least 1.
+    None in ``pairs`` is a point that counts but has no objectives. The result is at least 1.
     """
     if hypervolume((pair for pair in pairs if pair is not None), reference) < goal:
         return None
@@ -46,12 +46,12 @@ def needed(pairs: Sequence[Pair | None], reference: Pair, goal: float) -> int | 
 
 
 ESTIMATED = "estimate"
-"""What the unit of an estimate says beside it."""
+"""Word after the unit of an estimated objective."""
 
 
 @dataclass(frozen=True)
 class Objective:
-    """A column of a sweep's rows. ``scale`` turns it into ``unit``; ``more`` where more is better."""
+    """Column of a sweep's rows that can be optimised. ``scale`` converts it to ``unit``; ``more``: more is better."""
 
     name: str
     column: str
@@ -61,20 +61,20 @@ class Objective:
 
     @property
     def title(self) -> str:
-        """Name and unit, as an axis or a column heading has them."""
+        """Name and unit, for an axis or a column heading."""
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
     def value(self, row: Mapping[str, Any]) -> float:
-        """The value in a row that ended ok, in ``unit``."""
+        """Return the value of a row that ended ok, in ``unit``."""
         return float(row[self.column]) * self.scale
 
     def cost(self, row: Mapping[str, Any]) -> float:
-        """The same with the sign that makes less better."""
+        """Return the value with the sign that makes less better."""
         return -self.value(row) if self.more else self.value(row)
 
 
 def _objective(figure: Figure) -> Objective:
-    """A figure as objective; a unit that its words or its range say already is left out."""
+    """Return a figure as an objective; a unit that the figure's words or range already imply is left out."""
     unit, scale = figure.shown or ("" if figure.unit in (figure.words, SHARE) else figure.unit, 1.0)
     name = figure.goal or figure.name.removesuffix("_bytes").replace("_", "-")
     said = ", ".join((unit, ESTIMATED)) if figure.estimate else unit
@@ -93,7 +93,7 @@ Objectives = tuple[Objective, Objective]
 
 
 def parse_objectives(text: str) -> Objectives:
-    """The two objectives of ``"cycles,area"``; raises InputError for unknown names and for other numbers of them."""
+    """Return the two objectives in a text such as ``"cycles,area"``; raise InputError for an invalid text."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in OBJECTIVES:
@@ -105,7 +105,7 @@ def parse_objectives(text: str) -> Objectives:
 
 
 def costs(objectives: Objectives, row: Mapping[str, Any]) -> Pair | None:
-    """Both objectives of a row, less being better; None where the row did not end ok."""
+    """Return both objectives of a row, less being better; None if the row did not end ok."""
     if row["status"] != "ok":
         return None
     return objectives[0].cost(row), objectives[1].cost(row)

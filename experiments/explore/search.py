@@ -1,8 +1,8 @@
-"""The search: points are proposed, evaluated some at a time, and what came of them is told, until there are enough.
+"""Search loop: propose points, evaluate them in batches, report the results to the sampler, stop at the trial budget.
 
-Optuna proposes. What it proposes depends on nothing but the axes, the seed and what it was told, never on the machine
-or the hour. The results file of a sweep is all that an interrupted search needs: started again, the search takes the
-same steps, reads what is there, and goes on.
+Optuna proposes points. Its proposals depend only on the axes, the seed and the reported results, never on the machine
+or the time. An interrupted search needs only the results file of its sweep: when restarted it repeats the same steps,
+reads the stored rows, and continues.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 Axes = Mapping[str, tuple[Any, ...]]
 Places = tuple[int, ...]
-"""A point of the grid: the place of its value on every axis."""
+"""A point of the grid: the index of its value on every axis."""
 
 POPULATION = 8
-"""Of NSGA-II; TPE begins with as many random trials. Larger ones took longer to get anywhere (docs/sweeps.md)."""
+"""Population of NSGA-II, and number of random trials before TPE. Larger ones converged more slowly (docs/sweeps.md)."""
 TRIES = 100
-"""Neighbours looked at for one that is new."""
+"""Neighbours that are tried to find a new one."""
 
 
 class Proposer:
-    """Proposals for ``axes``, at least one of which has two values or more. Less is better in both objectives.
+    """Proposer of points. At least one of ``axes`` has two or more values; less is better in both objectives.
 
-    Raises InputError where Optuna is not installed.
+    Raises InputError if Optuna is not installed.
     """
 
     def __init__(self, axes: Axes, sampler: SamplerName, seed: int) -> None:
@@ -54,17 +54,17 @@ class Proposer:
 
     @property
     def exhausted(self) -> bool:
-        """Whether every combination of values has been proposed."""
+        """True if every combination of values has been proposed."""
         return len(self._seen) == math.prod(len(values) for values in self._axes.values())
 
     def ask(self, count: int) -> list[tuple[Trial, dict[str, Any]]]:
-        """``count`` proposals: trials, and values for the axes that vary."""
+        """Return ``count`` proposals: trials, and values for the axes that vary."""
         return [self._ask() for _ in range(count)]
 
     def tell(self, trial: Trial, costs: Pair | None, excluded: bool) -> None:
-        """What came of a trial: its objectives, if it has any. ``excluded``: the grid does not have the point.
+        """Report a trial's objectives, None if it has none; ``excluded``: the grid does not contain the point.
 
-        A proposal that was known, or is excluded, costs nothing; an unknown neighbour of it is proposed soon.
+        A proposal that is known or excluded is not evaluated; a new neighbour of it is proposed soon.
         """
         from optuna.trial import TrialState
 
@@ -80,7 +80,7 @@ class Proposer:
                 self._enqueue_neighbour(trial.number, places)
 
     def _ask(self) -> tuple[Trial, dict[str, Any]]:
-        # A sampler of its own for every trial: no state but the study's tells what is proposed.
+        # A new sampler for every trial: proposals then depend on the study alone, not on a sampler's state.
         self._study.sampler = _sampler(self._sampler, random.Random(f"{self._seed} {self._number}").getrandbits(31))
         self._number += 1
         trial = self._study.ask()
@@ -99,7 +99,7 @@ class Proposer:
         )
 
     def _enqueue_neighbour(self, number: int, places: Places) -> None:
-        """Propose a point that differs in one axis, or in more where those are all known."""
+        """Enqueue a new point that differs in one axis, or in more axes if all such neighbours are known."""
         lengths = [len(values) for values in self._axes.values()]
         generator = random.Random(f"{self._seed} {number} neighbour")
         for attempt in range(TRIES):
@@ -119,7 +119,7 @@ class Proposer:
 
 
 def _order(values: Sequence[Any]) -> list[int] | None:
-    """The places of numbers by size, so that neighbours are near; None where there is no such order."""
+    """Return the indices of numeric values by size, so that neighbours are close; None if not all are numbers."""
     if any(type(value) not in (int, float) for value in values):
         return None
     return sorted(range(len(values)), key=lambda place: values[place])
@@ -138,7 +138,7 @@ def _sampler(name: SamplerName, seed: int) -> Any:
 def _optuna() -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # in a notebook tqdm, which Optuna imports, tells of widgets that it misses
+            warnings.simplefilter("ignore")  # tqdm, an import of Optuna, warns in notebooks without widgets
             import optuna
     except ImportError as error:
         raise InputError(f"dla explore needs Optuna; install it with: {remedy('explore')}") from error
@@ -147,7 +147,7 @@ def _optuna() -> Any:
 
 @contextlib.contextmanager
 def _silently() -> Iterator[None]:
-    """Without Optuna's log on standard error, whose level is the whole process's."""
+    """Suppress Optuna's log on standard error; its level is a setting of the whole process."""
     from optuna import logging
 
     before = logging.get_verbosity()
@@ -161,19 +161,19 @@ def _silently() -> Iterator[None]:
 Proposal = dict[str, Any]
 """A value for every axis."""
 Evaluate = Callable[[Sequence[Proposal]], list[FlatRow | None]]
-"""Rows of proposals, None for one that the constraints exclude."""
+"""Evaluation of proposals: their rows, None for a proposal that the constraints exclude."""
 Costs = Callable[[FlatRow], Pair | None]
-"""The two objectives of a row, less being better; None where it has none."""
+"""The two objectives of a row, less being better; None if it has none."""
 
 TOGETHER = 8
-"""Points proposed at once, whatever the number of workers: the search is the same on every machine."""
+"""Points proposed at once. It does not depend on the number of workers, so every machine runs the same search."""
 ATTEMPTS = 10
-"""Proposals for each point that is wanted; the others were known or excluded."""
+"""Proposals allowed per requested point, because proposals may be known or excluded."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A point that was evaluated: its row, and its objectives where it has any."""
+    """An evaluated point: its row, and its objectives if it has any."""
 
     row: FlatRow
     costs: Pair | None
@@ -189,10 +189,10 @@ def search(
     seed: int = 0,
     report: Callable[[int], None] = silent,
 ) -> list[Found]:
-    """Up to ``points`` different points in the order in which they were found; ``report`` hears how many there are.
+    """Return up to ``points`` different points in the order in which they were found.
 
-    There are fewer where the grid has no more, or where nothing new is proposed any longer. Raises InputError where
-    Optuna is not installed.
+    Fewer are returned if the grid has no more, or if the sampler proposes nothing new. ``report`` is called with the
+    number of points found so far. Raises InputError if Optuna is not installed.
     """
     known: dict[str, Found] = {}
     first = {name: values[0] for name, values in axes.items()}

@@ -1,1 +1,1 @@
-"""Golden outputs: record what a machine does, to the bit and the cycle, and find the first thing that has changed."""
+"""Golden outputs: record a machine's results to the bit and cycle, and find the first difference after a change."""

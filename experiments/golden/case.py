@@ -1,6 +1,6 @@
-"""A golden case: one program on given inputs under one Timing, and everything that was observed when it ran.
+"""Golden case: one program with its inputs and Timing, and everything observed when it ran.
 
-Its text is TOML that a person can read, command table and assembly included.
+Its file is readable TOML with the command table and the assembly text.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ LEVELS: Mapping[str, str] = {
     "L10": "seeded random instructions on random machines",
     "networks": "whole networks as the compiler has emitted them",
 }
-"""The levels of a corpus, in the order in which they are checked."""
+"""Levels of a corpus, in the order in which they are checked."""
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """What is to run. ``name`` is ``LEVEL/words-with-hyphens``; ``inputs`` are the bytes of each input tensor.
+    """A case to run.
 
-    ``timing`` are the values of a ``dla_sim.timing.Timing``. With ``contents`` the bytes that each command writes are
-    kept, without it only their CRC-32 and the outputs. ``words`` replace those of the program: they need not be legal,
-    for a case of what the machine must refuse.
+    ``name`` is ``LEVEL/words-with-hyphens``; ``inputs`` are the bytes of each input tensor; ``timing`` has the values
+    of a ``dla_sim.timing.Timing``. With ``contents``, the bytes that each command writes are stored, else only their
+    CRC-32 and the outputs. ``words``, if given, replace the program's words. They may be illegal, to record a program
+    that the machine must reject.
     """
 
     name: str
@@ -51,11 +52,11 @@ class Case:
 
 @dataclass(frozen=True)
 class CommandRecord:
-    """One operation as it ran. Cycles are ``[start, end)``.
+    """One executed operation. Cycles are ``[start, end)``.
 
-    ``reads`` and ``writes`` are the CRC-32 of its operands as in a commit log (``dla simulate --log``): with commas
-    between them, ``-`` for none; None where the command never executed, or stopped the machine. ``content`` are the
-    bytes written, None where only their sum is kept; ``written`` counts them.
+    ``reads`` and ``writes`` are CRC-32 checksums of its operands as in a commit log (``dla simulate --log``), separated
+    by commas, ``-`` for none; None if the command did not execute or stopped the machine. ``content`` has the bytes
+    written, None if only their checksum is stored; ``written`` is their number.
     """
 
     word: int
@@ -70,7 +71,7 @@ class CommandRecord:
 
 @dataclass(frozen=True)
 class Cycles:
-    """The cycles of a whole run: ``units`` by cause and ``kinds`` both sum to ``total``, unit by unit."""
+    """Cycles of a whole run. For every unit, its causes in ``units`` sum to ``total``; so do the ``kinds``."""
 
     total: int
     units: Mapping[str, Mapping[str, int]]
@@ -79,10 +80,10 @@ class Cycles:
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """What was observed.
+    """Observations of one run.
 
-    ``refused`` is the reason why the machine did not run the program; then there is nothing else. ``stopped`` says
-    which command raised what where an instruction stopped the machine; then there are no ``outputs``. ``totals`` are
+    ``refused`` is the reason if the machine rejected the program; then nothing else is recorded. ``stopped`` names the
+    command and the exception if an instruction stopped the machine; then there are no ``outputs``. ``totals`` are
     multiply-accumulates, bytes, words and operations.
     """
 
@@ -96,10 +97,9 @@ class Record:
 
 @dataclass(frozen=True, eq=False)
 class StoredCase:
-    """A case as it lies in a corpus, before anything of it is assembled or decoded.
+    """A case as stored in a corpus, before it is assembled or decoded.
 
-    ``assembly`` is the program's text without memory images, ``words`` its command words as they were encoded when it
-    was recorded.
+    ``assembly`` is the program's text without memory images; ``words`` are its command words as encoded at recording.
     """
 
     name: str
@@ -124,7 +124,7 @@ Contents = Callable[[str], bytes]
 
 
 def case_text(case: StoredCase, reference: Reference) -> str:
-    """The file of a case; ``reference`` gives contents their place. Raises InputError for text it cannot quote."""
+    """Return the text of a case's file; ``reference`` stores contents. Raises InputError for unquotable text."""
     record = case.record
     lines = [f"name = {_quoted(case.name)}", f"description = {_quoted(case.description)}", f"isa = {_quoted(case.isa)}"]
     lines += [f"contents = {json.dumps(case.contents)}", f"words = {_quoted(reference(case.words.tobytes()))}"]
@@ -178,7 +178,7 @@ def _table(commands: tuple[CommandRecord, ...], reference: Reference) -> str:
 
 
 def parse_case(text: str, contents: Contents) -> StoredCase:
-    """The case in a file; raises InputError naming what is malformed."""
+    """Return the case in a file's text; raise InputError that names the malformed part."""
     document = toml_of(text, "not the text of a golden case")
     try:
         return _case(document, contents)

@@ -1,9 +1,9 @@
-"""The cases that a recording makes: those of levels 0, 1, 2 and 10 from data, and networks as they are compiled now.
+"""Cases to record: levels 0, 1, 2 and 10 from data, and networks as the current compiler compiles them.
 
-``cases.zip`` holds programs as text, so that every version encodes them itself, with their inputs; ``python -m
-tests.golden_cases`` makes it. Networks are compiled when the corpus is recorded: the programs are stored, not the
-compiler. Calibration runs in float on the CPU at hand, so scales may differ in their last bit between CPUs; what a
-check runs is the recorded program on the recorded input, and has nothing of that.
+``cases.zip`` has programs as assembly text, so that every version encodes them itself, with their inputs; ``python -m
+tests.golden_cases`` makes it. Networks are compiled when the corpus is recorded, and their programs are stored.
+Calibration runs in float on the local CPU, so scales may differ in the last bit between CPUs. A check runs the stored
+program on the stored input and does not depend on that.
 """
 
 from __future__ import annotations
@@ -35,19 +35,22 @@ from isa.program import Segment
 
 CASES = Path(__file__).with_name("cases.zip")
 INDEX = "cases.json"
-"""The member of :data:`CASES` that holds the cases; the others are contents by digest."""
+"""Member of :data:`CASES` with the cases; the other members are contents by digest."""
 NETWORKS = "networks"
 
 
 def catalogue(levels: Collection[str] = ()) -> Iterator[Case]:
-    """The cases of ``levels``, of all levels when none is given, in order of level; made one after another."""
+    """Yield the cases of ``levels`` (of all levels if empty), ordered by level; each is built when it is needed."""
     yield from _loaded(one for one in _documents() if not levels or one["name"].partition("/")[0] in levels)
     if not levels or NETWORKS in levels:
         yield from _networks()
 
 
 def built_in_case(name: str) -> Case | None:
-    """The case ``name``; without its level the first that is called so, networks left out. None if there is none."""
+    """Return the case ``name``, or the first with that name if the level is omitted; None if there is none.
+
+    Networks are found only by their full name.
+    """
     level, separator, _ = name.partition("/")
     if separator and level == NETWORKS:
         return next((case for case in _networks() if case.name == name), None)
@@ -75,9 +78,9 @@ def _loaded(documents: Iterable[Mapping[str, Any]]) -> Iterator[Case]:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A network on a machine, depthwise convolutions emulated on v1.
+    """A network compiled for a machine; on v1 depthwise convolutions are emulated.
 
-    With ``contents`` the result of every command is kept, else its sum.
+    With ``contents``, the result of every command is stored, else only its checksum.
     """
 
     model: str
@@ -109,7 +112,7 @@ RECIPES = (
 
 
 def _networks() -> Iterator[Case]:
-    """The networks of :data:`RECIPES`, one case a region; each network is one region here."""
+    """Yield the networks of :data:`RECIPES`, one case per region; each network is one region here."""
     networks: dict[str, Network] = {}
     for recipe in RECIPES:
         if recipe.model not in networks:
@@ -140,7 +143,10 @@ def _cases(recipe: Recipe, network: Network) -> Iterator[Case]:
 
 
 def thin_mobilenet() -> ModelProto:
-    """A few blocks of MobileNet with a residual sum and a grouped convolution, input (1, 3, 32, 32): all of v3."""
+    """Return a few MobileNet blocks with a residual sum and a grouped convolution: they need all of v3.
+
+    The input has shape (1, 3, 32, 32).
+    """
 
     net = NetworkBuilder("thin-mobilenet", "image", (1, 3, 32, 32), 0)
 

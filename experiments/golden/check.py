@@ -1,4 +1,4 @@
-"""The check of stored cases: every aspect on its own, and the first command that went wrong."""
+"""Check of stored cases: every aspect separately, and the first command that differs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from isa.program import Program
 
 
 def check_case(case: StoredCase) -> CheckedCase:
-    """What of ``case`` is no longer as recorded. Raises InputError when this machine lacks its ISA variant."""
+    """Return the differences of ``case`` from its record; raise InputError if this version lacks its ISA variant."""
     require_variant(case)
     found = list(_encoding(case))
     program, trace = None, None
@@ -43,7 +43,7 @@ def check_case(case: StoredCase) -> CheckedCase:
         runs = _Runs(case, program)
         found += runs.deviations()
         trace = runs.trace
-    except Exception as error:  # a broken assembler may raise anything; mostly it is reported already
+    except Exception as error:  # a broken assembler may raise anything; the encoding check has usually reported it
         if not any(item.aspect == "encoding" for item in found):
             found.append(Deviation("encoding", None, f"the assembly cannot be read: {complaint(error)}"))
     found.sort(key=lambda item: item.order)
@@ -53,7 +53,7 @@ def check_case(case: StoredCase) -> CheckedCase:
 
 
 def require_variant(case: StoredCase) -> None:
-    """Raises InputError naming the case when its variant does not exist here, or its Timing has other keys."""
+    """Raise InputError that names the case if its ISA variant does not exist or its Timing has other keys."""
     try:
         variant(case.isa)
         timing_of(case)
@@ -67,12 +67,16 @@ def timing_of(case: StoredCase) -> Timing:
 
 
 def assembled(case: StoredCase) -> Program:
-    """The program that the present assembler makes of the text, with the case's memory images."""
+    """Return the program that the current assembler makes of the text, with the case's memory images."""
     return replace(assemble(case.assembly, case.name), segments=case.images)
 
 
 def runnable(case: StoredCase) -> Program:
-    """The program of a case with the recorded words, or with those of the present assembler if it encodes otherwise."""
+    """Return the program of a case with the words that the current assembler encodes.
+
+    It has the recorded words if the machine must reject them, because they may be illegal, or if the assembler encodes
+    none.
+    """
     program = assembled(case)
     recorded = replace(program, words=case.words)
     if case.record.refused is not None or np.array_equal(program.words, case.words):
@@ -81,7 +85,7 @@ def runnable(case: StoredCase) -> Program:
 
 
 def _encoding(case: StoredCase) -> Iterator[Deviation]:
-    """Words that the assembler makes of the text, and text that the decoder makes of the words, against the record."""
+    """Yield differences between the record and today's assembler (text to words) or decoder (words to text)."""
     if case.record.refused is not None:
         return
     texts = [line.strip() for line in case.assembly.splitlines() if line.strip() and not line.startswith(".")]
@@ -110,7 +114,7 @@ def _decoding(case: StoredCase, texts: list[str]) -> Iterator[Deviation]:
     for index, (word, text) in enumerate(zip(case.words.tolist(), texts, strict=False)):
         try:
             now = disassemble_words([word], isa)[0].strip()
-        except Exception as error:  # as above
+        except Exception as error:  # a broken decoder may raise anything
             now = complaint(error)
         if now != text:
             summary = f"{word:#018x} is decoded as '{now}', recorded '{text}'"
@@ -126,7 +130,7 @@ def _line_word(error: Exception, case: StoredCase) -> int | None:
 
 
 class _Runs:
-    """The runs of a case, by both engines and in both ways, each against the record."""
+    """Runs of a case by both engines and both ways of execution, each compared with the record."""
 
     def __init__(self, case: StoredCase, program: Program) -> None:
         self.case = case
@@ -141,7 +145,7 @@ class _Runs:
             refused, message = None, "it runs"
             try:
                 traces[aspect] = run_timing(self.program, self.timing, engine)
-            except Exception as error:  # whatever a machine raises is an observation
+            except Exception as error:  # any exception of a machine is an observation
                 refused, message = refusal(error), complaint(error)
             if refused != record.refused:
                 yield self._refusal(aspect, refused, message)
@@ -184,7 +188,7 @@ class _Runs:
         for way in get_args(Way):
             try:
                 effects[way] = watch(self.program, self.case.inputs, order, way)
-            except Exception as error:  # as above
+            except Exception as error:  # a broken instruction may raise anything
                 yield Deviation(way, None, f"the run stops: {complaint(error)}")
         for way, own in effects.items():
             other = next((effects[name] for name in effects if name != way), own)
@@ -195,13 +199,13 @@ class _Runs:
             yield from self._device(record)
 
     def _device(self, record: Record) -> Iterator[Deviation]:
-        """The outputs of the device itself, which executes in an order of its own."""
+        """Compare the outputs of the device itself, which chooses its own order of execution."""
         try:
             trace = self.trace
             engine: Engine = compute_times if trace is None else lambda workload: trace.times
             device = Device(self.program.arch, self.timing, engine=engine)
             outputs = device.run(self.program, tensors(self.program, self.case.inputs)).outputs
-        except Exception as error:  # as above
+        except Exception as error:  # a broken device may raise anything
             yield Deviation("device", None, f"the run stops: {complaint(error)}")
             return
         for name, content in record.outputs.items():
@@ -219,9 +223,10 @@ def _table_deviation(aspect: str, word: int | None, before: Mapping[str, int], n
 def verify(
     corpus: Corpus, names: Iterable[str], progress: Callable[[str], None], *, fail_fast: bool = False
 ) -> list[CheckedCase]:
-    """The outcome of each of the cases ``names``; all are read, and their machines known, before the first runs.
+    """Check the cases ``names`` and return their outcomes; all are read and validated before the first runs.
 
-    Raises InputError for a case that is missing, edited or damaged, or needs a variant that this machine lacks.
+    Raises:
+        InputError: a case is missing, edited or damaged, or needs an ISA variant that this version lacks.
     """
     cases = [corpus.case(name) for name in names]
     for case in cases:

@@ -1,4 +1,4 @@
-"""Deviations from what was recorded: which element of which command, that command when it went wrong, the report."""
+"""Differences from a record: the element and command that differ, the state at that command, and the report."""
 
 from __future__ import annotations
 
@@ -26,22 +26,25 @@ SHAPES: tuple[Axes, ...] = (
     (("element", "LENGTH"),),
     (("box", "COUNT_3"), ("plane", "COUNT_2"), ("row", "COUNT_1"), ("byte", "BYTES")),
 )
-"""Axes of a result and the registers that say how long they are; the first that a command has all of fits."""
+"""Axes of a result, and the registers with their lengths; the first entry applies whose registers a command has."""
 ASPECTS = (
     "encoding", "decoding", "refusal", "reference", "kernels", "device", "cycles", "recurrence", "totals",
 )  # fmt: skip
-"""What is compared, each on its own: words that the assembler makes, text and commands that the decoder makes of the
-recorded words, what is refused, values by the reference semantics, by the kernels, outputs of the device, cycles by the
-event engine, by the engine without events, and work and traffic."""
+"""Aspects that are compared separately, in this order.
+
+Encoding: words from the assembler. Decoding: text and commands decoded from the recorded words. Refusal: programs that
+the machine rejects. Reference, kernels: values by the reference semantics and by the kernels. Device: its outputs.
+Cycles, recurrence: cycles by the event engine and by the engine without events. Totals: work and traffic.
+"""
 
 SHOWN = 16
 SHOWN_CASES = 4
-"""Names of cases that the line of an instruction has."""
+"""Most case names in the line of an instruction."""
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """The first difference of one aspect. ``word`` is the command's place in the stream, None for the whole case."""
+    """First difference of one aspect. ``word`` is the command's index in the stream, None for the whole case."""
 
     aspect: str
     word: int | None
@@ -50,13 +53,13 @@ class Deviation:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Which difference came first: by place in the stream, then by aspect; the whole case comes last."""
+        """Sort key: index in the stream, then aspect; differences of the whole case come last."""
         return (1 << 62 if self.word is None else self.word), ASPECTS.index(self.aspect)
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A command at the moment at which it went wrong, for the report."""
+    """State of the first command that differs, for the report."""
 
     word: int
     text: str
@@ -71,7 +74,10 @@ class Moment:
 
 @dataclass(frozen=True)
 class CheckedCase:
-    """The check of one case: no differences, or the first of every aspect, in order, and the moment of the first."""
+    """Outcome of one check: the first difference of every aspect, in order, and the state at the very first one.
+
+    ``deviations`` is empty if nothing differs.
+    """
 
     name: str
     deviations: tuple[Deviation, ...] = ()
@@ -81,12 +87,12 @@ class CheckedCase:
 
     @property
     def passed(self) -> bool:
-        """True when everything is as recorded."""
+        """True if everything is as recorded."""
         return not self.deviations
 
 
 def checked_lines(checked: CheckedCase) -> list[str]:
-    """The report of a case that differs, line by line, the first wrong command on top."""
+    """Return the report of a case that differs, as lines, with the first wrong command at the top."""
     names = ", ".join(dict.fromkeys(item.aspect for item in checked.deviations))
     lines = [f"{checked.name}: differs in {names}"]
     if checked.moment is not None:
@@ -99,13 +105,13 @@ def checked_lines(checked: CheckedCase) -> list[str]:
 
 @dataclass(frozen=True)
 class DifferingInstruction:
-    """Cases whose first difference is in one instruction and in the same aspects; ``text`` names both."""
+    """Cases whose first difference is in the same instruction and the same aspects; ``text`` names both."""
 
     text: str
     cases: tuple[CheckedCase, ...]
 
     def line(self) -> str:
-        """One line: how many cases, and the first of them."""
+        """Return one line: the number of cases, and the first of them."""
         names = ", ".join(case.name for case in self.cases[:SHOWN_CASES])
         rest = len(self.cases) - SHOWN_CASES
         more = f" and {rest} more" if rest > 0 else ""
@@ -113,7 +119,7 @@ class DifferingInstruction:
 
 
 def by_instruction(failed: Iterable[CheckedCase]) -> list[DifferingInstruction]:
-    """Group cases that differ by the instruction and the aspects of their first difference, largest groups first."""
+    """Group cases by instruction and aspects of their first difference, largest groups first."""
     groups: dict[str, list[CheckedCase]] = {}
     for case in failed:
         instruction = case.moment.text.split()[0] if case.moment is not None else "the whole case"
@@ -146,7 +152,7 @@ def _totals(checked: CheckedCase) -> str:
 
 
 def checked_json(checked: CheckedCase) -> dict[str, Any]:
-    """The same as plain JSON values."""
+    """Return the outcome of a check as plain JSON values."""
     return {
         "case": checked.name,
         "passed": checked.passed,
@@ -160,7 +166,7 @@ def checked_json(checked: CheckedCase) -> dict[str, Any]:
 
 
 def moment_of(case: StoredCase, program: Program, trace: Trace | None, word: int | None) -> Moment | None:
-    """The command that word ``word`` belongs to (a SET belongs to the next operation); None where there is none."""
+    """Return the state at the command that contains ``word``, or None; a SET belongs to the next operation."""
     if word is None:
         return None
     try:
@@ -188,7 +194,7 @@ def moment_of(case: StoredCase, program: Program, trace: Trace | None, word: int
 
 
 def _operands(case: StoredCase, program: Program, trace: Trace | None, number: int) -> tuple[dict[str, Any], ...]:
-    """The byte ranges that the command reads, as the reference semantics of the commands before it left them."""
+    """Return the byte ranges that the command reads, after the earlier commands ran by the reference semantics."""
     if trace is None:
         return ()
     try:
@@ -197,7 +203,7 @@ def _operands(case: StoredCase, program: Program, trace: Trace | None, number: i
             if earlier == number or not watcher.step(earlier):
                 break
         return tuple(_operand(access, watcher.machine) for access in watcher.operands[number].reads)
-    except Exception:  # what is broken may break here too; the difference itself is reported elsewhere
+    except Exception:  # a broken part may fail here too; the difference itself is reported elsewhere
         return ()
 
 
@@ -214,13 +220,11 @@ def _operand(access: Access, machine: Machine) -> dict[str, Any]:
     }
 
 
-# The first command whose result differs: which element where, its values, how many differ. ---
-
-
 def value_deviation(case: StoredCase, program: Program, way: str, effects: Effects, other: Effects) -> Deviation | None:
-    """The first command, in stream order, that does not do what was recorded; then what stopped; then the outputs.
+    """Return the first difference in stream order: of a command, else of the stop, else of the outputs; or None.
 
-    ``other`` is what the other way of execution did: where only sums are recorded and its are right, it has the values.
+    ``other`` has the effects of the other way of execution. If only checksums are recorded and the other way matches
+    them, its bytes are the expected values.
     """
     for number, row in enumerate(case.record.commands):
         if number >= len(effects.writes):
@@ -239,7 +243,7 @@ def value_deviation(case: StoredCase, program: Program, way: str, effects: Effec
 
 
 def _completed(row: CommandRecord, number: int, other: Effects) -> CommandRecord:
-    """The record of a command with the bytes that it writes, where the other way of execution wrote what was summed."""
+    """Return a command's record with its bytes; if only a checksum is recorded, a matching ``other`` supplies them."""
     if row.content is None and number < len(other.writes) and other.writes[number] == row.writes:
         return replace(row, content=other.contents[number])
     return row
@@ -288,7 +292,7 @@ def _bytes_deviation(program: Program, way: str, number: int, row: CommandRecord
 
 @dataclass(frozen=True)
 class Element:
-    """One element of a result: ``index`` by axis, byte ``address`` of ``space``, and the tensor it is in, if any."""
+    """One element of a result: its ``index`` by axis, byte ``address`` in ``space``, and tensor if it is in one."""
 
     number: int
     size: int
@@ -299,7 +303,7 @@ class Element:
     coordinates: tuple[int, ...] = ()
 
     def text(self) -> str:
-        """For reports: ``[channel 2, row 0, column 5] (scratchpad 0x1c4)``."""
+        """Return the element as text: ``[channel 2, row 0, column 5] (scratchpad 0x1c4)``."""
         inside = ", ".join(f"{axis} {value}" for axis, value in self.index.items())
         memory = "scratchpad" if self.space == "sram" else "system memory"
         tensor = f", tensor '{self.tensor}' {list(self.coordinates)}" if self.tensor is not None else ""
@@ -307,7 +311,7 @@ class Element:
 
 
 def result_shape(command: Command, nbytes: int) -> tuple[dict[str, int], int]:
-    """(length by axis, bytes an element) of a result of ``nbytes`` bytes."""
+    """Return the length of each axis and the bytes per element of a result of ``nbytes`` bytes."""
     unit = command.unit.name
     for axes in SHAPES:
         names = [f"{unit}_{register}" for _, register in axes]
@@ -320,7 +324,7 @@ def result_shape(command: Command, nbytes: int) -> tuple[dict[str, int], int]:
 
 
 def locate(program: Program, command: Command, operands: Operands, offset: int, nbytes: int) -> Element:
-    """The element that byte ``offset`` of the ``nbytes`` bytes that ``command`` wrote belongs to."""
+    """Return the element that contains byte ``offset`` of the ``nbytes`` bytes that ``command`` wrote."""
     lengths, size = result_shape(command, nbytes)
     number = offset // size
     index = [int(value) for value in np.unravel_index(number, tuple(lengths.values()))]
@@ -338,7 +342,7 @@ def _address(operands: Operands, offset: int) -> tuple[str, int]:
 
 
 def _tensor(program: Program, space: str, address: int) -> tuple[str | None, tuple[int, ...]]:
-    """The tensor of the program that a byte of system memory belongs to, and the coordinates of the element there."""
+    """Return the tensor that contains a byte of system memory, and the coordinates of the element in it."""
     for tensor in program.tensors:
         if space == "dram" and tensor.address <= address < tensor.address + tensor.nbytes:
             element = (address - tensor.address) // np.dtype(tensor.dtype).itemsize

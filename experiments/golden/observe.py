@@ -1,7 +1,7 @@
-"""Running a program while watching every command: what it reads and writes, when, and what stops it.
+"""Execution of a program with every command observed: its reads and writes, its cycles, and its exceptions.
 
-Everything runs twice, independently: values by the reference semantics and by the device's kernels, cycles by the event
-engine and by the one without events. All four are observed, so that a change of any of them shows.
+Everything runs twice and independently: values by the reference semantics and by the device's kernels, cycles by the
+event engine and by the engine without events. All four are observed, so that a change of any one of them shows.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ ENGINES: Mapping[str, Engine] = {"cycles": simulate, "recurrence": compute_times
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """What commands did to the memories, by number: sums of what they read and wrote, and the bytes they wrote.
+    """Effects of commands on the memories, by index: checksums of reads and writes, and the bytes written.
 
-    None where a command never executed.
+    Entries are None for commands that did not execute.
     """
 
     reads: tuple[str | None, ...]
@@ -48,7 +48,7 @@ class Effects:
 
 
 def tensors(program: Program, inputs: Inputs) -> dict[str, NDArray[np.generic]]:
-    """The input tensors of ``program`` from their bytes; raises InputError for bytes that do not make one."""
+    """Return the input tensors of ``program`` from their bytes; raise InputError if the number of bytes is wrong."""
     arrays = {}
     for tensor in program.inputs:
         raw = np.frombuffer(inputs.get(tensor.name, b""), np.uint8)
@@ -59,12 +59,12 @@ def tensors(program: Program, inputs: Inputs) -> dict[str, NDArray[np.generic]]:
 
 
 def run_timing(program: Program, timing: Timing, engine: Engine) -> Trace:
-    """The trace of a run by ``engine``; raises InputError for what the machine refuses."""
+    """Return the trace of a run by ``engine``; raise InputError if the machine rejects the program."""
     return Device(program.arch, timing, engine=engine).run(program, {}, timing_only=True).trace
 
 
 def watch(program: Program, inputs: Inputs, order: Sequence[int], way: Way) -> Effects:
-    """Execute the commands of ``program`` in the given ``order`` of completion, observing each."""
+    """Execute the commands of ``program`` in the completion ``order`` and observe each."""
     watcher = Watcher(program, inputs, way)
     for number in order:
         if not watcher.step(number):
@@ -73,7 +73,7 @@ def watch(program: Program, inputs: Inputs, order: Sequence[int], way: Way) -> E
 
 
 class Watcher:
-    """A machine that executes one command after another and remembers what each did."""
+    """Machine that executes one command at a time and records its effects."""
 
     def __init__(self, program: Program, inputs: Inputs, way: Way) -> None:
         self.program = program
@@ -95,12 +95,12 @@ class Watcher:
         self._stopped: str | None = None
 
     def step(self, number: int) -> bool:
-        """Execute command ``number``; False when it stopped the machine, with whatever exception that was."""
+        """Execute command ``number``; return False if any exception stopped the machine."""
         command, operands = self.commands[number], self.operands[number]
         self._reads[number] = checksums(operands.reads, self.machine)
         try:
             self._execute(command, self.machine)
-        except Exception as error:  # whatever an instruction raises is an observation, and the machine stands still
+        except Exception as error:  # any exception of an instruction is an observation and stops the machine
             self._stopped = f"{type(error).__name__} at word {command.index}"
             return False
         self._writes[number] = checksums(operands.writes, self.machine)
@@ -108,13 +108,13 @@ class Watcher:
         return True
 
     def effects(self) -> Effects:
-        """What was observed so far; the outputs only if nothing stopped the machine."""
+        """Return the observations so far; outputs only if nothing stopped the machine."""
         outputs = {} if self._stopped else {t.name: self._memory.take(t).tobytes() for t in self.program.outputs}
         return Effects(tuple(self._reads), tuple(self._writes), tuple(self._contents), outputs, self._stopped)
 
 
 def touched(accesses: Iterable[Access], machine: Machine) -> bytes:
-    """The present bytes of ``accesses``, one after another; a row that repeats is there as often as it repeats."""
+    """Return the current bytes of ``accesses``, concatenated; a row that repeats is included as often as it repeats."""
     return b"".join(access_bytes(access, machine) for access in accesses)
 
 
@@ -127,22 +127,22 @@ def _kernels(program: Program) -> Callable[[Command, Machine], None]:
 
 
 def completion_order(trace: Trace) -> list[int]:
-    """Numbers of the commands by completion; ties by unit, as the device has it."""
+    """Return the indices of the commands by completion; ties are broken by unit, as in the device."""
     return list(times.completion_order(trace.workload, trace.times))
 
 
 def cycles_of(trace: Trace) -> Cycles:
-    """The cycles of a run, by cause and by kind."""
+    """Return the cycles of a run, by cause and by kind."""
     return Cycles(trace.cycles, {name: present(causes) for name, causes in trace.units.items()}, present(trace.kinds))
 
 
 def present(table: Mapping[str, int]) -> dict[str, int]:
-    """Without what is 0."""
+    """Return the entries that are not 0."""
     return {name: value for name, value in table.items() if value}
 
 
 def totals_of(trace: Trace) -> dict[str, int]:
-    """Work and traffic of a run."""
+    """Return work and traffic of a run."""
     return {
         "macs": trace.macs,
         "dram_read_bytes": trace.dram_read_bytes,
@@ -154,7 +154,7 @@ def totals_of(trace: Trace) -> dict[str, int]:
 
 
 def command_rows(trace: Trace, effects: Effects, contents: bool) -> tuple[CommandRecord, ...]:
-    """One record a command, in stream order."""
+    """Return one record per command, in stream order."""
     starts, ends = trace.times.start.tolist(), trace.times.end.tolist()
     rows = []
     for number, command in enumerate(trace.commands):
@@ -175,21 +175,21 @@ def command_rows(trace: Trace, effects: Effects, contents: bool) -> tuple[Comman
 
 
 def refusal(error: Exception) -> str:
-    """How a record names the reason for which a machine does not run a program: the kind of error and the words.
+    """Return the reason of a rejection for the record: the type of the error, and the words that it names.
 
-    The message is for people and may be put better any time.
+    The message is left out because it may be reworded at any time.
     """
     words = ", ".join(map(str, error.words)) if isinstance(error, InputError) else ""
     return f"{type(error).__name__} at {words}" if words else type(error).__name__
 
 
 def complaint(error: Exception) -> str:
-    """An exception in one line, for a report."""
+    """Return an exception as one line for a report."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def observe(program: Program, inputs: Inputs, timing: Timing, contents: bool) -> Record:
-    """The record of a run: values by the reference semantics, cycles by the event engine."""
+    """Return the record of a run: values by the reference semantics, cycles by the event engine."""
     try:
         trace = run_timing(program, timing, simulate)
     except InputError as error:

@@ -1,4 +1,4 @@
-"""Recording cases, the catalogue's and the user's own, and accepting new results."""
+"""Recording of cases, of the catalogue or of the user, and acceptance of new results."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from isa.reading import read_bytes, text_of
 
 
 class DisagreementError(Exception):
-    """The ways of execution do not agree with one another: nothing is worth recording. The message says where."""
+    """The ways of execution disagree, so nothing can be recorded. The message says where."""
 
 
 @dataclass(frozen=True)
 class Blessing:
-    """What :func:`bless` did: names of the cases whose record changed, and the corpus."""
+    """Result of :func:`bless`: the names of the cases whose record changed, and the corpus."""
 
     changed: tuple[str, ...]
     corpus: Corpus
 
 
 def record_case(case: Case) -> StoredCase:
-    """Run ``case`` and keep what was observed; raises DisagreementError when the kernels or engines see otherwise."""
+    """Run ``case`` and return it with its record; raise DisagreementError if the kernels or an engine differ."""
     words = case.program.words if case.words is None else case.words
     program = replace(case.program, words=words)
     record = observe(program, case.inputs, Timing.model_validate(dict(case.timing)), case.contents)
@@ -68,9 +68,9 @@ def _agreed(case: StoredCase) -> StoredCase:
 
 
 def record_corpus(folder: Path, cases: Iterable[Case], progress: Progress) -> Corpus:
-    """Record ``cases`` as the corpus in ``folder``, whose old corpus is replaced in one step and its history kept.
+    """Record ``cases`` as the corpus in ``folder``. It replaces the old corpus in one step and keeps its history.
 
-    Raises InputError for a folder that holds something else, DisagreementError from :func:`record_case`.
+    Raises InputError for a folder with other content, and DisagreementError as :func:`record_case`.
     """
     history = corpus_to_replace(folder).history
     stored = []
@@ -83,9 +83,9 @@ def record_corpus(folder: Path, cases: Iterable[Case], progress: Progress) -> Co
 
 
 def record_missing(folder: Path, cases: Iterable[Case], progress: Progress) -> tuple[str, ...]:
-    """Record those of ``cases`` that the corpus in ``folder`` has not, beside its own; returns their names.
+    """Record the ``cases`` that the corpus in ``folder`` lacks, add them to it, and return their names.
 
-    The others stay as they are, byte by byte. A corpus that has them all is left alone. Raises as
+    Existing cases do not change by a byte. A corpus that has all cases is not written. Raises as
     :func:`record_corpus`.
     """
     corpus = open_corpus(folder)
@@ -102,9 +102,9 @@ def record_missing(folder: Path, cases: Iterable[Case], progress: Progress) -> t
 
 
 def add_case(folder: Path, case: Case) -> Corpus:
-    """Record ``case`` and add it to the corpus in ``folder``, or make a corpus of it where there is none.
+    """Record ``case`` and add it to the corpus in ``folder``; create the corpus if there is none.
 
-    Raises InputError for a name that is taken or no name, and as :func:`record_corpus`.
+    Raises InputError for an invalid name or one that exists, and as :func:`record_corpus`.
     """
     corpus = corpus_to_replace(folder)
     if not NAME.fullmatch(case.name):
@@ -116,10 +116,10 @@ def add_case(folder: Path, case: Case) -> Corpus:
 
 
 def bless(folder: Path, names: Iterable[str], reason: str, progress: Progress) -> Blessing:
-    """Accept what the present machine does as the new results of the cases ``names``; the ``reason`` is stored.
+    """Accept the current machine's results for the cases ``names``, and store the ``reason``.
 
-    A corpus in which nothing changed is left alone. Raises InputError for an empty reason, and for a corpus or case
-    that cannot be read; DisagreementError when the ways of execution do not agree, before anything is written.
+    A corpus in which nothing changed is not written. Before anything is written, raises InputError for an empty reason
+    or an unreadable corpus or case, and DisagreementError if the ways of execution disagree.
     """
     if not reason.strip():
         raise InputError("--reason is empty; say why the new results are right")
@@ -140,7 +140,7 @@ def bless(folder: Path, names: Iterable[str], reason: str, progress: Progress) -
 
 
 def _renewed(case: StoredCase) -> StoredCase:
-    """The case as the present machine runs it: its text assembled anew, its results observed anew."""
+    """Return the case as the current machine runs it: text assembled again, results observed again."""
     require_variant(case)
     program = assembled(case)
     words = program.words if len(program.words) else case.words
@@ -149,10 +149,10 @@ def _renewed(case: StoredCase) -> StoredCase:
 
 
 def own_case(file: Path, name: str, tensors: Iterable[str], settings: Iterable[str]) -> Case:
-    """The program in ``file`` (binary, or assembly text) with its ``tensors`` ("NAME=FILE.npy").
+    """Return a case of the user: the program in ``file`` (binary or assembly text) with ``tensors`` ("NAME=FILE.npy").
 
-    ``settings`` ("key=value") are of the Timing. Raises InputError for a file that is no program, a tensor that is
-    missing, and a setting that would change the Arch, which the program names.
+    ``settings`` ("key=value") belong to the Timing. Raises InputError for a file that is no program, a missing tensor,
+    or a setting that would change the Arch, which the program fixes.
     """
     program = _program(file)
     base = Preset(name="program", arch=program.arch, timing=Timing())

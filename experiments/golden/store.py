@@ -1,17 +1,17 @@
-"""A corpus on disk: an index, one readable file a case, and objects by content.
+"""Corpus on disk: an index, one readable file per case, and packs of contents.
 
-``corpus.json`` names every case with its file and that file's SHA-256; nothing else counts. Case files and
-packs of objects carry a digest in their name, so nothing that a corpus needs is ever overwritten: a new corpus
-is written beside the old one and becomes valid in the one step that replaces the index. Whoever is killed before that
-step leaves the old corpus, and after it the new one.
+``corpus.json`` names every case with its file and that file's SHA-256; other files do not count. Names of case files
+and packs contain a digest, so no file that a corpus needs is ever overwritten. A new corpus is written next to the old
+one and becomes valid when its index replaces the old index in one step. A process that is killed before that step
+leaves the old corpus, and one killed later the new corpus.
 
-A file is the corpus's if the index says so, and nothing else is ever removed, replaced or followed: before a file is
-written the index names it as unfinished, and after the last step those of the old corpus until they are gone, so that
-the next writer knows what an interrupted one has left.
+Only files named in the index are ever removed or replaced, and links are never followed. Before a file is written,
+the index lists it as unfinished. After the last step the index lists the old corpus's files until they are removed.
+The next writer therefore knows which files an interrupted one has left.
 
-Short contents stand in the case files as hexadecimal digits, longer ones are objects: named by the first 32 digits of
-the SHA-256 of their contents, equal ones stored once. The objects that a level of the corpus is the first to need lie
-together in one zip file, which any unzip can read.
+Short contents are in the case files as hexadecimal digits. Longer ones are objects, named by the first 32 digits of
+their SHA-256; equal contents are stored once. One standard zip file per level contains the objects that no earlier
+level needs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from isa.reading import json_of, open_zip, read_bytes, zip_member
 FORMAT = "dla-golden/1"
 INDEX = "corpus.json"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,99}/[A-Za-z0-9][A-Za-z0-9.-]{0,99}")
-"""What a case may be called: LEVEL/name. It is a part of the name of its file."""
+"""Valid names of cases: LEVEL/name. The name is part of the file name."""
 _PLACE = re.compile(
     rf"cases/{NAME.pattern}-[0-9a-f]{{8}}\.toml|objects/[A-Za-z0-9][A-Za-z0-9.-]{{0,99}}-[0-9a-f]{{8}}\.zip"
 )
@@ -46,7 +46,7 @@ MAXIMUM_BYTES = 1 << 28
 
 @dataclass(frozen=True)
 class Event:
-    """One entry of a corpus's history: why its results became what ``digest`` stands for."""
+    """Entry of a corpus's history: why its results changed to those with ``digest``."""
 
     action: str
     reason: str
@@ -58,7 +58,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a case lies and what its file's SHA-256 is."""
+    """File of a case, and its SHA-256."""
 
     file: str
     sha256: str
@@ -66,9 +66,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Corpus:
-    """The index of a corpus in ``folder``: its cases by name, in order of level and name, its packs, its history.
+    """Index of a corpus in ``folder``: its cases by name, ordered by level and name, its packs and its history.
 
-    ``unfinished`` are places of files that an interrupted writer may have left and that no case needs.
+    ``unfinished`` are files that an interrupted writer may have left and that no case needs.
     """
 
     folder: Path
@@ -89,11 +89,11 @@ class Corpus:
 
     @property
     def places(self) -> frozenset[str]:
-        """Every file beside the index that is this corpus's."""
+        """Every file of this corpus except the index."""
         return frozenset((*self.packs, *self.unfinished, *(entry.file for entry in self.entries.values())))
 
     def case(self, name: str) -> StoredCase:
-        """A case; raises InputError when its file is missing, was edited, or one of its objects is damaged."""
+        """Return a case; raise InputError if its file is missing or edited, or if one of its objects is damaged."""
         entry = self.entries[name]
         file = _own(self.folder, entry.file)
         if not file.is_file():
@@ -113,7 +113,7 @@ class Corpus:
 
 
 def open_corpus(folder: Path) -> Corpus:
-    """The corpus in ``folder``; raises InputError when there is none, or an empty one, or one that is not whole."""
+    """Return the corpus in ``folder``; raise InputError if there is none, or if it is empty or damaged."""
     if not (folder / INDEX).is_file():
         raise InputError(f"{folder}: no golden corpus here; 'dla golden record {folder}' makes one")
     corpus = _read_index(folder)
@@ -123,9 +123,9 @@ def open_corpus(folder: Path) -> Corpus:
 
 
 def corpus_to_replace(folder: Path) -> Corpus:
-    """The corpus that a new one in ``folder`` replaces; one without cases where there is nothing, or no folder yet.
+    """Return the corpus to be replaced, or an empty one if the folder is missing or empty.
 
-    Raises InputError when the folder holds anything else, or a corpus that is not whole.
+    Raises InputError if the folder contains other files or a damaged corpus.
     """
     if (folder / INDEX).exists():
         return _read_index(folder)
@@ -177,7 +177,7 @@ def _parse(folder: Path, document: dict[str, Any]) -> Corpus:
 
 
 def _own(folder: Path, place: str) -> Path:
-    """The file of a corpus at ``place`` in its folder; raises InputError where a link might lead elsewhere."""
+    """Return the file at ``place`` in a corpus's folder; raise InputError if the path contains a symbolic link."""
     file = folder
     for part in place.split("/"):
         file = file / part
@@ -191,10 +191,10 @@ def _case_file(name: str, sha256: str) -> str:
 
 
 def write_corpus(folder: Path, cases: Iterable[StoredCase], history: tuple[Event, ...], event: Event) -> Corpus:
-    """Make ``cases`` the corpus in ``folder``, in one step. ``event`` is completed with the digest and stored.
+    """Store ``cases`` as the corpus in ``folder``, in one step, with ``event`` and the new digest in its history.
 
-    Raises InputError as :func:`corpus_to_replace`, for links in the folder, and for a file of somebody else that
-    stands where one of the corpus belongs; nothing is changed then.
+    Raises InputError as :func:`corpus_to_replace`, for symbolic links in the folder, and for a foreign file in place of
+    one of the corpus; then nothing is changed.
     """
     old = corpus_to_replace(folder)
     writer = Writer()
@@ -235,7 +235,7 @@ def _holds(file: Path, content: bytes) -> bool:
 
 
 def _remove(folder: Path, place: str) -> None:
-    """Remove a file of a corpus, and the folders that this leaves empty."""
+    """Remove a file of a corpus, and the folders that become empty."""
     file = _own(folder, place)
     file.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
@@ -257,12 +257,12 @@ def _write_index(corpus: Corpus) -> None:
 
 
 def case_order(case: StoredCase) -> tuple[int, str]:
-    """By level, then by name."""
+    """Return the sort key of a case: level, then name."""
     return list(LEVELS).index(case.level) if case.level in LEVELS else len(LEVELS), case.name
 
 
 def check_levels(levels: Iterable[str], known: Iterable[str] = LEVELS) -> None:
-    """Raises InputError for a level that is not among ``known``."""
+    """Raise InputError for a level that is not in ``known``."""
     names = tuple(dict.fromkeys(known))
     for level in levels:
         if level not in names:
@@ -270,9 +270,9 @@ def check_levels(levels: Iterable[str], known: Iterable[str] = LEVELS) -> None:
 
 
 def choose(names: Collection[str], levels: Collection[str], cases: Collection[str]) -> list[str]:
-    """Those of ``names`` that are of one of ``levels`` or among ``cases`` (level left out or not); all without either.
+    """Return the ``names`` of the given levels and cases; all names if neither is given.
 
-    Raises InputError for a level or a case that does not exist.
+    A case may be named without its level. Raises InputError for a level or a case that does not exist.
     """
     check_levels(levels, (name.partition("/")[0] for name in names))
     by_name = {name: [name] for name in names}
@@ -290,7 +290,7 @@ def digest_of(content: bytes) -> str:
 
 
 class Writer:
-    """Turns contents into references and collects the objects they need, in packs by ``level``."""
+    """Converter of contents to references; it collects long contents as objects in one pack per ``level``."""
 
     def __init__(self) -> None:
         self.level = ""
@@ -298,7 +298,7 @@ class Writer:
         self._packs: dict[str, dict[str, bytes]] = {}
 
     def reference(self, content: bytes) -> str:
-        """``hex:...`` or ``object:...``."""
+        """Return the reference of a content: ``hex:...`` or ``object:...``."""
         if len(content) <= INLINE_BYTES:
             return f"hex:{content.hex()}"
         digest = digest_of(content)
@@ -308,7 +308,7 @@ class Writer:
         return f"object:{digest}"
 
     def packs(self) -> dict[str, bytes]:
-        """The packs by place; names and bytes follow from the contents alone."""
+        """Return the packs by file name; names and bytes depend only on the contents."""
         files = {}
         for level, objects in self._packs.items():
             raw = archive_bytes(dict(sorted(objects.items())), zipfile.ZIP_DEFLATED)
@@ -317,7 +317,7 @@ class Writer:
 
 
 class Reader:
-    """Turns references of a corpus in ``folder`` back into contents; ``packs`` are places of zip files."""
+    """Converter of a corpus's references back to contents; ``packs`` are the zip files in ``folder``."""
 
     def __init__(self, folder: Path, packs: Iterable[str]) -> None:
         self._folder = folder
@@ -325,7 +325,7 @@ class Reader:
         self._places: dict[str, zipfile.ZipFile] | None = None
 
     def content(self, reference: str) -> bytes:
-        """The contents; raises InputError for a reference that is malformed, or an object missing or damaged."""
+        """Return the content of a reference; raise InputError if it is malformed or its object missing or damaged."""
         kind, _, text = reference.partition(":")
         if kind == "hex":
             try:

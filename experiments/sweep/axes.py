@@ -1,7 +1,7 @@
-"""Axes: the keys that a sweep can vary, and their values from the lists and ranges of a specification.
+"""Axes of a sweep: the machine keys that it can vary, and the values that lists and ranges expand to.
 
-Values of one key are checked here, each alone, by the declaration of its field in ``Arch`` or ``Timing``; whether a
-combination of them is a machine is known only when it is made.
+Each value is checked alone, against the declaration of its field in ``Arch`` or ``Timing``. Whether a combination of
+values is a valid machine is checked only when the machine is built.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from isa.errors import InputError, meant
 from isa.plugins import variant
 
 MAXIMUM_VALUES = 100_000
-"""Values that one range may have."""
+"""Most values that one range may expand to."""
 _RANGE_KEYS = {"from", "to", "step", "times"}
 
 
@@ -34,16 +34,21 @@ def _checkers(model: type[BaseModel], prefix: str = "") -> dict[str, TypeAdapter
 
 _ARCH = {key: checker for key, checker in _checkers(Arch).items() if key != "pe"} | _checkers(PeArray, "pe.")
 ARCH_KEYS: tuple[str, ...] = tuple(key for key in _ARCH if key != "isa")
-"""Keys of table ``arch``; ``isa`` stands at the top of a specification."""
+"""Keys of the table ``arch``. ``isa`` is excluded: it is a top-level key of a specification."""
 TIMING_KEYS: tuple[str, ...] = tuple(Timing.model_fields)
-"""Keys of table ``timing``."""
+"""Keys of the table ``timing``."""
 _CHECKERS = _ARCH | _checkers(Timing)
 
 
 def axis_values(key: str, written: Any) -> tuple[Any, ...]:
-    """The values of an axis in order, without repetitions: a value, a list, or ``{from, to, step | times}``, inclusive.
+    """Return the values of an axis in order, without duplicates.
 
-    Raises InputError naming the key where there are none or where a value or the range is not one.
+    Args:
+        key: a key of ``Arch``, ``pe.ic`` / ``pe.oc`` / ``pe.ow``, or a key of ``Timing``.
+        written: one value, a list, or a range ``{from, to, step}`` or ``{from, to, times}`` with both ends included.
+
+    Raises:
+        InputError: the list is empty, or a value or the range is invalid; the message names the key.
     """
     if isinstance(written, Mapping):
         values: Iterable[Any] = _range(key, written)
@@ -98,7 +103,7 @@ def _stepped(key: str, first: int, last: int, step: int, least: int, following: 
 
 
 def check_key(table: str, key: str, known: tuple[str, ...]) -> None:
-    """Raises InputError for an axis that table ``table`` does not have, with the one that was probably meant."""
+    """Raise InputError if ``table`` has no axis ``key``; the message suggests the closest known key."""
     if key in known:
         return
     other = "timing" if table == "arch" else "arch"

@@ -1,6 +1,7 @@
-"""What is drawn of a sweep: for every network the Pareto front, a heat map and parallel coordinates.
+"""Charts of a sweep: for every network a Pareto front, a heat map and parallel coordinates.
 
-Pictures draw it as it is here; pages begin with the same axes and columns, and leave the choice to the reader.
+Static images use the axes and columns chosen here. The interactive page starts with the same choice, and its reader
+can change it.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ GROUPS = (
     Style(BLUE), Style(ORANGE, marker="square"), Style(GREEN, marker="diamond"), Style(VERMILION, marker="triangle-up"),
     Style(SKY, marker="x"), Style(PURPLE, marker="star"), Style(YELLOW, marker="pentagon"), Style(GREY, marker="cross"),
 )  # fmt: skip
-"""How each value of the column looks that points are coloured by."""
+"""Colour and marker for each value of the column that colours the points."""
 MOST_LINES = 1500
-"""Lines of parallel coordinates at most; of more points every second, third, ... is drawn, and the front."""
+"""Most lines in a parallel-coordinates chart. With more points, only every n-th is drawn, plus the whole front."""
 MOST_AXES = 7
 _RESULTS = (SIZE, "utilization", "sram_peak_bytes", "dram_read_bytes", "cycles", MISSED)
 
 
 @dataclass(frozen=True)
 class Usual:
-    """What is drawn where nobody has chosen: the axis that colours points, those of the heat map, parallel columns."""
+    """Default columns of the charts: the axis that colours points, the two heat-map axes, the parallel columns."""
 
     color: str | None
     heat: tuple[str, str] | None
@@ -51,7 +52,7 @@ class Usual:
 
 
 def usual(sweep: Sweep) -> Usual:
-    """From what varies: sizes of the machine first."""
+    """Return the default columns for the axes that vary; the array size and the SRAM size have priority."""
     varied = [name for name in sweep.axes if name != "network"]
     across = next((name for name in ("pe.count", "pe.oc", "pe.ic", *varied) if name in varied), None)
     up = next((name for name in ("sram_bytes", "bus_bytes", *varied) if name in varied and name != across), None)
@@ -61,7 +62,7 @@ def usual(sweep: Sweep) -> Usual:
 
 
 def sweep_charts(sweep: Sweep, objectives: Objectives) -> Iterator[Picture]:
-    """Every network's: front, parallel coordinates, and the heat map where two axes vary."""
+    """Yield the charts of every network: front, parallel coordinates, and a heat map if two axes vary."""
     drawn = usual(sweep)
     for network in sweep.networks:
         points = sweep.of_network(network)
@@ -80,7 +81,7 @@ def _identity(kind: str, network: str) -> str:
 def front_chart(
     sweep: Sweep, objectives: Objectives, points: Sequence[int], front: Sequence[int], by: str | None
 ) -> Scatter:
-    """All points by the values of one column, and the line of those that none beats."""
+    """Return the scatter chart of all points, coloured by column ``by``, with the Pareto front as a line."""
     groups = sorted({sweep.columns[by][point] for point in points}, key=order) if by else []
     if by is None or len(groups) > len(GROUPS):
         by, groups = None, [None]
@@ -101,13 +102,13 @@ def _places(sweep: Sweep, objectives: Objectives, points: Sequence[int]) -> tupl
 
 
 def spread(values: Sequence[float]) -> bool:
-    """Whether values are so far apart that a linear axis would hide the small ones."""
+    """Return True if the values span more than a factor of 30, so that a linear axis would hide the small ones."""
     low, high = min(values), max(values)
     return low > 0 and high / low > 30
 
 
 def heat_chart(sweep: Sweep, names: tuple[str, str], points: Sequence[int]) -> Heat:
-    """The fewest cycles, or missed deadlines, over two axes."""
+    """Return the heat map of the best result (fewest cycles or missed deadlines) over two axes."""
     network = sweep.columns["network"][points[0]]
     everything = [number for number, name in enumerate(sweep.columns["network"]) if name == network]
     columns, rows = (sorted({sweep.columns[name][point] for point in everything}, key=order) for name in names)
@@ -128,14 +129,14 @@ def heat_chart(sweep: Sweep, names: tuple[str, str], points: Sequence[int]) -> H
 
 
 def order(value: Any) -> tuple[bool, bool, Any]:
-    """Where a value stands among others of its column: numbers, texts, nothing."""
+    """Return a sort key for the values of a column: numbers first, then texts, then None."""
     return value is None, isinstance(value, str), 0 if value is None else value
 
 
 def parallel_chart(
     sweep: Sweep, objectives: Objectives, points: Sequence[int], front: Sequence[int], names: Sequence[str]
 ) -> Parallel:
-    """An axis a column, a line a point, the best last."""
+    """Return the parallel-coordinates chart: one axis per column, one line per point, the best points last (on top)."""
     scales = [Scale(name, [sweep.columns[name][point] for point in points]) for name in names]
     step = -(-len(points) // MOST_LINES)
     drawn = sorted(points[::step], key=lambda point: -sign(objectives[1]) * sweep.columns[objectives[1]][point])
@@ -155,7 +156,11 @@ def parallel_chart(
 
 
 class Scale:
-    """Where the values of a column stand on its axis, from 0 to 1: few values evenly, many by size or its logarithm."""
+    """Axis of a parallel-coordinates chart: maps the values of a column to positions from 0 to 1.
+
+    Up to ``FEW`` distinct values are spaced evenly. More values are placed on a linear scale, or on a logarithmic one
+    if they span more than a factor of 30.
+    """
 
     FEW = 12
 
@@ -166,7 +171,7 @@ class Scale:
         self._log = not self._even and spread(values)
 
     def place(self, value: Any) -> float:
-        """From 0 to 1."""
+        """Return the position of ``value`` on the axis, from 0 to 1."""
         if self._even:
             last = len(self._distinct) - 1
             return self._distinct.index(value) / last if last else 0.5

@@ -1,10 +1,12 @@
-"""Constraints: a small language of comparisons over keys of a machine. Parsed by ``ast``, never evaluated by Python.
+"""Constraints of a sweep: a small language of comparisons between machine keys.
+
+The text is parsed by ``ast`` and evaluated by this module, never by Python itself. Examples::
 
     pe.count in [64, 128]       N = 64 or 128       sram_bytes >= 512 * KiB       schedule == "seed" or bus_bytes > 8
 
-Names are the keys of ``Arch`` and ``Timing``, ``pe.count`` (also ``N``), ``network``, ``preset``, and the options that
-programs depend on, such as ``schedule``. A single ``=`` compares; a bare value after ``or`` is one more value of the
-comparison before it.
+Names are the keys of ``Arch`` and ``Timing``, ``pe.count`` (also ``N``), ``network``, ``preset``, and the compiler
+options that change programs, such as ``schedule``. A single ``=`` compares. A bare value after ``or`` is one more
+alternative for the preceding comparison.
 """
 
 from __future__ import annotations
@@ -43,14 +45,18 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True, eq=False)
 class Constraint:
-    """One constraint: its text, the names it reads, and :meth:`holds`."""
+    """Parsed constraint: its text, the names that it reads, and its evaluation."""
 
     text: str
     names: frozenset[str]
     evaluate: _Evaluate
 
     def holds(self, values: Values) -> bool:
-        """Whether a point satisfies it; ``values`` has every name. Raises InputError where it makes no sense there."""
+        """Return True if a point with these values satisfies the constraint; ``values`` has an entry for every name.
+
+        Raises:
+            InputError: the expression is undefined for the values, e.g. a division by zero or a comparison of types.
+        """
         try:
             return bool(self.evaluate(values))
         except (TypeError, ZeroDivisionError, OverflowError) as error:
@@ -59,7 +65,7 @@ class Constraint:
 
 
 def parse_constraint(text: str) -> Constraint:
-    """Raises InputError naming the constraint and what of it is not in the language."""
+    """Parse a constraint; raise InputError that names the constraint and the part that the language does not allow."""
     if len(text) > MAXIMUM_LENGTH:
         raise InputError(f"constraints: one has {len(text)} characters; at most {MAXIMUM_LENGTH} are read")
     try:
@@ -74,14 +80,14 @@ def parse_constraint(text: str) -> Constraint:
 
 
 class _Builder:
-    """Turns the syntax tree into functions of the values, collecting the names."""
+    """Translator of a syntax tree into functions of the values; it collects the names that they read."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self.names: set[str] = set()
 
     def condition(self, node: ast.expr) -> _Evaluate:
-        """What is true or false: comparisons, joined by and, or, not; or the name of a switch."""
+        """Return a function for a truth value: comparisons combined by and, or, not; or the name of a switch."""
         if isinstance(node, ast.BoolOp):
             parts = [self.condition(part) for part in self._alternatives(node)]
             every = isinstance(node.op, ast.And)
@@ -96,7 +102,7 @@ class _Builder:
         raise self._refused(node, "compares nothing")
 
     def _alternatives(self, node: ast.BoolOp) -> list[ast.expr]:
-        """The operands; ``N == 64 or 128`` reads as ``N == 64 or N == 128``."""
+        """Return the operands; ``N == 64 or 128`` is read as ``N == 64 or N == 128``."""
         parts: list[ast.expr] = []
         for part in node.values:
             before = parts[-1] if parts else None
@@ -114,7 +120,7 @@ class _Builder:
         return lambda values: all(kind(left(values), right(values)) for kind, left, right in steps if kind)
 
     def value(self, node: ast.expr) -> _Evaluate:
-        """A number, a text, a name, a list of these, or arithmetic on them."""
+        """Return a function for a number, a text, a name, a list of these, or arithmetic on them."""
         if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str):
             constant = node.value
             return lambda values: constant
@@ -154,7 +160,7 @@ class _Builder:
 
 
 def _number(value: Any) -> int | float:
-    """``value``, if one can calculate with it."""
+    """Return ``value`` if it is a number; else raise TypeError."""
     if not isinstance(value, int | float):
         raise TypeError(f"{value!r} is not a number")
     return value

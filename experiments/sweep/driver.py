@@ -1,7 +1,7 @@
-"""The driver: points that have no row yet become tasks, results become rows, and lost workers are replaced.
+"""Driver of a sweep: it turns points without a row into tasks and results into rows, and replaces dead workers.
 
-Never more tasks are alive than keep the workers busy, and a machine's Timings are made when they are needed, so that
-memory does not grow with the number of points.
+It keeps only as many tasks as the workers need, and creates the Timings of a machine on demand. Memory therefore does
+not grow with the number of points.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from isa.errors import InputError
 from isa.progress import silent
 
 WORKER_DIED = "its worker died"
-"""What the message of a point begins with that has no result because its worker was lost."""
+"""First words of the message for a point that has no result because its worker died."""
 LIVES = 3
-"""Workers that a task may lose while nothing else runs before its points are recorded as failed."""
+"""Deaths of workers after which a task is recorded as failed. Only deaths while no other task ran are counted."""
 
 
 @dataclass
 class Tally:
-    """How far a sweep is: points with a row from before, new ones by status, and machines compiled.
+    """Progress of a sweep: points with an earlier row, new points by status, and the number of compilations.
 
-    ``stored_ok`` are those of ``stored`` that are ok.
+    ``stored_ok`` counts the points among ``stored`` whose status is ok.
     """
 
     stored: int = 0
@@ -46,9 +46,10 @@ Report = Callable[[Tally], None]
 
 @dataclass(eq=False, kw_only=True)
 class Task:
-    """A job, and the rows that come of it.
+    """A job and the conversion of its result into rows.
 
-    ``suspect``: a worker that may have had this task has died; ``deaths`` counts those that certainly had.
+    ``suspect`` is True after the death of a worker that may have run this task. ``deaths`` counts the workers that
+    certainly died while they ran it.
     """
 
     suspect: bool = False
@@ -71,27 +72,27 @@ class Task:
 Item = Task | tuple[Row, ...]
 """A task, or rows that need no worker."""
 Points = TypeVar("Points", contravariant=True)
-"""What a planner plans: points, or batches of them."""
+"""Type of a planner's input: points, or batches of points."""
 
 
 class Planner(Protocol[Points]):
-    """Makes items of one kind of points."""
+    """Creates the tasks and rows for one kind of points."""
 
     def items(self, points: Iterable[Points]) -> Iterator[Item]:
-        """All that is to be done for ``points``, in their order."""
+        """Yield the tasks and rows for ``points``, in their order."""
 
     def skipped(self) -> Collection[str]:
-        """The statuses of points found to have a row, or to be another point of this sweep, since the last call."""
+        """Return the statuses of points skipped since the last call: points with a row, duplicates in this sweep."""
 
     def settled(self, keys: Iterable[str]) -> None:
-        """These points have their rows."""
+        """Note that the points with these keys now have rows."""
 
 
 Wanted = TypeVar("Wanted")
 
 
 class Driver(Generic[Wanted]):
-    """Runs points, of whatever kind, to the end: each has a row in ``store`` afterwards."""
+    """Runs points of any kind until each has a row in ``store``."""
 
     def __init__(self, planner: Planner[Wanted], store: Store, pool: Pool, report: Report = silent) -> None:
         self.tally = Tally()
@@ -104,7 +105,11 @@ class Driver(Generic[Wanted]):
         self._sources: deque[Iterator[Item]] = deque()
 
     def run(self, points: Iterable[Wanted]) -> None:
-        """Raises InputError when rows cannot be written or the cluster is gone; what was finished is kept, always."""
+        """Run all points; finished points keep their rows even if an error or an interrupt ends the run.
+
+        Raises:
+            InputError: rows cannot be written, or the cluster is gone.
+        """
         self._sources.append(self._planner.items(points))
         try:
             while self._fill():
@@ -115,7 +120,7 @@ class Driver(Generic[Wanted]):
             raise
 
     def _fill(self) -> bool:
-        """Start tasks up to the window; False when nothing is left. A suspect runs while nothing else does."""
+        """Start tasks up to the window and return False when no work is left; a suspect task runs alone."""
         while self._suspects and not self._running:
             self._start(self._suspects.popleft())
         alone = any(task.suspect for task in self._running.values())
@@ -127,7 +132,7 @@ class Driver(Generic[Wanted]):
         return bool(self._running or self._suspects)
 
     def _next(self) -> Task | None:
-        """The next task; rows that need none are written on the way."""
+        """Return the next task, and write rows that need no task on the way."""
         while self._sources:
             item = next(self._sources[0], None)
             self._count(self._planner.skipped())
@@ -153,9 +158,9 @@ class Driver(Generic[Wanted]):
                 result = unpacked(future.result())
             except (BrokenExecutor, CancelledError):
                 lost.append(task)
-            except InputError:  # not about the task's points
+            except InputError:  # not specific to the task's points
                 raise
-            except Exception as error:  # the cluster's own, or what a worker could not send back
+            except Exception as error:  # from the cluster, or an exception that could not be pickled
                 self._fail(task, message_of(error))
             else:
                 self._accept(task, result)
@@ -177,7 +182,7 @@ class Driver(Generic[Wanted]):
 
     def _write(self, rows: tuple[Row, ...]) -> None:
         added = self._store.add(rows)
-        if len(added) < len(rows):  # by another sweep, since this one looked
+        if len(added) < len(rows):  # another sweep wrote the same points in the meantime
             theirs = self._store.stored([row[0] for row in rows if row not in added])
             self._count(theirs.values())
         for row in added:
@@ -185,12 +190,15 @@ class Driver(Generic[Wanted]):
         self._report(self.tally)
 
     def _count(self, statuses: Collection[str]) -> None:
-        """Points that have a row of this status, which this sweep did not make."""
+        """Count points whose rows an earlier or another sweep wrote."""
         self.tally.stored += len(statuses)
         self.tally.stored_ok += sum(status == "ok" for status in statuses)
 
     def _recover(self, lost: list[Task]) -> None:
-        """Workers died. Whose task it was is known only where nothing else ran: so each of them runs again, alone."""
+        """Restart the workers and run every lost task again, alone.
+
+        The task that killed the worker is known only if no other task was running, so all of them become suspects.
+        """
         lost += self._running.values()
         self._running.clear()
         self._pool.restart()
@@ -203,7 +211,7 @@ class Driver(Generic[Wanted]):
                 self._fail(task, f"{WORKER_DIED} {LIVES} times while nothing else ran: killed, or out of memory")
 
     def _keep_finished(self) -> None:
-        """What has ended while something else went wrong is worth its rows."""
+        """Write the rows of tasks that had finished when the run was stopped."""
         for future, task in list(self._running.items()):
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._write(task.rows(unpacked(future.result())))

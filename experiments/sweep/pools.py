@@ -1,4 +1,4 @@
-"""Where jobs run: processes on this machine, or a Dask cluster that exists. Both are concurrent.futures Executors."""
+"""Executors of jobs: local processes, this process, or the workers of an existing Dask cluster."""
 
 from __future__ import annotations
 
@@ -25,33 +25,36 @@ from isa.installation import remedy
 CONNECT_SECONDS = 10
 _SAFE_PATH = "PYTHONSAFEPATH"
 _FRONT_DOOR = "dla"
-"""What a worker imports first: it takes our packages from where they are installed, whatever else has their names."""
+"""First import of a worker: it loads this project's packages from their installation, not the user's folder."""
 COLLECT_AFTER = 50_000
-"""Objects that a worker makes before it looks for cycles among them."""
+"""Net allocations in a worker before the garbage collector runs."""
 PATIENCE_SECONDS = 5.0
-"""How long processes may take to end by themselves: longer than any job."""
+"""Time that processes have to end by themselves; longer than any job."""
 
 
 class Pool(Protocol):
-    """Runs jobs. ``window`` is the number of jobs that keep all workers busy."""
+    """Executor of jobs. ``window`` is the number of jobs that keeps all workers busy."""
 
     window: int
 
     def warm(self) -> None:
-        """Let workers get ready while something else goes on here."""
+        """Start the workers early, so that they get ready while the caller does other work."""
 
     def submit(self, job: Job) -> Future[bytes]:
-        """Start a job some time."""
+        """Queue a job and return its future."""
 
     def restart(self) -> None:
-        """After a BrokenExecutor: make new workers. Jobs that had not ended are lost."""
+        """Start new workers after a BrokenExecutor; unfinished jobs are lost."""
 
     def close(self) -> None:
-        """Drop what has not begun and wait for what has."""
+        """Cancel queued jobs and wait for running ones."""
 
 
 class LocalPool:
-    """``workers`` processes on a leash: a pipe whose other end closes when this process lets go, however it ends."""
+    """Pool of ``workers`` local processes that end with this process, however it ends.
+
+    Each worker watches a pipe (the leash) and exits when its other end, in this process, is closed.
+    """
 
     def __init__(self, workers: int) -> None:
         self.window = 2 * workers
@@ -60,12 +63,12 @@ class LocalPool:
         self._leash: Connection | None = None
 
     def warm(self) -> None:
-        with contextlib.suppress(BrokenExecutor):  # which the first job will find out
+        with contextlib.suppress(BrokenExecutor):  # the first job reports it
             for _ in range(self._workers):
                 self._submitted(_nothing)
 
     def submit(self, job: Job) -> Future[bytes]:
-        """Start a job; the processes are made with the first. Raises BrokenExecutor where they are just breaking."""
+        """Queue a job; the first one starts the processes. Raises BrokenExecutor if the executor is breaking down."""
         return self._submitted(run_job, job)
 
     def _submitted(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
@@ -73,11 +76,11 @@ class LocalPool:
         try:
             with _from_here_only(), _uninterrupted():
                 return self._started().submit(work, *arguments)
-        except (EOFError, ConnectionError) as error:  # the server that makes the processes is gone
+        except (EOFError, ConnectionError) as error:  # the server that forks the processes is gone
             print("a helper process of the workers was killed; it is started again", file=sys.stderr)
             raise BrokenExecutor(str(error)) from error
         except OSError as error:
-            if error.errno is None:  # a pipe that the executor itself closes while it finds out
+            if error.errno is None:  # a pipe that the executor closes while it detects the failure
                 raise BrokenExecutor(str(error)) from error
             raise
 
@@ -89,15 +92,18 @@ class LocalPool:
         return self._executor
 
     def restart(self) -> None:
-        """Drop the processes; the next job makes new ones."""
+        """Drop the processes; the next job starts new ones."""
         self._end(patience=0.0)
 
     def close(self) -> None:
-        """End the processes when they have done what they are doing."""
+        """Let the processes finish their current jobs, then end them."""
         self._end(patience=PATIENCE_SECONDS)
 
     def _end(self, patience: float) -> None:
-        """Ask the processes to end, then let go: one that was killed may have left the others waiting for ever."""
+        """Ask the processes to end, and kill them after ``patience`` seconds.
+
+        A worker that was killed may leave the others waiting forever, for example for a lock.
+        """
         if self._executor is None or self._leash is None:
             return
         _replace_tracker()
@@ -111,7 +117,7 @@ class LocalPool:
 
 
 def _context() -> Any:
-    """Processes that share no threads or locks with this one: from a small server where there is one, else afresh."""
+    """Return a context whose processes share no threads or locks with this one: forkserver if available, else spawn."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = _Served()
@@ -122,10 +128,10 @@ def _context() -> Any:
 if "forkserver" in multiprocessing.get_all_start_methods():
 
     class _Worker(multiprocessing.context.ForkServerProcess):
-        """A worker. What its jobs raise is sent back; a queue that ends means that nobody waits for it any more."""
+        """Worker process: it sends the exceptions of its jobs back, and exits quietly if its queue is closed."""
 
         def run(self) -> None:
-            """Work until there is nothing more, or nobody who asks: made just while the others were given up, say."""
+            """Work until the queue is closed, e.g. because the pool was dropped while this worker started."""
             with contextlib.suppress(EOFError, ConnectionError):
                 super().run()
 
@@ -135,9 +141,9 @@ if "forkserver" in multiprocessing.get_all_start_methods():
 
 @contextlib.contextmanager
 def _from_here_only() -> Iterator[None]:
-    """What is started within has nothing of the user's: no module of the working folder, no script that is run again.
+    """Start processes without the user's modules, and do not run the user's script again in them.
 
-    Workers do nothing but our jobs, so that a script that sweeps needs no ``if __name__ == "__main__"``.
+    Workers run only this project's jobs, so a script that sweeps needs no ``if __name__ == "__main__"``.
     """
     before = os.environ.get(_SAFE_PATH)
     os.environ[_SAFE_PATH] = "1"
@@ -154,10 +160,10 @@ def _from_here_only() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Start processes that never hear the Ctrl-C that a terminal sends to all: the parent ends them.
+    """Start processes with SIGINT blocked: a terminal sends Ctrl-C to all processes, and the parent ends its workers.
 
-    They inherit the mask of this thread. The parent's own interrupt waits until the end: the mask alone does not
-    delay it, because the system may deliver the signal to another thread.
+    The processes inherit the signal mask of this thread. The parent's own interrupt is delayed until the end of the
+    block; the mask alone does not delay it, because the system may deliver the signal to another thread.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -174,15 +180,15 @@ _FOR_ANYBODY = spawn.get_preparation_data
 
 
 def _preparation(name: str) -> dict[str, Any]:
-    """What multiprocessing tells a new process, but for the main module and the folder of whatever is run."""
+    """Return multiprocessing's preparation data for a new process, without the main module and the script's folder."""
     told = {key: value for key, value in _FOR_ANYBODY(name).items() if not key.startswith("init_main_from_")}
     return told | {"sys_path": _installed_path()}
 
 
 def _installed_path() -> list[str]:
-    """``sys.path`` without the folders that Python itself put there: the working folder, or that of the script.
+    """Return ``sys.path`` without the working folder or script folder that Python put before the standard library.
 
-    They stand before the standard library; so does what PYTHONPATH names, which stays.
+    Folders that PYTHONPATH names also come before the standard library; they are kept.
     """
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     here = {"", os.getcwd(), *([os.path.dirname(os.path.abspath(main))] if main else [])}
@@ -193,7 +199,7 @@ def _installed_path() -> list[str]:
 
 
 def _replace_tracker() -> None:
-    """Where the helper that counts semaphores was killed, start another one, which says nothing of those it missed."""
+    """Restart multiprocessing's resource tracker if it was killed, without its warnings about lost semaphores."""
     if os.name != "posix":
         return
     sys.stderr.flush()
@@ -215,9 +221,10 @@ def _nothing() -> None:
 
 
 def _begin(leash: Connection) -> None:
-    """A worker's first act: leave interrupts to the parent, and end when it lets go.
+    """Initialise a worker: ignore SIGINT, which the parent handles, and exit when the leash is closed.
 
-    Modules stay, and compilations leave hardly any cycles behind: looking for these at the usual pace is a fifth of it.
+    Imported modules are never freed, and compilations leave few reference cycles. With the default thresholds, garbage
+    collection would take a fifth of the compile time.
     """
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER)
@@ -231,15 +238,15 @@ def _end_with(leash: Connection) -> None:
 
 
 class Here:
-    """This process, which does a job when it is submitted."""
+    """Pool that runs each job in this process, when it is submitted."""
 
     window = 1
 
     def warm(self) -> None:
-        """It is there."""
+        """Do nothing: this process is ready."""
 
     def submit(self, job: Job) -> Future[bytes]:
-        """Do a job; what it raises is the future's, unless somebody interrupts."""
+        """Run a job and store its exception, if any, in the future; KeyboardInterrupt is raised at once."""
         future: Future[bytes] = Future()
         try:
             future.set_result(run_job(job))
@@ -248,14 +255,14 @@ class Here:
         return future
 
     def restart(self) -> None:
-        """Nothing of it can have died."""
+        """Do nothing: there is no worker that could die."""
 
     def close(self) -> None:
-        """Nothing is left behind."""
+        """Do nothing: there is nothing to release."""
 
 
 class DaskPool:
-    """The workers of the Dask scheduler at ``address``. Dask itself repeats the jobs of workers that die."""
+    """Workers of the Dask scheduler at ``address``. Dask itself repeats the jobs of workers that die."""
 
     def __init__(self, address: str) -> None:
         try:
@@ -277,22 +284,22 @@ class DaskPool:
         self._executor: Executor = self._client.get_executor()
 
     def warm(self) -> None:
-        """They are there."""
+        """Do nothing: the workers of a cluster are ready."""
 
     def submit(self, job: Job) -> Future[bytes]:
         return self._executor.submit(run_job, job)
 
     def restart(self) -> None:
-        """The cluster is not ours to restart."""
+        """Raise InputError: the cluster is not under our control."""
         raise InputError(f"--scheduler {self._address}: lost; what was finished is kept: run the sweep again")
 
     def close(self) -> None:
-        self._executor.shutdown(wait=False)  # which cancels what has not ended
+        self._executor.shutdown(wait=False)  # this cancels unfinished jobs
         self._client.close()
 
 
 def _claiming() -> Callable[[], None]:
-    """What a worker of a cluster does first. It is sent as it is: not even its module is looked for there."""
+    """Return the first function that a cluster worker runs; it is pickled by value, so no import is needed there."""
 
     def claim() -> None:
         path = sys.path
@@ -306,7 +313,10 @@ def _claiming() -> Callable[[], None]:
 
 
 def open_pool(scheduler: str | None, workers: int | None) -> Pool:
-    """The Dask cluster at ``scheduler``, or else ``workers`` processes (None: one a processor) on this machine."""
+    """Return the Dask cluster at ``scheduler``, or else a pool of local processes.
+
+    ``workers`` is the number of processes; None means one per processor. Raises InputError for less than 1.
+    """
     if scheduler is not None:
         return DaskPool(scheduler)
     if workers is not None and workers < 1:
@@ -318,7 +328,7 @@ def open_pool(scheduler: str | None, workers: int | None) -> Pool:
 
 @contextlib.contextmanager
 def opened(scheduler: str | None, workers: int | None) -> Iterator[Pool]:
-    """A pool as :func:`open_pool` makes it, ready soon and closed in the end."""
+    """Open a pool as :func:`open_pool` does, start its workers, and close it at the end."""
     pool = open_pool(scheduler, workers)
     try:
         pool.warm()

@@ -1,4 +1,4 @@
-"""Preparation that the points of a sweep share: a network's package, its operations, and its partition by machine."""
+"""Work that the points of a sweep share: a network's package, its operations, and one partition per machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from isa.progress import Progress, silent
 
 @dataclass(frozen=True)
 class Misfit:
-    """Why a machine is too small: the node that misses most, its buffers, and the bytes missing."""
+    """Reason why a machine is too small: the node with the largest shortage, its buffers, and the missing bytes."""
 
     message: str
     missing_bytes: int
@@ -26,7 +26,10 @@ class Misfit:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A partition, ready to be compiled anywhere, and what runs on the CPU beside it (cycles are an estimate)."""
+    """Partition that is ready to be compiled in any worker, and the nodes that stay on the CPU.
+
+    ``host_cycles`` is an estimate.
+    """
 
     regions: bytes
     host_nodes: int
@@ -35,7 +38,7 @@ class Prepared:
 
 
 class Preparation:
-    """One network, partitioned for one machine after another; the partitions share what depends on no machine."""
+    """One network, partitioned for one machine after another; work that depends on no machine is done once."""
 
     def __init__(self, package: Package) -> None:
         self.package = package
@@ -43,7 +46,7 @@ class Preparation:
         self._last: Prepared | None = None
 
     def prepared(self, arch: Arch, options: CompileOptions) -> Prepared:
-        """Return the partition for a machine; one that equals the last is the same object."""
+        """Return the partition for a machine; a partition equal to the previous one is the same object."""
         found = _prepared(partition_package(self.package, arch, options, self._pool))
         if found != self._last:
             self._last = found
@@ -60,7 +63,7 @@ def _prepared(found: Partition) -> Prepared:
 
 
 def _misfit(found: Partition) -> Misfit | None:
-    """Return what does not fit into the scratchpad, or None."""
+    """Return the largest shortage of scratchpad space, or None if everything fits."""
     if not found.shortages:
         return None
     worst = max(found.shortages, key=lambda name: found.shortages[name].missing)

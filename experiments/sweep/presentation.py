@@ -1,7 +1,7 @@
-"""A sweep's results for people: how points ended, the front of every network, pictures, and the page.
+"""Report of a sweep: how points ended, the front of every network, charts, and an interactive page.
 
-On the page what is drawn follows from the reader's choices, so it holds the columns and its scripts draw: Pareto front,
-heat map and parallel coordinates over columns of one's choice, and filters.
+The page contains the columns, and its scripts draw the charts: Pareto front, heat map and parallel coordinates over
+columns that the reader chooses, with filters.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from isa.errors import InputError
 from isa.reading import toml_of
 
 MOST_ROWS = 30
-"""Rows of a table at most."""
+"""Most rows of a table."""
 
 
 Front = tuple[Sweep, Objectives]
@@ -38,7 +38,7 @@ def _lines(found: Front) -> Iterator[str]:
 
 
 def sweep_tables(found: Front) -> Iterator[Printed]:
-    """How the points ended, and every network's front."""
+    """Yield how the points ended, and the front of every network."""
     sweep, objectives = found
     yield from map(line, _lines(found))
     if len(sweep.statuses.keys() - {"ok"}):
@@ -49,7 +49,7 @@ def sweep_tables(found: Front) -> Iterator[Printed]:
 
 
 def reasons_table(sweep: Sweep) -> ReportTable:
-    """Why points did not end ok, the most frequent reasons first."""
+    """Return the table of reasons why points did not end ok, the most frequent first."""
     found = reasons(sweep)
     table = plain_table(("not ok", "left"), ("why", "fold"), ("points", "right"))
     for status, message, count in found[:MOST_ROWS]:
@@ -60,12 +60,12 @@ def reasons_table(sweep: Sweep) -> ReportTable:
 
 
 def front_columns(sweep: Sweep, objectives: Objectives) -> tuple[str, ...]:
-    """The two objectives, and what else tells the points of a network apart."""
+    """Return the columns of the front table: the two objectives, then the other axes that vary."""
     return (*objectives, *(name for name in sweep.axes if name != "network" and name not in objectives))
 
 
 def front_table(sweep: Sweep, objectives: Objectives, network: str) -> ReportTable:
-    """The points of a network that no other beats in both objectives."""
+    """Return the table of a network's Pareto front."""
     points = sweep.of_network(network)
     front = sweep.front(objectives, points)
     names = front_columns(sweep, objectives)
@@ -92,7 +92,7 @@ _NOTES = {
 
 
 def sweep_page(sweep: Sweep, objectives: Objectives) -> str:
-    """The page as HTML text; equal results give equal text."""
+    """Return the page as HTML text; equal results give equal text."""
     ended = [("points", f"{sweep.points:,}"), *((status, f"{count:,}") for status, count in sweep.statuses.items())]
     commands = [("command", manifest.get("command", "")) for manifest in sweep.manifests]
     sections = [Section("summary", "Summary", pairs([*ended, *commands]))]
@@ -117,7 +117,7 @@ def sweep_page(sweep: Sweep, objectives: Objectives) -> str:
 
 
 def _origin(sweep: Sweep) -> Html:
-    """Constant columns and the manifests."""
+    """Return the section with the constant columns and the manifests."""
     constant = _constant(sweep).items()
     said = [folded("What all points share", pairs((words(name), json.dumps(value)) for name, value in constant))]
     for manifest in sweep.manifests:
@@ -131,7 +131,7 @@ def _origin(sweep: Sweep) -> Html:
 
 
 def _data(sweep: Sweep, objectives: Objectives) -> dict[str, Any]:
-    """Everything the scripts draw from; columns without any variation are left out."""
+    """Return the data for the page's scripts; columns that do not vary are left out."""
     varied = [name for name in sweep.chosen if len(set(sweep.columns.get(name, ()))) > 1]
     drawn = usual(sweep)
     wanted = dict.fromkeys([*varied, *sweep.axes, *sweep.figures, *objectives, "network", sweep.measure, SIZE])
@@ -158,7 +158,7 @@ def _data(sweep: Sweep, objectives: Objectives) -> dict[str, Any]:
 
 
 def _column(sweep: Sweep, name: str) -> dict[str, Any]:
-    """A column; texts and other repeated values as numbers into a list of distinct values."""
+    """Return a column as JSON data; chosen columns are stored as indices into a list of distinct values."""
     values = [value if not isinstance(value, float) else rounded(value) for value in sweep.columns[name]]
     found: dict[str, Any] = {"title": title(name), "words": words(name), "unit": unit(name)}
     found["more"] = sign(name) < 0
@@ -170,13 +170,16 @@ def _column(sweep: Sweep, name: str) -> dict[str, Any]:
 
 
 def _constant(sweep: Sweep) -> dict[str, Any]:
-    """What was chosen and is the same at all points."""
+    """Return the chosen columns that have the same value at all points, with that value."""
     columns = ((name, values) for name, values in sweep.columns.items() if name in sweep.chosen)
     return {name: values[0] for name, values in columns if len(set(values)) == 1}
 
 
 def _commands(sweep: Sweep) -> dict[str, Any]:
-    """What the page makes a point's ``dla run`` command from: options, presets, and the keys that do not vary."""
+    """Return what the page needs to build a point's ``dla run`` command.
+
+    These are the compiler options, the presets, and the keys that do not vary.
+    """
     texts = (manifest.get("specification", "") for manifest in sweep.manifests)
     specifications = [toml_of(text, sweep.name, "run the sweep again") for text in texts]
     options = {tuple(_options(specification)) for specification in specifications}
@@ -190,7 +193,7 @@ def _commands(sweep: Sweep) -> dict[str, Any]:
 
 
 def _options(specification: Mapping[str, Any]) -> Iterator[str]:
-    """The options of ``dla run`` that are the same for all points of a specification."""
+    """Yield the options of ``dla run`` that are the same for all points of a specification."""
     if specification.get("seed"):
         yield from ("--seed", str(specification["seed"]))
     for name, shape in specification.get("shapes", {}).items():
@@ -198,7 +201,7 @@ def _options(specification: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _presets(sweep: Sweep) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The presets that can still be read."""
+    """Yield the settings of the presets that can still be read."""
     for name in sorted(set(sweep.columns.get("preset", ()))):
         try:
             preset = load_preset(name)

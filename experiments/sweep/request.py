@@ -1,4 +1,4 @@
-"""What sweeps and explorations are asked for. Light, as ``dla --help`` reads it."""
+"""Arguments of sweeps and explorations. ``dla --help`` imports this module, so it imports little."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SAMPLERS: tuple[SamplerName, ...] = get_args(SamplerName)
 
 @dataclass(frozen=True, eq=False)
 class Specified:
-    """A specification of networks and machines."""
+    """Request that has a specification of networks and machines."""
 
     spec: Specification = field(
         metadata=specification("Networks, axes and constraints (docs/sweeps.md).", "SPEC.toml", "<specification>")
@@ -31,7 +31,7 @@ class Specified:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sweeping(Specified):
-    """Where the points of a specification are evaluated, and where their rows go."""
+    """Arguments common to sweeps and explorations: where points are evaluated and where their rows are stored."""
 
     output: str | Path | None = field(
         default=None,
@@ -58,7 +58,7 @@ class Sweeping(Specified):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SweepRequest(Sweeping):
-    """What ``dla sweep`` and ``dla.sweep`` are asked for."""
+    """Arguments of ``dla sweep`` and ``dla.sweep``."""
 
     retry_failed: bool = field(
         default=False,
@@ -69,7 +69,7 @@ class SweepRequest(Sweeping):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ExploreRequest(Sweeping):
-    """What ``dla explore`` and ``dla.explore`` are asked for. ``grid`` None: the whole grid as well if it is small."""
+    """Arguments of ``dla explore`` and ``dla.explore``. ``grid`` None: also run the whole grid if it is small."""
 
     objectives: str = field(
         default="cycles,area",
@@ -95,7 +95,7 @@ class ExploreRequest(Sweeping):
 
 @dataclass(frozen=True)
 class OfSweep:
-    """What ``dla report`` shows of a sweep."""
+    """Arguments of ``dla report`` for the results of a sweep."""
 
     x: str | None = field(
         default=None,

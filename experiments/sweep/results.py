@@ -1,6 +1,6 @@
-"""A sweep's results: rows of the file taken apart, columns and which of them are figures, and a table for pandas.
+"""Results of a sweep: flattened rows of the file, its columns and figures, and a pandas table.
 
-A row has a column for every key of the machine and every kind and cause of cycles.
+A flat row has a column for every key of the machine and for every kind and cause of cycles.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     import pandas
 
 FlatRow = dict[str, Any]
-"""A row of a results file by column, nested columns taken apart: ``pe.ic``, ``kinds.CONV``, ``EX.busy``, ..."""
+"""A row of a results file by column, nested columns flattened: ``pe.ic``, ``kinds.CONV``, ``EX.busy``, ..."""
 _NESTED = {"arch": "", "timing": "", "kinds": "kinds.", "ex_cycles": "ex_cycles.", "units": ""}
-"""Columns of JSON texts, and what stands before the names in them."""
+"""Columns that contain JSON texts, and the prefix of the names in them."""
 _GIVEN = ("network", "package", "preset", *(option.name for option in PROGRAM_OPTIONS), "arch", "timing", "version")
 """Columns that every row has, however its point ended."""
 ENDINGS = (".csv", ".parquet")
@@ -43,11 +43,16 @@ _LARGEST = 1 << 63
 
 
 def flat_rows(path: Path, cost: str | None = None) -> Iterator[FlatRow]:
-    """The rows of a results file by key, nested columns taken apart: ``pe.ic``, ``kinds.CONV``, ``EX.busy``, ...
+    """Yield the rows of a results file by key, nested columns flattened: ``pe.ic``, ``kinds.CONV``, ``EX.busy``, ...
 
-    ``pe.count`` is the number of processing elements. With ``cost``, the name or file of a cost table, the columns of
-    ``experiments.cost.estimate.COLUMNS``: estimates. Of systems, their axes and figures. Raises InputError for a file
-    that holds no results, and for a bad table.
+    ``pe.count`` is the number of processing elements. Rows of systems have their axes and figures as columns.
+
+    Args:
+        path: the results file.
+        cost: name or file of a cost table; adds the estimates ``experiments.cost.estimate.COLUMNS``.
+
+    Raises:
+        InputError: the file is no results file or is damaged, the table is bad, or ``cost`` is given for systems.
     """
     with Store(path) as store:
         kind = store.kind
@@ -68,7 +73,7 @@ def flat_rows(path: Path, cost: str | None = None) -> Iterator[FlatRow]:
 
 
 def flat_row(row: dict[str, Any]) -> FlatRow:
-    """One row, given by column, as :func:`flat_rows` has them."""
+    """Return one row, given by column, in the form of :func:`flat_rows`; raise ValueError if it is damaged."""
     found = {name: value for name, value in row.items() if name not in _NESTED}
     found |= {option.name: bool(found[option.name]) for option in PROGRAM_OPTIONS if option.switch}
     if row["status"] not in STATUSES or (row["status"] == "ok" and None in (row[name] for name in FIGURE_COLUMNS)):
@@ -87,7 +92,7 @@ def flat_row(row: dict[str, Any]) -> FlatRow:
 
 
 def flat_system_row(row: dict[str, Any]) -> FlatRow:
-    """One row of a sweep of a system: its axes and figures are columns."""
+    """Return one row of a sweep of a system, axes and figures as columns; raise ValueError if it is damaged."""
     found = {name: value for name, value in row.items() if name not in ("axes", "figures")}
     if row["status"] not in STATUSES or (row["status"] == "ok") is not (row["figures"] is not None):
         raise ValueError(f"status is {row['status']!r:.40}")
@@ -99,7 +104,7 @@ def flat_system_row(row: dict[str, Any]) -> FlatRow:
 
 
 def _leaf(column: str, key: str, value: Any) -> Any:
-    """A value of a JSON column, if it is of the type that it is in every row; else raises ValueError."""
+    """Return a value of a JSON column; raise ValueError if its type is wrong or its key is a reserved column name."""
     if column == "arch" and key in ("isa", "numerics"):
         sound = isinstance(value, str)
     else:
@@ -110,12 +115,14 @@ def _leaf(column: str, key: str, value: Any) -> Any:
 
 
 def load(path: str | Path, cost: str | None = None) -> pandas.DataFrame:
-    """The results of a sweep as a DataFrame, one row a point, ordered by key; columns of integers with gaps are Int64.
+    """Load the results of a sweep as a DataFrame, one row a point, ordered by key.
 
     Columns: key, network, package, preset, the options that programs depend on (schedule, ...), version, status,
     message, missing_bytes, figures (cycles, macs, ...), every key of Arch and Timing, ``pe.count``, ``kinds.*``,
-    ``ex_cycles.*`` and ``LD.*``, ``EX.*``, ``ST.*`` (cycles by cause); with ``cost``, a cost table's name or file,
-    ``estimated_energy_pj`` and ``estimated_area_um2`` as well. Raises InputError where there are no results.
+    ``ex_cycles.*`` and ``LD.*``, ``EX.*``, ``ST.*`` (cycles by cause). Integer columns with gaps have the type Int64.
+
+    With ``cost``, the name or file of a cost table, ``estimated_energy_pj`` and ``estimated_area_um2`` are added.
+    Raises InputError if the file is no results file.
     """
     rows = list(flat_rows(Path(path), cost))
     pandas = require_pandas()
@@ -127,7 +134,7 @@ def load(path: str | Path, cost: str | None = None) -> pandas.DataFrame:
 
 
 def _type(name: str, values: list[Any]) -> str:
-    """The type of a column, which gaps do not change: it comes from the values, of a column without any by its name."""
+    """Return the pandas type of a column, from its values, or from its name if it has none; gaps do not change it."""
     found = {type(value) for value in values if value is not None}
     if found == {int} or (not found and COLUMNS.get(name, "INTEGER") == "INTEGER"):
         return "Int64" if None in values else "int64"
@@ -135,10 +142,12 @@ def _type(name: str, values: list[Any]) -> str:
 
 
 def export(path: Path, target: Path, cost: str | None = None) -> int:
-    """Write the results as CSV or Parquet, whole or not at all, beside them the manifests; how many rows there were.
+    """Write the results as CSV or Parquet, plus the manifests as JSON next to it, and return the number of rows.
 
-    ``cost`` as in :func:`load`. Raises InputError for another ending, a place that cannot be written, and where pandas
-    is not installed.
+    Each file is written completely or not at all. ``cost`` is as in :func:`load`.
+
+    Raises:
+        InputError: unknown file ending, a target that cannot be written, or pandas is not installed.
     """
     check_export(target)
     table = load(path, cost)
@@ -156,7 +165,7 @@ def export(path: Path, target: Path, cost: str | None = None) -> int:
 
 
 def check_export(target: Path) -> None:
-    """Raises InputError, before any work is done, where :func:`export` would."""
+    """Raise InputError, before any work is done, if :func:`export` could not write to ``target``."""
     if target.suffix not in ENDINGS:
         raise InputError(f"--export {target}: it must end in {' or '.join(ENDINGS)}")
     require_pandas()
@@ -164,12 +173,12 @@ def check_export(target: Path) -> None:
 
 
 PES = "pe.count"
-"""Processing elements: a column that follows from the array."""
+"""Processing elements: a column computed from the sides of the array."""
 _SETTINGS = {setting.key: setting for setting in declared_settings()}
 
 
 def _keys() -> Iterator[str]:
-    """Every key of a machine, and behind the sides of its array how many processing elements they make."""
+    """Yield every key of a machine, and the number of processing elements after the sides of the array."""
     for key in _SETTINGS:
         yield key
         if key == "pe.ow":
@@ -177,18 +186,18 @@ def _keys() -> Iterator[str]:
 
 
 AXES = tuple(dict.fromkeys(("network", "preset", "isa", *(option.name for option in PROGRAM_OPTIONS), *_keys())))
-"""Columns that a specification chooses; further ones come from it, too, where a row of any status has them."""
+"""Columns that a specification can vary; rows of every status have them."""
 IGNORED = ("key", "package", "version", "status", "message")
-"""Columns that are neither."""
+"""Columns that are neither chosen nor figures."""
 SIZE = "pe_sram"
-"""Processing elements times KiB of SRAM: the simplest measure of what a machine costs."""
+"""Processing elements times KiB of SRAM: the simplest measure of a machine's cost."""
 AREA = next(figure.name for figure in all_figures(Estimate) if figure.goal == "area")
-"""What a machine costs by a cost table."""
+"""Area of a machine, estimated from a cost table."""
 MISSED = "missed"
-"""Jobs that missed their deadlines: what sweeps of systems are about."""
+"""Number of jobs that missed their deadlines: the main result of a sweep of systems."""
 
 SWEPT = {figure.name: figure for record in (PointFigures, Host, Estimate) for figure in all_figures(record)}
-"""The figures of points, by column."""
+"""Figures of points, by column."""
 _KNOWN = {
     **{setting.key: (setting.words, setting.unit) for setting in _SETTINGS.values()},
     **{f"pe.{side}": (_SETTINGS[f"pe.{side}"].words, "") for side in PeArray.model_fields},
@@ -198,7 +207,7 @@ _KNOWN = {
     MISSED: ("missed deadlines", "jobs"),
     "missing_bytes": ("SRAM missing", BYTES),
 }
-"""Columns in plain words, and their units; sizes are written in KiB and MiB (``experiments.figure``)."""
+"""Plain words and units of columns; sizes are written in KiB and MiB (``experiments.figure``)."""
 _ENDINGS = {"_bytes": BYTES, "_cycles": "cycles"}
 _CYCLES = {
     "kinds.": "cycles of {}", "ex_cycles.": "EX at work on {}", "LD.": "LD: {}", "EX.": "EX: {}", "ST.": "ST: {}",
@@ -206,7 +215,7 @@ _CYCLES = {
 
 
 def words(name: str) -> str:
-    """A column in plain words; of one that is not known its name, without underscores and the unit at its end."""
+    """Return a column's name in plain words; an unknown name loses its underscores and the unit at its end."""
     if name in _KNOWN:
         return _KNOWN[name][0]
     for prefix, text in _CYCLES.items():
@@ -217,7 +226,7 @@ def words(name: str) -> str:
 
 
 def unit(name: str) -> str:
-    """The unit of a column; empty for names, counts and whatever is not known."""
+    """Return the unit of a column; empty for names, counts and unknown columns."""
     if name in _KNOWN:
         return _KNOWN[name][1]
     if name.startswith(tuple(_CYCLES)):
@@ -226,18 +235,18 @@ def unit(name: str) -> str:
 
 
 def title(name: str) -> str:
-    """The title of an axis: what it is and its unit, but that of sizes stands at every number."""
+    """Return the title of an axis: words and unit. Sizes have no unit here because every number shows it."""
     what, measure = words(name), unit(name)
     return what if measure in ("", BYTES) or measure in what else f"{what} ({measure})"
 
 
 def sign(name: str) -> int:
-    """1 where less is better, -1 where more is."""
+    """Return 1 if less of the column is better, -1 if more is."""
     return -1 if name in SWEPT and SWEPT[name].better == "more" else 1
 
 
 def check_column(option: str, name: str, known: Iterable[str]) -> str:
-    """``name``; raises InputError where no such column can be drawn, with the one that was probably meant."""
+    """Return ``name``; raise InputError that suggests a close name if no such column can be drawn."""
     names = list(known)
     if name in names:
         return name
@@ -249,9 +258,9 @@ Pair = tuple[float, float]
 
 
 def front(pairs: Sequence[Pair]) -> list[int]:
-    """The places of the pairs that no other beats, by the first objective; of equal pairs the first.
+    """Return the indices of the pairs on the Pareto front, ordered by the first objective; of equal pairs the first.
 
-    One pair beats another when it is not worse in either objective and better in one.
+    One pair beats another if it is not worse in either objective and better in one.
     """
     ranked = sorted(range(len(pairs)), key=lambda place: (*pairs[place], place))
     found: list[int] = []
@@ -267,9 +276,10 @@ Objectives = tuple[str, str]
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """Results. ``columns``: every column by name, a value a point, None where a point has none; points by key.
+    """Results of a sweep.
 
-    ``chosen``: columns that a specification chooses.
+    ``columns`` has every column by name, one value per point, ordered by the points' keys; a missing value is None.
+    ``chosen`` lists the columns that the specification chooses.
     """
 
     name: str
@@ -286,18 +296,18 @@ class Sweep:
         return dict(sorted(Counter(self.columns["status"]).items()))
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row a point in the columns of the results file."""
+        """Return one row per point, with the columns of the results file."""
         columns = {name: values for name, values in self.columns.items() if name != SIZE}
         return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
     @cached_property
     def finished(self) -> tuple[int, ...]:
-        """The points that ended ok."""
+        """Indices of the points that ended ok."""
         return tuple(number for number, status in enumerate(self.columns["status"]) if status == "ok")
 
     @cached_property
     def axes(self) -> tuple[str, ...]:
-        """The axes that vary; of several that vary together the first. ``network`` comes first."""
+        """Axes that vary, ``network`` first. If several always vary together, only the first is included."""
         known: dict[Column, str] = {}
         for name in self.chosen:
             if name in self.columns and len(set(self.columns[name])) > 1:
@@ -306,7 +316,7 @@ class Sweep:
 
     @cached_property
     def figures(self) -> tuple[str, ...]:
-        """Columns of numbers that are results and that vary among the points that ended ok."""
+        """Numeric result columns that vary among the points that ended ok."""
         others = (name for name in self.columns if name not in self.chosen and name not in IGNORED)
         return tuple(name for name in others if self._is_figure(name))
 
@@ -319,15 +329,15 @@ class Sweep:
         return tuple(sorted(set(self.columns["network"])))
 
     def drawable(self) -> tuple[str, ...]:
-        """Columns whose values an axis of numbers can show: results first."""
+        """Return the numeric columns that an axis can show, results first."""
         numbers = (name for name in self.axes if _numeric(self.columns[name]))
         usual = [name for name in ("cycles", SIZE, MISSED) if name in self.columns and name not in self.figures]
         return (*self.figures, *usual, *numbers)
 
     def objectives(self, across: str | None, up: str | None) -> Objectives:
-        """The two columns of the front; raises InputError for one that is no column of numbers.
+        """Return the two columns of the front; raise InputError for a column without numbers.
 
-        Usually the estimated area where a cost table gives it, else processing elements × SRAM, against cycles.
+        The default is the estimated area (if a cost table gives it) or processing elements × SRAM, against cycles.
         """
         known = self.drawable()
         usual = next((name for name in (AREA, SIZE) if name in known), next(reversed(known), self.measure))
@@ -335,15 +345,15 @@ class Sweep:
 
     @property
     def measure(self) -> str:
-        """The result that a sweep is about: cycles, of systems jobs that missed their deadlines."""
+        """Main result of the sweep: cycles, or missed deadlines for systems."""
         return "cycles" if "cycles" in self.columns else MISSED
 
     def of_network(self, network: str) -> tuple[int, ...]:
-        """The points of a network that ended ok."""
+        """Return the indices of a network's points that ended ok."""
         return tuple(number for number in self.finished if self.columns["network"][number] == network)
 
     def front(self, objectives: Objectives, points: Iterable[int]) -> tuple[int, ...]:
-        """Those of ``points`` that none of them beats, by the first objective; of equals the one with the first key."""
+        """Return the Pareto front of ``points``, by the first objective; of equal points the one with the first key."""
         points = sorted(points)
         signed = [(sign(name), self.columns[name]) for name in objectives]
         pairs = [(signed[0][0] * signed[0][1][point], signed[1][0] * signed[1][1][point]) for point in points]
@@ -351,7 +361,7 @@ class Sweep:
 
 
 def _pattern(values: Column) -> Column:
-    """Equal for columns that tell the same points apart."""
+    """Return a pattern that is equal for columns that distinguish the same points."""
     numbers: dict[Any, int] = {}
     return tuple(numbers.setdefault(value, len(numbers)) for value in values)
 
@@ -361,9 +371,9 @@ def _numeric(values: Column) -> bool:
 
 
 def load_sweep(path: Path, cost: str | None = None) -> Sweep:
-    """Read a results file; raises InputError when it is none or has no point yet.
+    """Read a results file; raise InputError if it is no results file or has no points yet.
 
-    With ``cost``, a cost table's name or file, there are columns of estimated energy and area as well.
+    With ``cost``, the name or file of a cost table, there are columns of estimated energy and area as well.
     """
     rows = list(flat_rows(path, cost))
     if not rows:
@@ -380,7 +390,7 @@ def load_sweep(path: Path, cost: str | None = None) -> Sweep:
 
 
 def _sizes(columns: Mapping[str, Column]) -> Column:
-    """Processing elements times KiB of SRAM."""
+    """Return processing elements times KiB of SRAM, for every point."""
     pairs = zip(columns.get("pe.count", ()), columns.get("sram_bytes", ()), strict=True)
     return tuple(None if count is None or size is None else _kibi(count * size) for count, size in pairs)
 
@@ -390,7 +400,7 @@ def _kibi(count: int) -> float:
 
 
 def reasons(sweep: Sweep) -> Sequence[tuple[str, str, int]]:
-    """(status, message, points) of what did not end ok, the most frequent first."""
+    """Return (status, message, points) for points that did not end ok, the most frequent first."""
     found: Counter[tuple[str, str]] = Counter()
     for status, message in zip(sweep.columns["status"], sweep.columns["message"], strict=True):
         if status != "ok":
@@ -406,5 +416,5 @@ _BEGINNING = b"SQLite format 3\0"
 
 
 def is_sweep(path: Path) -> bool:
-    """Return whether ``path`` is an SQLite file that can be read."""
+    """Return True if ``path`` is an SQLite file that can be read."""
     return first_bytes(path, len(_BEGINNING)) == _BEGINNING

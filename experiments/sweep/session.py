@@ -1,7 +1,7 @@
 """A sweep from its specification to its results file, for ``dla sweep`` and Python.
 
-A session is networks, results file and workers of a specification, for points that are chosen one after another. Its
-manifest says what made the rows of a results file, so that anyone can make them again.
+A session owns the networks, the results file and the workers of a specification, and runs points that the caller
+chooses one after another. Its manifest records how the rows were made, so that they can be reproduced.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _LIBRARIES = ("numpy", "onnx", "onnxruntime", "pydantic", "simpy")
 
 @dataclass(frozen=True)
 class Manifest:
-    """What made the rows of a results file.
+    """Record of how the rows of a results file were made.
 
-    ``command`` made it from ``specification`` (the text of the file), whose paths start from ``folder``; ``packages``
-    are the digests of its networks. Versions of the project, Python and libraries are added.
+    ``command`` is the command line and ``specification`` the text of its file, whose paths are relative to ``folder``.
+    ``packages`` maps networks to digests. Versions of the project, Python and libraries are added when it is stored.
     """
 
     format: str
@@ -54,13 +54,13 @@ class Manifest:
     packages: Mapping[str, str]
 
     def add_to(self, store: Store) -> None:
-        """Keep it there, by its digest; equal sweeps have equal ones."""
+        """Store the manifest under its digest; equal sweeps have equal manifests."""
         text = json.dumps({**vars(self), "versions": versions()}, sort_keys=True, indent=1)
         store.add_manifest(hashlib.sha256(text.encode()).hexdigest(), text)
 
 
 def versions() -> dict[str, str]:
-    """Versions of what the figures depend on."""
+    """Return the versions of the project, Python, the processor type and the libraries that figures depend on."""
     found = {
         "dla-byoc-simulator": compiler_version(),
         "python": platform.python_version(),
@@ -75,11 +75,11 @@ def versions() -> dict[str, str]:
 
 
 class Session:
-    """Everything that a sweep needs while it runs; a context manager.
+    """Resources of a running sweep; a context manager.
 
-    ``output`` is the results file, made where there is none. ``workers`` processes of this machine do the work, or the
-    Dask cluster at ``scheduler``. ``stage`` is called with what is going on. Raises InputError for bad input and for
-    places that cannot be written; rows already written stay.
+    ``output`` is the results file; it is created if missing. ``workers`` local processes do the work, or the Dask
+    cluster at ``scheduler``. ``stage`` is called with a text for each step. Raises InputError for bad input and for
+    files that cannot be written; rows already written stay.
     """
 
     def __init__(
@@ -110,15 +110,22 @@ class Session:
         self._stack.close()
 
     def run(self, batches: Iterable[Batch], report: Report = silent) -> Tally:
-        """Give every point of ``batches`` a row; those that have one stay as they are. ``report`` hears of progress."""
+        """Give every point of ``batches`` a row and return the tally; points with a row are not run again.
+
+        ``report`` is called with the tally whenever rows have been written.
+        """
         driver = Driver(NetworkPlanner(self.networks, self.store), self.store, self._pool, report)
         driver.run(batches)
         return driver.tally
 
     def evaluate(self, choices: Iterable[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
-        """The rows of chosen points as ``experiments.sweep.results.flat_rows`` has them, run where there is no row yet.
+        """Return the rows of chosen points, and run the points that have no row yet.
 
-        A choice maps axes (``grid.axes``) to values; None for one that the constraints exclude.
+        Args:
+            choices: each maps axes (``grid.axes``) to values.
+
+        Returns:
+            Rows in the form of ``experiments.sweep.results.flat_rows``; None for a choice that the constraints exclude.
         """
         batches = [self.grid.pick(choice) for choice in choices]
         self.run(batch for batch in batches if batch is not None)
@@ -142,10 +149,10 @@ def run_sweep(
     stage: Progress = silent,
     report: Report = silent,
 ) -> Tally:
-    """Give every point of ``spec`` a row in the results file ``output``; points that have one are not run again.
+    """Give every point of ``spec`` a row in the results file ``output``; points with a row are not run again.
 
-    Arguments as for :class:`experiments.sweep.session.Session`; ``retry_failed`` forgets rows that failed first,
-    ``report`` is called whenever rows have been written. Raises InputError as a session does.
+    Arguments are those of :class:`experiments.sweep.session.Session`. In addition, ``retry_failed`` first removes the
+    rows that failed, and ``report`` is called whenever rows have been written. Raises InputError as a session does.
     """
     with Session(spec, output, workers=workers, scheduler=scheduler, command=command, stage=stage) as session:
         if retry_failed:
@@ -155,12 +162,12 @@ def run_sweep(
 
 
 IN_MEMORY = "<specification>"
-"""The source of a specification that is in no file."""
+"""Source name of a specification that was not read from a file."""
 
 
 @dataclass(frozen=True, repr=False)
 class Swept(Shown):
-    """What came of a sweep: its results file, how many points it has, and how it went."""
+    """Result of a sweep: its results file, the number of points, and the final tally."""
 
     path: Path
     points: int
@@ -168,12 +175,12 @@ class Swept(Shown):
 
     @property
     def table(self) -> pandas.DataFrame:
-        """The results file as a DataFrame, a row a point (:func:`load`)."""
+        """The results file as a DataFrame, one row per point (:func:`load`)."""
         return load(self.path)
 
     @property
     def failure(self) -> str | None:
-        """Where no point is ok: the cause that most points have, in one line. Else None."""
+        """If no point is ok, the most frequent cause in one line; else None."""
         if self.tally.new["ok"] or self.tally.stored_ok:
             return None
         sweep = load_sweep(self.path)
@@ -182,7 +189,7 @@ class Swept(Shown):
 
     @property
     def summary(self) -> str:
-        """How many points there are, how many of them have ended how, in one line."""
+        """Number of points, by status, in one line."""
         new = ", ".join(f"{count} {status}" for status, count in self.tally.new.items())
         before = f"; {self.tally.stored} had a row before" if self.tally.stored else ""
         machines = f"{self.tally.compilations} machine{'s' * (self.tally.compilations != 1)} compiled"
@@ -194,7 +201,7 @@ class Swept(Shown):
 
 
 def _lines(swept: Swept) -> Iterator[str]:
-    """How it went, where the results are, and what failed if everything did."""
+    """Yield the summary, the results file, and the cause if all points failed."""
     yield from (swept.summary, f"results in {swept.path}")
     yield from filter(None, [swept.failure])
 
@@ -202,13 +209,13 @@ def _lines(swept: Swept) -> Iterator[str]:
 def sweep_requested(wanted: SweepRequest) -> Swept:
     """Give every point of a specification (docs/sweeps.md) a row in a results file, as ``dla sweep`` does.
 
-    ``spec`` is a TOML file or the same keys in a dict, whose paths start from the working folder. ``output`` is by
-    default ``runs/SPEC.sqlite``; points that have a row there stay as they are, ``retry_failed`` runs those again that
-    failed. ``workers`` processes do the work, one a CPU by default, or the Dask cluster at ``scheduler``. ``stage`` is
-    called with what goes on, ``report`` with the tally whenever rows have been written.
+    ``spec`` is a TOML file, or a dict with the same keys whose paths are relative to the working folder. ``output`` is
+    by default ``runs/SPEC.sqlite``. Points that have a row there are not run again; ``retry_failed`` repeats those that
+    failed. ``workers`` local processes do the work, by default one per CPU, or the Dask cluster at ``scheduler``.
+    ``stage`` is called with a text for each step, ``report`` with the tally whenever rows have been written.
 
-    Points that are infeasible or failed are rows like others; ``failure`` of the result tells where all are. Raises
-    InputError for bad input.
+    Infeasible and failed points are rows like others. If no point is ok, ``failure`` of the result names the cause.
+    Raises InputError for bad input.
     """
     checked = specified(wanted)
     place = results_file(checked, wanted.output)
@@ -231,7 +238,7 @@ sweep = door("sweep", SweepRequest, SweepRequest, sweep_requested)
 
 @contextmanager
 def going_on_in(place: Path) -> Iterator[None]:
-    """Whoever interrupts what is done within is told that what is finished stands in ``place``."""
+    """If the block is interrupted, add a note that finished results are in ``place``."""
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -240,7 +247,7 @@ def going_on_in(place: Path) -> Iterator[None]:
 
 
 def specified(wanted: Sweeping) -> Spec:
-    """The specification, read and checked; raises InputError as :func:`load_spec` does."""
+    """Return the specification, read and checked; raise InputError as :func:`load_spec` does."""
     spec = wanted.spec
     if isinstance(spec, Mapping):
         spec = parse_spec(toml_text(spec, IN_MEMORY), Path(), IN_MEMORY)

@@ -1,4 +1,4 @@
-"""The specification of a sweep: a TOML file (docs/sweeps.md), read and checked before anything runs."""
+"""Specification of a sweep: a TOML file (docs/sweeps.md), read and checked before anything runs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _REMEDY = "docs/sweeps.md shows how to write one"
 
 
 _OF_SYSTEMS = {"accelerator", "task"}
-"""Keys that no specification has, and every system."""
+"""Keys that every system has and no specification of a sweep has."""
 _SEVERAL = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
-"""What can be a list is one value or a list."""
+"""Accepts one value or a list of values."""
 
 
 class _Written(BaseModel):
-    """The keys of a specification as they are written, the compiler's options apart."""
+    """Keys in the text of a specification, without the compiler's options."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -48,7 +48,7 @@ _OPTIONS: dict[str, Any] = {
     for option in PROGRAM_OPTIONS
 }
 _GIVEN: dict[str, Option] = {name: one for name, one in declared(Given).items() if one.word and one.repeats}
-"""What is given to all networks, as ``dla run`` takes it: keys of a specification."""
+"""Keys of a specification that apply to all networks, with the meaning of the ``dla run`` options."""
 _GIVEN_KEYS: dict[str, Any] = {
     name: ((one.table or (str if one.kind is Path else one.kind)) | None, Field(default=None, ge=one.least))
     for name, one in _GIVEN.items()
@@ -59,11 +59,12 @@ _KEYS = ("networks", "presets", "isa", *_OPTIONS, *_GIVEN, "constraints", "arch"
 
 @dataclass(frozen=True, eq=False)
 class Spec:
-    """A checked specification. ``options``, ``arch`` and ``timing`` map axes to values, in the order of the grid.
+    """A checked specification.
 
-    The axis ``pe`` has whole arrays (``{"ic": .., "oc": .., "ow": ..}``); every other one numbers or texts. ``given``
-    are keywords of :class:`Given`, ``text`` is the file's content, ``source`` its name in messages, ``folder`` the
-    place that relative paths in it start from.
+    ``options``, ``arch`` and ``timing`` map axes to values, in grid order. The values of axis ``pe`` are whole arrays
+    (``{"ic": .., "oc": .., "ow": ..}``); those of other axes are numbers or texts. ``given`` has keywords of
+    :class:`Given`. ``text`` is the file's content, ``source`` its name in messages, and ``folder`` the base of relative
+    paths.
     """
 
     networks: tuple[str, ...]
@@ -78,9 +79,9 @@ class Spec:
     folder: Path
 
     def network(self, name: str) -> Given:
-        """What is given to a network: built-in names as they are, files from the specification's folder.
+        """Return the run inputs of a network; file names are relative to the specification's folder.
 
-        Only ONNX files have inputs and scales that are still open.
+        Built-in names are unchanged. Options that a quantised model settles itself apply to ONNX files only.
         """
         path = _placed(name, self.folder, (".onnx", ".tflite", ".dla"))
         found = Given(path, **self.given)
@@ -88,17 +89,17 @@ class Spec:
 
 
 Specification = str | Path | Mapping[str, Any] | Spec
-"""A TOML file, or what stands in one."""
+"""A TOML file, or a mapping with the same keys."""
 
 
 def load_spec(path: Path) -> Spec:
-    """Raises InputError in one line that begins with the file and names the key."""
+    """Read a specification; raise InputError in one line that starts with the file and names the key."""
     content = read_bytes(path, MAXIMUM_BYTES, "a specification", _REMEDY)
     return parse_spec(text_of(content, str(path), _REMEDY), path.parent, str(path))
 
 
 def parse_spec(text: str, folder: Path = Path(), source: str = "specification") -> Spec:
-    """The specification of a TOML text; raises InputError as :func:`load_spec` does."""
+    """Return the specification of a TOML text; raise InputError as :func:`load_spec` does."""
     values = toml_of(text, source, _REMEDY)
     if values.keys() & _OF_SYSTEMS:
         raise InputError(
@@ -126,7 +127,7 @@ def _first_problem(error: ValidationError) -> str:
 
 def _checked(written: _Written, text: str, source: str, folder: Path) -> Spec:
     arch = {} if written.isa is None else {"isa": axis_values("isa", written.isa)}
-    # Machines that differ in the size of the scratchpad alone share tilings: they come one after the other.
+    # Machines that differ only in scratchpad size share tilings, so they must follow each other: these keys come last.
     sizes = ("sram_bytes", "sram_banks")
     flat = _flat_arch(written.arch)
     for key in sorted(flat, key=lambda key: key in sizes):
@@ -150,7 +151,7 @@ def _checked(written: _Written, text: str, source: str, folder: Path) -> Spec:
 
 
 def _flat_arch(written: Mapping[str, Any]) -> dict[str, Any]:
-    """Table ``arch`` with ``pe.ic``, ``pe.oc`` and ``pe.ow`` as keys of their own; ``pe`` is a list of arrays."""
+    """Return table ``arch`` with ``pe.ic``, ``pe.oc`` and ``pe.ow`` as separate keys; ``pe`` is a list of arrays."""
     flat: dict[str, Any] = {}
     for key, value in written.items():
         if key == "pe" and isinstance(value, Mapping):
@@ -168,7 +169,7 @@ def _flat_arch(written: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _arrays(written: Any) -> tuple[dict[str, int], ...]:
-    """Arrays given whole, as tables with ``ic``, ``oc`` and, where it is not 1, ``ow``."""
+    """Return arrays that are given whole, as tables with ``ic``, ``oc`` and ``ow`` (1 by default)."""
     found: list[dict[str, int]] = []
     for item in written if isinstance(written, list) else [written]:
         if not isinstance(item, Mapping) or not {"ic", "oc"} <= set(item) <= set(PeArray.model_fields):
@@ -180,7 +181,7 @@ def _arrays(written: Any) -> tuple[dict[str, int], ...]:
 
 
 def _given(written: _Written, folder: Path) -> dict[str, Any]:
-    """Keywords of what is given to networks; files from the specification's folder."""
+    """Return the keywords that apply to all networks; file names are relative to the specification's folder."""
     found = {name: getattr(written, name) for name in _GIVEN if getattr(written, name) is not None}
     return {name: folder / value if _GIVEN[name].kind is Path else value for name, value in found.items()}
 

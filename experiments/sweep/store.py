@@ -1,7 +1,7 @@
-"""The results file: one SQLite database (write-ahead log), a row a point, that survives whatever ends a sweep.
+"""Results file of a sweep: one SQLite database with a write-ahead log and one row per point.
 
-Rows appear in whole transactions and are never changed by a later sweep, so several processes may write at once and any
-of them may be killed at any moment.
+Rows appear in whole transactions, and later sweeps never change them. Several processes may write at once, and each
+may be killed at any moment.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from isa.reading import check_file, file_fault
 
 SCHEMA_VERSION = 2
 APPLICATION = 0x444C4153
-"""Identifies the file as a results file: the letters DLAS."""
+"""SQLite application ID of a results file: the letters DLAS."""
 COLUMNS: dict[str, str] = {
     **dict.fromkeys(("key", "network", "package", "preset"), "TEXT"),
     **{option.name: "INTEGER" if option.switch else "TEXT" for option in PROGRAM_OPTIONS},
@@ -36,16 +36,16 @@ COLUMNS: dict[str, str] = {
 }
 """Columns of a point. ``arch``, ``timing``, ``kinds``, ``ex_cycles`` and ``units`` are JSON texts."""
 FIGURE_COLUMNS = (*(one.name for one in figures_of(PointFigures)), "kinds", "ex_cycles", "units")
-"""Columns of what came of a point that is ok."""
+"""Columns with the results of a point that is ok."""
 STATUSES = ("ok", "infeasible", "failed")
 _WAIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What the points of a results file are: ``subjects``, and the columns of a point with their SQL types.
+    """Kind of points in a results file: ``subjects`` in plain words, and the columns with their SQL types.
 
-    ``key`` comes first; ``status`` and ``message`` are among them.
+    ``key`` is the first column; ``status`` and ``message`` are among the others.
     """
 
     subjects: str
@@ -53,7 +53,10 @@ class Kind:
 
     @property
     def tables(self) -> dict[str, str]:
-        """All that a results file has: no view, trigger or index, which would be programs of whoever made the file."""
+        """SQL of all tables in a results file.
+
+        No other object is accepted: views, triggers and indexes could run SQL of an untrusted author.
+        """
         declared = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
         return {
             "points": f"CREATE TABLE points ({declared}, PRIMARY KEY (key)) WITHOUT ROWID",
@@ -66,19 +69,19 @@ SYSTEMS = Kind("systems", dict.fromkeys(("key", "network", "version", "status", 
 """``network`` is the name of the system; ``axes`` and ``figures`` are JSON texts."""
 _KINDS = {"TEXT": str, "INTEGER": int, "REAL": float | int}
 _MAXIMUM_TEXT = 1 << 26
-"""Bytes of the longest text: the specification in a manifest, or a message."""
+"""Size limit of one text, in bytes: the specification in a manifest, or a message."""
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
 Row = tuple[Any, ...]
 
 
 def canonical(values: Mapping[str, Any]) -> str:
-    """JSON with sorted keys and no spaces: equal values give equal texts, to be compared, hashed and stored."""
+    """Return JSON with sorted keys and no spaces: equal values give equal texts to compare, hash and store."""
     return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
 
 def is_finite(value: object) -> bool:
-    """Return whether ``value`` is neither infinite nor NaN."""
+    """Return True if ``value`` is neither infinite nor NaN."""
     return not isinstance(value, float) or math.isfinite(value)
 
 
@@ -86,10 +89,10 @@ class Store:
     """An open results file; a context manager. Every method raises InputError in one line that names the file."""
 
     def __init__(self, path: Path, *, create: bool = False, kind: Kind = NETWORKS) -> None:
-        """Open ``path`` to read; with ``create`` to write, too, and make it and its folder where there is none.
+        """Open ``path`` for reading; with ``create`` also for writing, and create the file and its folder if missing.
 
-        What is written is of that ``kind``; what is read is of its own. Reading leaves nothing beside the file, so it
-        may lie where nothing can be written.
+        ``kind`` applies to a file that is written; a file that is read has its own kind. Reading creates no other
+        files, so a results file in a read-only folder can be read.
         """
         self.path, self.kind = path, kind
         self._state = None if create else self._found()
@@ -116,7 +119,7 @@ class Store:
         self._connection.close()
 
     def _found(self) -> tuple[int, int] | None:
-        """Size and time of a file that nobody is writing to; None of one with a log, which must be read as well."""
+        """Return size and modification time of a file without a writer; None if it has a log, to be read as well."""
         check_file(self.path, f"'dla sweep SPEC.toml --output {self.path}' makes results")
         log = self.path.with_name(self.path.name + "-wal")
         return None if log.exists() and log.stat().st_size else self._size_and_time()
@@ -162,7 +165,7 @@ class Store:
                 )
 
     def stored(self, keys: Sequence[str]) -> dict[str, str]:
-        """Those of ``keys`` that have a row, and its status."""
+        """Return the status of each key in ``keys`` that has a row."""
         found: dict[str, str] = {}
         with self._clearly():
             for start in range(0, len(keys), 500):
@@ -173,21 +176,18 @@ class Store:
         return found
 
     def add(self, rows: Iterable[Row]) -> list[Row]:
-        """Add rows (values in the order of the kind's columns), all or none; a row whose key is there already stays.
-
-        Returns those that were added.
-        """
+        """Add rows (values in column order), all or none, and return the added ones; existing keys keep their rows."""
         insert = f"INSERT OR IGNORE INTO points VALUES ({','.join('?' * len(self.kind.columns))})"
         with self._clearly(), self._writing():
             return [row for row in rows if self._connection.execute(insert, row).rowcount]
 
     def forget(self, status: str) -> int:
-        """Remove the rows with this status, so that they are tried again; how many there were."""
+        """Remove the rows with this status, so that the next sweep runs them again, and return their number."""
         with self._clearly(), self._writing():
             return self._connection.execute("DELETE FROM points WHERE status = ?", (status,)).rowcount
 
     def require_version(self, version: str) -> None:
-        """Raise InputError where a row was made by another version of the compiler: its cycles may differ."""
+        """Raise InputError if another compiler version made a row: its cycles may differ."""
         chosen = "SELECT DISTINCT version FROM points WHERE version IS NOT ? ORDER BY version LIMIT 1"
         with self._clearly():
             other = self._connection.execute(chosen, (version,)).fetchone()
@@ -198,7 +198,7 @@ class Store:
             )
 
     def rows(self) -> Iterator[Row]:
-        """All rows by key; raises InputError for one with a value of another type than its column."""
+        """Yield all rows by key; raise InputError for a value of the wrong type."""
         with self._clearly():
             for row in self._connection.execute("SELECT * FROM points ORDER BY key"):
                 for value, (name, kind) in zip(row, self.kind.columns.items(), strict=True):
@@ -208,30 +208,30 @@ class Store:
         self._check_unchanged()
 
     def row(self, key: str) -> dict[str, Any] | None:
-        """The row with this key by column, or None."""
+        """Return the row with this key by column, or None."""
         with self._clearly():
             found = self._connection.execute("SELECT * FROM points WHERE key = ?", (key,)).fetchone()
         return None if found is None else dict(zip(self.kind.columns, found, strict=True))
 
     def status_of(self, row: Row) -> str:
-        """How the point of a row ended."""
+        """Return how the point of a row ended."""
         found: str = row[tuple(self.kind.columns).index("status")]
         return found
 
     def add_manifest(self, digest: str, content: str) -> None:
-        """Add a manifest (JSON text) unless it is there."""
+        """Add a manifest (JSON text) unless its digest is already stored."""
         with self._clearly(), self._writing():
             self._connection.execute("INSERT OR IGNORE INTO manifests VALUES (?, ?)", (digest, content))
 
     def manifests(self) -> list[dict[str, Any]]:
-        """All manifests by digest, read from their JSON; raises InputError for one that no sweep wrote."""
+        """Return all manifests by digest, read from their JSON; raise InputError for one that no sweep wrote."""
         with self._clearly():
             rows = self._connection.execute("SELECT digest, content FROM manifests ORDER BY digest").fetchall()
         self._check_unchanged()
         return [self._manifest(digest, text) for digest, text in rows]
 
     def _manifest(self, digest: object, text: object) -> dict[str, Any]:
-        """A manifest as a session makes it, checked as far as anybody uses it."""
+        """Parse a manifest and check the fields that this project reads."""
         try:
             found: dict[str, Any] = json.loads(str(text))
             texts = [found["specification"], found["folder"], found["command"]]
@@ -249,13 +249,13 @@ class Store:
         return InputError(f"{self.path}: damaged results ({what}); run the sweep again into another file")
 
     def _check_unchanged(self) -> None:
-        """A file that is read as one that nobody writes to must have been one to the end."""
+        """Raise InputError if a file that was opened as having no writer has changed since."""
         if self._state not in (None, self._size_and_time()):
             raise InputError(f"{self.path}: a sweep wrote to it while it was read; try again")
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """A transaction: everything within or nothing."""
+        """Run the block as one transaction."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -267,7 +267,7 @@ class Store:
 
     @contextlib.contextmanager
     def _clearly(self) -> Iterator[None]:
-        """SQLite's errors as InputErrors."""
+        """Convert the errors of SQLite and the file system to InputErrors."""
         try:
             yield
         except OSError as error:
@@ -282,12 +282,12 @@ class Store:
 
 
 def _schema(connection: sqlite3.Connection) -> dict[str, str | None]:
-    """The statements that made what is in a file, by name."""
+    """Return the SQL statement that made each object in a file, by name."""
     return dict(connection.execute("SELECT name, sql FROM sqlite_master"))
 
 
 def _use_log(connection: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log; SQLite does not wait for others here, so this does."""
+    """Switch to the write-ahead log and wait for other processes; SQLite itself does not wait here."""
     deadline = time.monotonic() + _WAIT_SECONDS
     while True:
         try:

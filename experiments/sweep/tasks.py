@@ -1,8 +1,8 @@
-"""Batches of points become tasks for workers, and what comes of a task becomes rows: ok, infeasible or failed.
+"""Conversion of batches of points to tasks for workers, and of results to rows (ok, infeasible or failed).
 
-A machine is compiled for a bus by one task. Machines with few Timings travel together, those that share tilings
-above all. One with many goes alone: when it has been compiled its programs come back, and its other Timings follow in
-tasks that bring the programs along.
+One task compiles a machine for a bus. Machines with few Timings share a task, above all those that share tilings. A
+machine with many Timings has its own task: that task returns the compiled programs, and further tasks with the
+programs cost the remaining Timings.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_FIGURES = (None,) * len(FIGURE_COLUMNS)
 
 
 class Point(NamedTuple):
-    """A point of a machine: its key, its Timing as canonical JSON, and the preset that it comes from."""
+    """A point of a machine: its key, its Timing as canonical JSON, and its preset."""
 
     key: str
     timing: str
@@ -39,7 +39,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class SharedColumns:
-    """What the points of one machine share in their rows. ``package`` is the digest, ``arch`` canonical JSON."""
+    """Columns that the points of one machine share. ``package`` is the digest, ``arch`` canonical JSON."""
 
     network: str
     package: str
@@ -50,18 +50,18 @@ class SharedColumns:
     host_cycles: int | None = None
 
     def with_host(self, nodes: int, cycles: int) -> SharedColumns:
-        """The same with what runs on the CPU: nodes, and cycles by estimate."""
+        """Return the same columns with the CPU part: its number of nodes and its estimated cycles."""
         return replace(self, host_nodes=nodes, host_cycles=cycles)
 
     def outcome_rows(self, points: Iterable[Point], outcomes: Iterable[PointOutcome]) -> tuple[Row, ...]:
-        """Rows of points that a worker has dealt with: ok with their figures, or failed."""
+        """Return the rows of points that a worker has processed: ok with their figures, or failed."""
         return tuple(
             self._row(point, "failed" if outcome.figures is None else "ok", outcome.message, None, outcome.figures)
             for point, outcome in zip(points, outcomes, strict=True)
         )
 
     def infeasible_rows(self, points: Iterable[Point], misfit: Misfit) -> tuple[Row, ...]:
-        """Rows of points whose machine is too small."""
+        """Return the rows of points whose machine is too small."""
         return tuple(self._row(point, "infeasible", misfit.message, misfit.missing_bytes) for point in points)
 
     def failed_rows(self, points: Iterable[Point], message: str) -> tuple[Row, ...]:
@@ -86,9 +86,9 @@ Points = tuple[Point, ...]
 
 @dataclass(eq=False)
 class NetworkTask(Task):
-    """A job with the points it settles, machine by machine.
+    """A job with the points that it settles, machine by machine.
 
-    ``rest``: further points of its only machine, which wait for its programs.
+    ``rest`` has further points of its only machine; they wait for the compiled programs.
     """
 
     job: NetworkJob
@@ -103,7 +103,7 @@ class NetworkTask(Task):
         return tuple(row for shared, points in self.points for row in shared.failed_rows(points, message))
 
     def following(self, result: Result) -> Iterator[Item]:
-        """What is to be done for the points that waited for the machine's programs."""
+        """Yield the tasks for the points that waited for the machine's programs."""
         shared, machine = self.points[0][0], self.job.machines[0]
         for points in self.rest or ():
             timed = MachineJob(machine.arch, timings_of(points), result.programs)
@@ -115,23 +115,23 @@ class NetworkTask(Task):
 
 
 def timings_of(points: Points) -> tuple[Mapping[str, Any], ...]:
-    """The Timings of points, field by field."""
+    """Return the Timings of points as mappings from field to value."""
     return tuple(json.loads(point.timing) for point in points)
 
 
 MACHINES = 4
-"""Machines that one task compiles at most, if they are not alike."""
+"""Most machines that one task compiles, unless they differ only in scratchpad size."""
 ALIKE = 16
-"""The same of those that differ in the scratchpad's size alone: what one worker finds out of one it knows of all."""
+"""Most machines in a task that differ only in scratchpad size: searches for one of them help the others."""
 AHEAD = 4
-"""A task has no more than one machine for so many that others have before: whatever there is, all workers have some."""
+"""A task above MACHINES gets at most 1/AHEAD of the machines that earlier tasks got, to keep all workers busy."""
 POINTS = 64
-"""Points of one task at most."""
+"""Most points of one task."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Load:
-    """One machine with few points, to travel with others."""
+    """One machine with few points, which can share a task with other machines."""
 
     prepared: Prepared
     batch: Batch
@@ -140,7 +140,7 @@ class _Load:
     points: Points
 
     def joins(self, others: list[_Load], given: int) -> bool:
-        """Whether it can share a task with ``others``, where tasks before have ``given`` machines."""
+        """Return True if it can share a task with ``others``; ``given`` is the number of machines in earlier tasks."""
         if not others:
             return True
         first, kind = others[0], sizeless(self.machine.arch)
@@ -152,7 +152,7 @@ class _Load:
 
 
 class NetworkPlanner:
-    """Plans for networks by name; knows which points are under way, so that none is done twice."""
+    """Planner for networks by name. It tracks the points in progress, so that none is run twice."""
 
     def __init__(self, networks: Mapping[str, Preparation], store: Store) -> None:
         self._networks = networks
@@ -165,7 +165,7 @@ class NetworkPlanner:
         self._under_way.difference_update(keys)
 
     def items(self, batches: Iterable[Batch]) -> Iterator[Item]:
-        """All that is to be done for ``batches``, in their order."""
+        """Yield the tasks and rows for ``batches``, in their order."""
         loads, given = list[_Load](), 0
         for batch in batches:
             for item in self._batch_items(batch):
@@ -225,7 +225,7 @@ class NetworkPlanner:
         return NetworkTask(job, tuple((load.shared, load.points) for load in loads))
 
     def _chunks(self, batch: Batch, keys: Keys) -> Iterator[Points]:
-        """The points of a batch that have no row and are not under way, as many at a time as one task takes."""
+        """Yield the points of a batch that have no row and are not in progress, at most one task's worth at a time."""
         timings = iter(batch)
         while some := list(itertools.islice(timings, POINTS)):
             texts = [(canonical(timing), preset) for preset, timing in some]
@@ -246,6 +246,6 @@ class NetworkPlanner:
             yield points
 
     def skipped(self) -> list[str]:
-        """The statuses of points found to have a row, or to be another point of this sweep, since the last call."""
+        """Return the statuses of points skipped since the last call: points with a row, duplicates in this sweep."""
         skipped, self._skipped = self._skipped, []
         return skipped

@@ -1,8 +1,8 @@
-"""What runs in a worker: machines are compiled without data, once for each bus, and timed; every point gets an outcome.
+"""Work of a worker: it compiles machines without data, once for each bus, and costs every point.
 
-A :class:`Job` is plain values, so that any executor can send it anywhere: what workers keep only saves them time.
-Regions travel without their weights: small, and all that a compilation without data needs. A :class:`RegionCompiler`
-keeps what the compilations of machines that differ little can share.
+A :class:`Job` contains only plain values, so any executor can send it; caches in workers only save time. Regions are
+sent without weights, because a compilation without data does not need them. A :class:`RegionCompiler` caches what
+compilations of similar machines share.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ Blank = tuple[tuple[Region, ...], dict[str, Value]]
 
 
 def blank_regions(regions: Iterable[Region], values: Mapping[str, Value]) -> bytes:
-    """The regions and their values, pickled; every array has its shape and its first number throughout.
+    """Return the regions and their values, pickled, with every array replaced by a broadcast of its first number.
 
-    Made here and read back by our own workers: such bytes are never taken from a file.
+    Only this project's workers read these bytes back. They are never read from a file, because unpickling is unsafe.
     """
     bare = tuple(replace(region, nodes=()) for region in regions)
     known = {name: value for region in bare for name, value in values_of(region, values).items()}
@@ -50,7 +50,7 @@ def blank_regions(regions: Iterable[Region], values: Mapping[str, Value]) -> byt
 
 
 def read_blank(data: bytes) -> Blank:
-    """What :func:`blank_regions` wrote."""
+    """Return the regions and values that :func:`blank_regions` packed."""
     found: Blank = pickle.loads(data)
     return found
 
@@ -58,15 +58,17 @@ def read_blank(data: bytes) -> Blank:
 class _Blanking(pickle.Pickler):
     def reducer_override(self, item: Any) -> Any:
         if type(item) is np.ndarray:
-            first = item.flat[0] if item.size else item.dtype.type(0)  # a scale for all channels is in a register
+            first = item.flat[0] if item.size else item.dtype.type(0)  # a scale of all channels goes into a register
             return np.broadcast_to, (first, item.shape)
         return NotImplemented
 
 
 @dataclass(frozen=True)
 class CompiledProgram:
-    """A program whose constants are all 0 and take no memory, the bytes of inputs, outputs and constants that must move
-    at least once, and what any program for its region asks for.
+    """A program whose constants are all 0 and take no memory.
+
+    ``compulsory_bytes`` counts the bytes of inputs, outputs and constants that must move at least once. ``demand`` is
+    a lower bound on the work and traffic of any program for the region.
     """
 
     program: Program
@@ -75,7 +77,7 @@ class CompiledProgram:
 
 
 class RegionCompiler:
-    """The regions of a partition, with what compilations share for machines equal but for the scratchpad's size."""
+    """Compiler of a partition's regions; it shares work between machines that differ only in scratchpad size."""
 
     def __init__(self, regions: bytes, bus: Bus = DEFAULT_BUS) -> None:
         self._regions, self._values = read_blank(regions)
@@ -83,12 +85,12 @@ class RegionCompiler:
         self._timings: dict[int, ProgramTiming] = {}
 
     def compiled(self, arch: Arch, options: CompileOptions) -> tuple[CompiledProgram, ...]:
-        """The regions compiled for ``arch``, without data."""
+        """Return the regions compiled for ``arch``, without data."""
         made = compile_regions(self._regions, self._values, arch, options, data=False, searches=self._pool)
         return tuple(CompiledProgram(program, report.compulsory_bytes, report.demand) for program, report in made)
 
     def timed(self, programs: tuple[CompiledProgram, ...]) -> tuple[ProgramTiming, ...]:
-        """The programs, ready to be timed; what was worked out for the last ones serves again where it can."""
+        """Return the programs ready for timing; reuses the analysis of the previous programs where possible."""
         return tuple(self._timed(number, item.program) for number, item in enumerate(programs))
 
     def _timed(self, number: int, program: Program) -> ProgramTiming:
@@ -100,17 +102,17 @@ class RegionCompiler:
 
 @lru_cache(maxsize=4)
 def compiler_for(regions: bytes, machine: Arch, bus: Bus = DEFAULT_BUS) -> RegionCompiler:
-    """The compiler for these regions and machine (its scratchpad's size left open); the last few are kept."""
+    """Return the compiler for these regions, machine (of any scratchpad size) and bus; the last four are cached."""
     return RegionCompiler(regions, bus)
 
 
 Programs = Mapping[Bus, tuple[CompiledProgram, ...]]
-"""The compiled regions of one Arch by the bus that they are compiled for."""
+"""The compiled regions of one Arch, by the bus for which they were compiled."""
 
 
 @dataclass(frozen=True)
 class MachineJob:
-    """One Arch and Timings to cost on it. ``programs``: those that need not be compiled again."""
+    """One Arch and the Timings to cost on it. ``programs`` are already compiled."""
 
     arch: Arch
     timings: tuple[Mapping[str, Any], ...]
@@ -119,7 +121,10 @@ class MachineJob:
 
 @dataclass(frozen=True)
 class NetworkJob:
-    """Machines for one network and one way to compile it. ``keep``: the programs are wanted back, for more Timings."""
+    """Machines for one network and one set of compiler options.
+
+    ``keep`` True: the result includes the programs, for further Timings.
+    """
 
     version: str
     regions: bytes
@@ -128,15 +133,16 @@ class NetworkJob:
     keep: bool = False
 
     def run(self) -> Result:
-        """:func:`outcome_of`."""
+        """Return the outcomes of the job, as :func:`outcome_of` does."""
         return outcome_of(self)
 
 
 @dataclass(frozen=True)
 class PointOutcome:
-    """``figures`` where the point is ok, of networks by ``FIGURE_COLUMNS``; else None, and why in ``message``.
+    """Outcome of a point: its ``figures`` if it is ok, else None and the reason in ``message``.
 
-    ``infeasible``: because something does not fit, rather than that something went wrong.
+    Figures of networks are in the order of ``FIGURE_COLUMNS``. ``infeasible`` is True if something does not fit, and
+    False for an error.
     """
 
     figures: tuple[Any, ...] | None
@@ -146,7 +152,7 @@ class PointOutcome:
 
 @dataclass(frozen=True)
 class Result:
-    """The outcomes of every machine's timings, how often something was compiled, the programs if they are wanted."""
+    """Outcomes of every machine's Timings, the number of compilations, and the programs if requested."""
 
     outcomes: tuple[tuple[PointOutcome, ...], ...]
     compilations: int
@@ -154,27 +160,31 @@ class Result:
 
 
 class Job(Protocol):
-    """What a worker does, whatever the points are."""
+    """A unit of work for a worker, for any kind of points."""
 
     def run(self) -> Result:
-        """The outcomes of its points."""
+        """Return the outcomes of its points."""
 
 
 def run_job(job: Job) -> bytes:
-    """What comes of a job, packed: a pipe takes so few bytes at once, so no worker dies with half of them sent."""
+    """Run a job and return its result, compressed.
+
+    Small results fit into a pipe at once, so that a worker does not die in the middle of sending one.
+    """
     return zlib.compress(pickle.dumps(job.run(), pickle.HIGHEST_PROTOCOL), level=1)
 
 
 def unpacked(data: bytes) -> Result:
-    """What :func:`run_job` packed."""
+    """Return the result that :func:`run_job` packed."""
     found: Result = pickle.loads(zlib.decompress(data))
     return found
 
 
 def outcome_of(job: NetworkJob) -> Result:
-    """Compile and cost the machines of a job. What goes wrong with a machine or a Timing is its points' outcome.
+    """Compile and cost the machines of a job; an error of a machine or a Timing becomes the outcome of its points.
 
-    Raises InputError when this worker has another version of the project than the one that sent the job.
+    Raises:
+        InputError: this worker has another version of the project than the sender of the job.
     """
     if job.version != compiler_version():
         raise InputError(
@@ -191,13 +201,13 @@ def outcome_of(job: NetworkJob) -> Result:
                     compilations += 1
                     known[bus] = compiler.compiled(arch, job.options)
                 timed = compiler.timed(known[bus])
-            except Exception as error:  # whatever it is, it belongs into the record
+            except Exception as error:  # any exception belongs in the results row
                 found[row].update(dict.fromkeys(timings, PointOutcome(None, message_of(error))))
             else:
                 machines = {column: Machine(arch, timing) for column, timing in timings.items()}
                 found[row].update({at: _outcome(one, known[bus], timed) for at, one in machines.items()})
     outcomes = tuple(tuple(one for _, one in sorted(row.items())) for row in found)
-    # Fresh copies, for a program remembers its decoded commands, which need not travel.
+    # Copies: a program caches its decoded commands, which need not be sent.
     kept = {
         bus: tuple(replace(item, program=replace(item.program)) for item in programs)
         for bus, programs in (made[0].items() if job.keep else ())
@@ -206,13 +216,13 @@ def outcome_of(job: NetworkJob) -> Result:
 
 
 Outcomes = dict[int, PointOutcome]
-"""By the number of the Timing."""
+"""Outcomes by index of the Timing."""
 
 
 def _timings_by_bus(machines: Sequence[MachineJob]) -> tuple[list[Outcomes], dict[Bus, dict[int, dict[int, Timing]]]]:
-    """Return the outcomes of what is no Timing, by machine, and all Timings by bus and then by machine.
+    """Return the outcomes of invalid Timings, by machine, and the valid ones by bus and then by machine.
 
-    Machines with one bus follow one another, because they share searches.
+    Machines with the same bus follow each other, because they share searches.
     """
     refused: list[Outcomes] = [{} for _ in machines]
     found: dict[Bus, dict[int, dict[int, Timing]]] = {}
@@ -228,7 +238,7 @@ def _timings_by_bus(machines: Sequence[MachineJob]) -> tuple[list[Outcomes], dic
 
 
 def message_of(error: BaseException) -> str:
-    """One line that says what happened; the type is named where it is none of our own messages."""
+    """Return an error as one line; the type is named unless it is an InputError."""
     text = " ".join(str(error).split())
     return text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
 
@@ -236,12 +246,12 @@ def message_of(error: BaseException) -> str:
 def _outcome(machine: Machine, programs: Sequence[CompiledProgram], timed: Sequence[ProgramTiming]) -> PointOutcome:
     try:
         return PointOutcome(_figures(machine, programs, timed, [item.run(machine.timing) for item in timed]))
-    except Exception as error:  # whatever it is, it belongs into the record
+    except Exception as error:  # any exception belongs in the results row
         return PointOutcome(None, message_of(error))
 
 
 def machine_problem(error: ValidationError) -> str:
-    """Why a combination of values is no machine, in one line."""
+    """Return, in one line, why a combination of values is not a valid machine."""
     problem = error.errors(include_url=False)[0]
     return f"no such machine: {problem['ctx']['error'] if problem['type'] == 'value_error' else problem['msg']}"
 
@@ -249,7 +259,7 @@ def machine_problem(error: ValidationError) -> str:
 def _figures(
     machine: Machine, programs: Sequence[CompiledProgram], timed: Sequence[ProgramTiming], runs: Sequence[Cycles]
 ) -> tuple[Any, ...]:
-    """The figures of all regions together, in the order of ``FIGURE_COLUMNS``; the last three are JSON texts."""
+    """Return the figures of all regions together, in the order of ``FIGURE_COLUMNS``; the last three are JSON texts."""
     parts = [
         Counts(run, item, once_bytes=one.compulsory_bytes, apart=one.demand.apart, demand=one.demand)
         for run, item, one in zip(runs, timed, programs, strict=True)
