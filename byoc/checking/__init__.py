@@ -1,1 +1,1 @@
-"""Comparison of the imported graph with the user's file."""
+"""Comparison of the imported model with the user's file."""

@@ -1,12 +1,15 @@
-"""Fidelity: is the prepared model the model as given? Both run on ONNX Runtime when a model is imported.
+"""Compare the prepared model with the model as given; both run on ONNX Runtime during import.
 
-The oracle of a run starts from the prepared model; this is what holds the prepared one to the user's file. With nothing
-fused, both may differ by rounding: by :data:`TOLERANCE` of a tensor's range at most, and by ten times that share of a
-channel's own, at every output and at every tensor that has kept its name. Where constants are computed anew
-(``ROUNDING``), by little more than that very tensor, and that very channel, moves by itself when the model's inputs
-change in their last bits: a hundred layers make more of a rounding than ten do. Where one differs more, a pass has a
-bug, which :class:`PassError` names. The outputs of a model that came quantised are compared with integer operators,
-too, to the bit.
+A run's oracle starts from the prepared model, and this module links that model to the user's file.
+Without fusion, the two may differ by rounding: at most :data:`TOLERANCE` of a tensor's range, and
+ten times that share of a channel's own range. The comparison covers every output and every tensor
+that kept its name.
+
+Passes that recompute constants (``ROUNDING``) may change a tensor or channel by a small multiple of
+its own sensitivity. That is its change when the last bits of the model's inputs change; deep
+networks amplify rounding more. A larger difference is a bug in a pass, which :class:`PassError`
+names. The outputs of a model that came quantised are also compared with integer operators, bit by
+bit.
 """
 
 from __future__ import annotations
@@ -33,48 +36,55 @@ from isa.errors import InputError
 TOLERANCE = 1e-5
 """Share of a tensor's range by which a float tensor may always differ."""
 CHANNEL = 0.1
-"""What a share of a channel's own range counts: where it is small, rounding of the numbers around it is more of it. A
-BatchNormalization that is only brought to another opset moves a channel of DenseNet by 1.4e-5 of its range."""
+"""Weight of a difference relative to a channel's own range.
+
+In a channel with a small range, rounding of the larger numbers around it weighs more. Converting a
+BatchNormalization to another opset alone changes a channel of DenseNet by 1.4e-5 of its range.
+"""
 LAST_BITS = 2.0**-22
-"""A share of itself by which a float32 number changes in two to four of its last units."""
+"""Relative change of a float32 number that alters two to four of its last units."""
 OWN_MOVES = 2
-"""How many times what such inputs do to a tensor a pass may do; of the zoo's networks the most is 1.5, YOLOv8n."""
+"""Multiple of a tensor's own sensitivity that a pass may reach; the zoo's maximum is 1.5, YOLOv8n."""
 CHANNEL_MOVES = 4
-"""The same of a channel, often a handful of numbers, or one; of the zoo's the most is 3.1, of GPT-2's 50,257 logits."""
+"""The same limit for a channel, which may be a single number; the zoo's maximum is 3.1, GPT-2's 50,257 logits."""
 DRAWS = 8
-"""Such inputs at most. A channel of one number may hardly move in one or two: GPT-2's most is 44 beside two of them."""
+"""Maximum number of perturbed inputs. A channel of one number may hardly change on one or two inputs.
+
+For GPT-2 the maximum ratio is 44 after only two of them.
+"""
 AT_MOST = 1e-3
-"""Share of a tensor's range from which on no rounding of the model's own excuses a difference."""
+"""Share of a tensor's range from which a difference is never accepted as rounding."""
 
 _BLOCK = 1 << 20
-"""Elements that are compared at once, in float64."""
+"""Number of elements compared at once, in float64."""
 AT_A_TIME = 1 << 27
-"""Bytes of tensors of one model that are compared at a time: for more, both models run again."""
+"""Bytes of one model's tensors that are compared at a time; for more, both models run again."""
 
 MOST_DECIBELS = 200.0
-"""What stands for no noise at all."""
+"""Ratio reported for an output without any noise."""
 
 Tensors = Mapping[str, NDArray[Any]]
 
 
 class Difference(NamedTuple):
-    """How far two tensors differ at most, as shares of the range of the first.
+    """Largest difference of two tensors, as shares of the range of the first.
 
-    Both are infinite for other shapes or types, and where a number is infinite, or none, and the other not the same.
+    Both shares are infinite for different shapes or types, and if a number is infinite or NaN and
+    its counterpart is not the same.
     """
 
     tensor: float
-    """Of the range of the tensor."""
+    """Share of the tensor's range."""
     channels: NDArray[np.float64]
-    """Of each channel, CHANNEL times the share of its own range."""
+    """For each channel, CHANNEL times the share of its own range."""
 
     @property
     def share(self) -> float:
-        """The one figure: the larger of both."""
+        """Larger of both shares."""
         return max(self.tensor, float(self.channels.max(initial=0.0)))
 
     def is_beyond(self, moves: Difference | None) -> bool:
-        """Whether it is more than what moves by itself by ``moves`` may differ, each held to its like."""
+        """Return True if the difference exceeds what a tensor whose own sensitivity is ``moves`` may have."""
         own = SAME if moves is None else moves
         channels = np.maximum(TOLERANCE, CHANNEL_MOVES * own.channels)
         too_far = self.tensor > max(TOLERANCE, OWN_MOVES * own.tensor) or bool((self.channels > channels).any())
@@ -84,11 +94,11 @@ class Difference(NamedTuple):
 SAME = Difference(0.0, np.zeros(1))
 OTHER = Difference(float("inf"), np.full(1, np.inf))
 Differences = Mapping[str, Difference]
-"""Of tensors by name."""
+"""Differences by tensor name."""
 
 
 class PassError(RuntimeError):
-    """A bug of ours: a pass has changed what the model computes."""
+    """A pass changed what the model computes, which is a bug of the importer."""
 
 
 def prepared_faithfully(
@@ -99,13 +109,16 @@ def prepared_faithfully(
     *,
     integers: bool = False,
 ) -> tuple[ModelProto, Fidelity]:
-    """``prepared``, which ``steps`` made of ``given``, held to it on one inference on what ``feed`` makes for it.
+    """Compare ``prepared``, the result of ``steps`` on ``given``, with ``given`` on one inference.
 
-    With ``integers``, of a model that came quantised, it is as good if the outputs are equal to the bit with integer
-    operators, or if ties explain every difference (:mod:`byoc.checking.ties`): float sums in another order can end on
-    the other side of a tie. A step that only moves rounding (``ROUNDING``) and moves it too far in this model
-    is left out, which is said. Raises PassError naming any other step behind which a tensor differs, the tensor and
-    the difference.
+    ``feed`` makes the inputs. Returns the prepared model and its fidelity. With ``integers``, for a
+    model that came quantised, the model is also accepted if its outputs are bit-equal with integer
+    operators, or if ties explain every difference (:mod:`byoc.checking.ties`): float sums in
+    another order can round a tie the other way.
+
+    A pass that may only change rounding (``ROUNDING``) and changes too much is omitted and listed
+    in the fidelity. Raises PassError that names any other pass that changes a tensor, the tensor,
+    and the difference.
     """
     left_out: tuple[str, ...] = ()
     kept = list(steps)
@@ -137,13 +150,13 @@ def prepared_faithfully(
 
 
 def differ_by_ties(given: ModelProto, prepared: ModelProto, feed: Tensors) -> bool:
-    """Return whether two models differ by rounding and ties at most, on one inference with nothing fused."""
+    """Return True if two models differ only by rounding and ties, on one inference without fusion."""
     found, _ = _compared(given, prepared, _survivors(given, prepared), feed)
     return _are_ties(given, prepared, list(_beyond(found)), feed)
 
 
 def _are_ties(given: ModelProto, prepared: ModelProto, names: Sequence[str], feed: Tensors) -> bool:
-    """Return whether ties explain every difference of the tensors ``names`` on one inference."""
+    """Return True if ties explain every difference of the tensors ``names`` on one inference."""
     try:
         made = values_of(prepared, names, feed)
     except InputError:
@@ -160,7 +173,10 @@ def _are_ties(given: ModelProto, prepared: ModelProto, names: Sequence[str], fee
 def _compared(
     given: ModelProto, prepared: ModelProto, names: Sequence[str], feed: Tensors
 ) -> tuple[dict[str, Difference], int]:
-    """How far each of ``names``, and each output, differs, and their elements; so many at a time as fit the memory."""
+    """Return the difference of each of ``names`` and each output, and the number of elements compared.
+
+    Tensors are compared in parts of at most AT_A_TIME bytes.
+    """
     known = {value.name: value for value in prepared.graph.value_info}
     ends = {value.name for model in (given, prepared) for value in model.graph.output}
     parts: list[list[str]] = [[]]
@@ -177,33 +193,33 @@ def _compared(
     for before in runs[0]:
         try:
             found |= _compare(before, next(runs[1]), given, prepared)
-        except InputError:  # it does not run; whoever asks where, finds which tensor is the first
+        except InputError:  # the search for the pass at fault finds the first tensor
             return dict.fromkeys([*names, *ends], OTHER), elements
         elements += sum(array.size for name, array in before.items() if name in found)
-        del before  # while the next stretch runs
+        del before  # frees memory while the next stretch runs
     return found, elements
 
 
 def rounded(share: float) -> float:
-    """A share to two digits."""
+    """Round a share to two digits."""
     return float(f"{share:.2g}")
 
 
 def _worst(found: Differences, moves: Differences = MappingProxyType({})) -> tuple[str, float] | None:
-    """The tensor that differs most of those that differ by more than they may, and by which share."""
+    """Return the tensor with the largest unacceptable difference and its share; None if there is none."""
     beyond = _beyond(found, moves)
     return max(((name, each.share) for name, each in beyond.items()), key=lambda item: item[1], default=None)
 
 
 def _beyond(found: Differences, moves: Differences = MappingProxyType({})) -> dict[str, Difference]:
-    """The tensors that differ by more than they may, of which some are known to move by themselves."""
+    """Return the differences that exceed the limits, given the own sensitivity of some tensors."""
     return {name: each for name, each in found.items() if each.is_beyond(moves.get(name))}
 
 
 def _guilty(
     given: ModelProto, steps: Sequence[Pass], before: Tensors, names: Sequence[str], feed: Tensors, moves: Differences
 ) -> tuple[str, str, float] | None:
-    """The first of ``steps`` behind which a tensor differs from ``before``, the worst tensor, and its difference."""
+    """Return the first of ``steps`` that changes a tensor of ``before``, the worst tensor and its difference."""
     current = given
     for step in steps:
         current = step(current)
@@ -216,10 +232,11 @@ def _guilty(
 def _own_moves(
     given: ModelProto, steps: Sequence[Pass], before: Tensors, found: Differences, feed: Tensors
 ) -> dict[str, Difference]:
-    """How far each tensor of ``before`` moves by itself; nothing where other steps than ROUNDING differ.
+    """Return how far each tensor of ``before`` changes by itself; nothing if steps outside ROUNDING differ.
 
-    It moves with the inputs, or where all of these are integers, with the constants: the most of DRAWS, or of as many
-    as excuse all that was ``found``.
+    The model's float inputs are perturbed in their last bits; if all inputs are integers, the
+    constants are. The result is the maximum over DRAWS perturbations, or over as many as make every
+    ``found`` difference acceptable.
     """
     plain = apply([step for step in steps if step.__name__ not in ROUNDING], given)
     names = list(before)
@@ -240,7 +257,7 @@ def _own_moves(
 
 
 def _moved(array: NDArray[Any], generator: np.random.Generator | None) -> NDArray[Any]:
-    """float32 numbers changed in their last bits, all away from zero, or each as ``generator`` draws."""
+    """Change float32 numbers in their last bits, all away from zero or each as ``generator`` draws."""
     if array.dtype != np.float32:
         return array
     signs = 1.0 if generator is None else generator.choice((-1.0, 1.0), array.shape)
@@ -248,7 +265,7 @@ def _moved(array: NDArray[Any], generator: np.random.Generator | None) -> NDArra
 
 
 def _with_moved_constants(model: ModelProto, generator: np.random.Generator | None) -> ModelProto:
-    """A copy with every float32 constant as :func:`_moved` has it."""
+    """Return a copy in which every float32 constant is changed by :func:`_moved`."""
     result = copy_model(model)
     for tensor in result.graph.initializer:
         if is_float32(tensor):
@@ -257,11 +274,11 @@ def _with_moved_constants(model: ModelProto, generator: np.random.Generator | No
 
 
 def integer_difference(given: ModelProto, prepared: ModelProto, feed: Tensors) -> float:
-    """How far the outputs of a model that came quantised are from those of the prepared one, with integer operators.
+    """Return the largest difference of a quantised model's outputs before and after passes, with integer operators.
 
-    A share of the range of the worst output; 0: equal to the bit; infinite: the prepared one does not run. Which groups
-    ONNX Runtime fuses can depend on the form that passes have changed, dead code included: then both are right, and
-    differ in the last bit.
+    The result is a share of the worst output's range: 0 if bit-equal, infinite if the prepared
+    model does not run. Passes, even dead-code removal, can change which groups ONNX Runtime fuses;
+    both models are then right and differ in the last bit.
     """
     before = values_of(given, [], feed, optimised=True)
     found = _differences(given, prepared, before, [], feed, optimised=True)
@@ -269,12 +286,12 @@ def integer_difference(given: ModelProto, prepared: ModelProto, feed: Tensors) -
 
 
 def trial_feed(model: ModelProto, seed: int) -> Tensors:
-    """One input of a model with static shapes: the first that a quantiser without samples draws."""
+    """Return one input of a model with static shapes: the first that a quantiser without samples draws."""
     return next(default_feeds(model, seed))
 
 
 def outputs_of(model: ModelProto, feeds: Iterable[Tensors]) -> list[Tensors]:
-    """The outputs of a float model on each of ``feeds``."""
+    """Return the outputs of a float model for each of ``feeds``."""
     names = [value.name for value in model.graph.output]
     session = OnnxRuntimeSession(model, optimised=False)
     return [session.run(names, feed) for feed in _inputs_only(model, feeds)]
@@ -287,10 +304,11 @@ def _inputs_only(model: ModelProto, feeds: Iterable[Tensors]) -> list[Tensors]:
 def resemblance(
     outputs: Sequence[Tensors], integer_model: ModelProto, feeds: Iterable[Tensors]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """How well a quantised model resembles the float one, which makes ``outputs`` of ``feeds``.
+    """Compare a quantised model with the float model's ``outputs`` on the same ``feeds``.
 
-    The signal-to-noise ratio of every float output, in decibels, over all feeds; and for outputs that tell classes, a
-    row of numbers a sample, the share of rows whose largest number is at the same place (the first of equal ones).
+    Returns two mappings by output name. The first is the signal-to-noise ratio of every float
+    output over all feeds, in decibels. The second is for outputs with class scores, one row per
+    sample: the share of rows in which both have their first maximum at the same position.
     """
     names, given = list(outputs[0]), _inputs_only(integer_model, feeds)
     integer = OnnxRuntimeSession(integer_model, quick=True)
@@ -310,12 +328,12 @@ def resemblance(
 
 
 def _tells_classes(array: NDArray[Any]) -> bool:
-    """Whether an output is a row of numbers a sample, further dimensions of 1 apart."""
+    """Return True if an output has one row of scores per sample, apart from further dimensions of size 1."""
     return array.ndim >= 2 and array.shape[1] > 1 and 0 < array.size == array.shape[0] * array.shape[1]
 
 
 def _error(signal: NDArray[Any], found: NDArray[Any]) -> float:
-    """The power of what differs; all of the signal's where an output depends on the data and is of another shape."""
+    """Return the power of the difference; the signal's full power if a data-dependent output has another shape."""
     differs = signal.astype(np.float64) - found if signal.shape == found.shape else signal.astype(np.float64)
     return float(np.square(differs).sum())
 
@@ -330,7 +348,7 @@ def _decibels(power: float, error: float) -> float:
 
 
 def _survivors(given: ModelProto, prepared: ModelProto) -> list[str]:
-    """Float32 results of the prepared model's nodes that nodes of the given one make under the same name."""
+    """Return float32 results of the prepared model that the given model's nodes compute under the same name."""
     known = {value.name: value for value in prepared.graph.value_info}
     made = {name for node in given.graph.node for name in node.output}
     results = (name for node in prepared.graph.node for name in node.output if name in made and name in known)
@@ -340,7 +358,7 @@ def _survivors(given: ModelProto, prepared: ModelProto) -> list[str]:
 def values_of(
     model: ModelProto, names: Collection[str], feed: Tensors, *, optimised: bool = False
 ) -> dict[str, NDArray[Any]]:
-    """The outputs of a model, and of ``names`` those that its nodes make."""
+    """Return the model's outputs, and those of ``names`` that its nodes compute."""
     made = {name for node in model.graph.node for name in node.output}
     outputs = list(dict.fromkeys(value.name for value in model.graph.output))
     further = [name for name in names if name in made and name not in outputs]
@@ -358,7 +376,10 @@ def _differences(
     *,
     optimised: bool = False,
 ) -> dict[str, Difference]:
-    """How far each tensor of ``made`` is from ``before``, those of ``given``: infinitely where it does not run."""
+    """Return the difference of each tensor of ``made`` from ``before``; infinite if ``made`` does not run.
+
+    ``before`` are tensors of ``given``.
+    """
     try:
         after = values_of(made, names, feed, optimised=optimised)
     except InputError:
@@ -367,7 +388,7 @@ def _differences(
 
 
 def _compare(before: Tensors, after: Tensors, given: ModelProto, made: ModelProto) -> dict[str, Difference]:
-    """How far each tensor of both differs, by the first one's names: outputs go by place, others by name."""
+    """Compare tensors of two models: outputs by position, others by name; results use the first one's names."""
     pairs = {
         old.name: new.name for old, new in zip(given.graph.output, made.graph.output, strict=True) if old.name in before
     }
@@ -376,15 +397,16 @@ def _compare(before: Tensors, after: Tensors, given: ModelProto, made: ModelProt
 
 
 def difference(before: NDArray[Any], after: NDArray[Any]) -> float:
-    """How far two tensors differ at most, in one figure (:attr:`Difference.share`)."""
+    """Return the largest difference of two tensors as one figure (:attr:`Difference.share`)."""
     return compare(before, after).share
 
 
 def compare(before: NDArray[Any], after: NDArray[Any]) -> Difference:
-    """How far two tensors differ, the tensor and each of its channels, which lie along axis 1.
+    """Return the difference of two tensors and of each of their channels, which are on axis 1.
 
-    Of integers and flags it is AT_MOST at least: they have no rounding. A channel differs by no more than TOLERANCE if
-    the tensor's largest number differs in its last bits: its own may be rounding of such.
+    For integers and flags it is at least AT_MOST, because they have no rounding. A channel differs
+    by at most TOLERANCE if the tensor's largest number changes only in its last bits, because the
+    channel may be rounding of such numbers.
     """
     if before.shape != after.shape or before.dtype != after.dtype:
         return OTHER
@@ -412,7 +434,7 @@ def compare(before: NDArray[Any], after: NDArray[Any]) -> Difference:
             largest[rows] = np.fmax(largest[rows], np.fmax.reduce(gaps, 1))
     spread, size = float(most.max() - least.min()), float(max(abs(most.max()), abs(least.min())))
     own = np.where(most > least, most - least, np.abs(most))
-    floor = size * LAST_BITS / TOLERANCE  # the range of a tensor whose last bits are TOLERANCE of it
+    floor = size * LAST_BITS / TOLERANCE  # range of a tensor whose last bits are TOLERANCE of it
     ranges = np.maximum(own / CHANNEL, floor)
     shares = largest / np.where(ranges > 0, ranges, 1.0)
     tensor = float(largest.max()) / (max(spread or size, floor) or 1.0)

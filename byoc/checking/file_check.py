@@ -1,8 +1,9 @@
-"""The user's file as it is, run by ONNX Runtime with nothing optimised, beside what becomes of it.
+"""Compare the final model with the user's file, run by ONNX Runtime without optimisation.
 
-Passes of ours and optimisers of ONNX Runtime both may change what a file computes. A result that is more than a step of
-its output's scale away from the file's own is told with its place and both values; where ONNX Runtime's own integer
-operators give that result too, the optimiser is named without which they do not.
+Both our passes and ONNX Runtime's optimisers can change what a file computes. A result more than
+one step of its output's scale away from the file's own is reported with its position and both
+values. If ONNX Runtime's own integer operators give that result too, the report names the optimiser
+that causes it.
 """
 
 from __future__ import annotations
@@ -30,23 +31,24 @@ from byoc.runtimes.session import NotRunError, OnnxRuntimeSession
 from isa.errors import InputError
 
 SAMPLES = 3
-"""Inputs on which files are compared."""
+"""Number of inputs on which files are compared."""
 STEPS = 255
-"""An output without a scale has so many steps in the range of its values."""
+"""Number of steps in the value range of an output without a scale."""
 SLACK = 1.001
-"""Steps that float32 makes of one."""
+"""Limit of a one-step difference in float32, in steps."""
 OPTIMISERS = ("WeightBiasQuantization", "QDQSelectorActionTransformer", "QDQPropagationTransformer", "ConstantFolding")
-"""Optimisers of ONNX Runtime that change what quantised models compute, the most particular first."""
+"""Optimisers of ONNX Runtime that change what quantised models compute, most specific first."""
 
 Tensors = Mapping[str, NDArray[Any]]
 Outputs = list[list[NDArray[Any]]]
-"""Of every sample, every output in its place."""
+"""For every sample, the outputs by position."""
 
 
 def check_operators(model: ModelProto) -> None:
-    """Raises InputError where a file's operators are not as their schemas have them: operands, attributes, shapes.
+    """Raise InputError if a file's operators violate their schemas: operands, attributes or shapes.
 
-    ONNX Runtime has those of all operators that it knows, ONNX's and its own; what it does not know is not judged.
+    ONNX Runtime has the schemas of ONNX's operators and its own; operators it does not know are not
+    checked.
     """
     try:
         OnnxRuntimeSession(model, optimised=False)
@@ -56,7 +58,11 @@ def check_operators(model: ModelProto) -> None:
 
 
 def _refused(error: NotRunError, model: ModelProto) -> InputError:
-    """What is said of a user's file; whole numbers that are drawn for an input may be none that it takes."""
+    """Return the error for a user's file that does not run.
+
+    Integers drawn for an input may be values that the model rejects; the message then suggests
+    ``--calibration``.
+    """
     drawn = any(value.type.tensor_type.elem_type not in REAL for value in model.graph.input)
     remedy = ", or give inputs that it takes with --calibration" if drawn else ""
     return InputError(f"ONNX Runtime cannot run the model ({error.detail}); correct or export it again{remedy}")
@@ -64,10 +70,14 @@ def _refused(error: NotRunError, model: ModelProto) -> InputError:
 
 @contextmanager
 def blamed(model: ModelProto, shapes: Mapping[str, Sequence[int]], seed: int) -> Iterator[None]:
-    """Where what is done within fails, the file is refused if ONNX Runtime does not run it either; else it is a bug."""
+    """Decide whose fault an error in the block is.
+
+    If ONNX Runtime does not run the file ``model`` either, InputError rejects the file; otherwise
+    the error is a bug.
+    """
     try:
         yield
-    except Exception as error:  # of whatever kind
+    except Exception as error:  # any exception type
         if isinstance(error, InputError) and not isinstance(error, NotRunError):
             raise
         static = fix_shapes(drop_initializer_inputs(model), shapes)
@@ -85,10 +95,10 @@ def blamed(model: ModelProto, shapes: Mapping[str, Sequence[int]], seed: int) ->
 
 
 def drawn_feeds(model: ModelProto, seed: int, count: int = SAMPLES) -> list[Tensors]:
-    """Inputs of a model with static shapes: the first as a quantiser without samples draws it.
+    """Return random inputs of a model with static shapes; the first is that of a quantiser without samples.
 
-    Others are drawn from all of the range that an input is quantised to. Whole numbers that choose nothing, and flags,
-    are drawn as well: of flags either, of whole numbers small ones, which most that read them take.
+    Further float inputs are uniform over the range to which the input is quantised. Integers that
+    select nothing, and flags, are drawn as 0 or 1: small integers are accepted by most consumers.
     """
     generator, ranges = np.random.default_rng([seed, 1]), _ranges(model)
     found: list[Tensors] = []
@@ -104,7 +114,7 @@ def drawn_feeds(model: ModelProto, seed: int, count: int = SAMPLES) -> list[Tens
 
 
 def _ranges(model: ModelProto) -> dict[str, tuple[float, float]]:
-    """What an input is quantised to, as far as that is constant and a tensor's."""
+    """Return the quantisation range of each input with one constant scale per tensor."""
     inputs = {value.name for value in model.graph.input}
     numbers = {tensor.name: tensor for tensor in model.graph.initializer if math.prod(tensor.dims) == 1}
     found = {}
@@ -122,9 +132,10 @@ def _ranges(model: ModelProto) -> dict[str, tuple[float, float]]:
 def outputs_of(
     model: ModelProto, feeds: Sequence[Tensors], *, optimised: bool = False, without: str = ""
 ) -> Outputs | None:
-    """What a model makes of each of ``feeds``, by place; None where ONNX Runtime does not run it.
+    """Return the outputs of a model for each of ``feeds``, by position; None if ONNX Runtime does not run it.
 
-    Real numbers are given in the precision that the model's inputs have. Where nothing runs unoptimised, all does.
+    Float inputs are converted to the precision of the model's inputs. A model that does not run
+    unoptimised runs optimised.
     """
     kinds = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
     names = [value.name for value in model.graph.output]
@@ -143,7 +154,7 @@ def _as(array: NDArray[Any], kind: int) -> NDArray[Any]:
 
 
 def compared(wanted: Outputs, found: Outputs, model: ModelProto) -> FileCheck:
-    """Outputs ``found`` of ``model`` held to those ``wanted``, sample by sample: the one furthest away is told."""
+    """Compare outputs ``found`` of ``model`` with those ``wanted``, sample by sample; report the worst element."""
     steps = _steps(model)
     elements = beyond = 0
     most, worst = 0.0, FileCheck(len(wanted), 0, 0)
@@ -168,7 +179,7 @@ def _text(number: Any) -> str:
 
 
 def _gaps(wanted: NDArray[Any], found: NDArray[Any], step: float) -> NDArray[np.float64]:
-    """How many steps each element is away; infinitely many where only one of both is a number."""
+    """Return the difference of each element in steps; infinite where only one value is a number."""
     if wanted.shape != found.shape or wanted.dtype.kind not in "biuf":
         same = wanted.shape == found.shape and np.array_equal(wanted, found)
         return np.full(wanted.shape, 0.0 if same else np.inf)
@@ -180,7 +191,7 @@ def _gaps(wanted: NDArray[Any], found: NDArray[Any], step: float) -> NDArray[np.
 
 
 def _share(arrays: Sequence[NDArray[Any]]) -> float:
-    """A step of numbers without a scale: 1 of whole ones, a part of the range of others."""
+    """Return a step for outputs without a scale: 1 for integers, a fraction of the range for floats."""
     if any(array.dtype.kind != "f" for array in arrays):
         return 1.0
     finite = [array[np.isfinite(array)].astype(np.float64) for array in arrays]
@@ -190,14 +201,14 @@ def _share(arrays: Sequence[NDArray[Any]]) -> float:
 
 
 def _steps(model: ModelProto) -> dict[str, float]:
-    """The scale of every output that is dequantised."""
+    """Return the scale of every dequantised output."""
     outputs, scales = {value.name for value in model.graph.output}, ConstantArrays(model.graph, is_float32)
     ends = [node for node in model.graph.node if node.op_type == DEQUANTIZE and outputs.intersection(node.output)]
     return {node.output[0]: float(scales[node.input[1]].max()) for node in ends if node.input[1] in scales}
 
 
 def are_ties(file: ModelProto, model: ModelProto, feeds: Sequence[Tensors]) -> bool:
-    """Return whether ties explain every difference between an integer ``model``, optimised, and its ``file``."""
+    """Return True if ties explain every difference between an integer ``model``, optimised, and its ``file``."""
     steps, outputs = _steps(file), [value.name for value in file.graph.output]
     ends = dict(zip(outputs, (value.name for value in model.graph.output), strict=True))
     shared = {name for node in model.graph.node if node.op_type == QUANTIZE for name in node.output}
@@ -223,7 +234,7 @@ def are_ties(file: ModelProto, model: ModelProto, feeds: Sequence[Tensors]) -> b
 
 
 def own_optimiser(model: ModelProto, feeds: Sequence[Tensors], wanted: Outputs, final: ModelProto) -> str:
-    """The optimiser of ONNX Runtime without which it gives what the file says; "optimisers" where none alone is it."""
+    """Return the optimiser of ONNX Runtime that causes the deviation from the file; "optimisers" if several do."""
     for name in OPTIMISERS:
         outputs = outputs_of(model, feeds, optimised=True, without=name)
         if outputs is not None and not compared(wanted, outputs, final).beyond:

@@ -1,6 +1,7 @@
-"""Stretches: a model that runs a piece at a time on ONNX Runtime, each from what the one before has left.
+"""Run a model piece by piece on ONNX Runtime, each piece from tensors that the previous ones computed.
 
-So all tensors of a large model can be looked at, some at a time, without running it from the beginning each time.
+All tensors of a large model can then be inspected, some at a time, without running it from the
+start each time.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ Tensors = Mapping[str, NDArray[Any]]
 
 
 def stretches(model: ModelProto, parts: Sequence[Sequence[str]], feed: Tensors) -> Iterator[dict[str, NDArray[Any]]]:
-    """The tensors of each of ``parts`` that nodes of ``model`` make, and with the last of them the outputs.
+    """Yield the tensors of each of ``parts`` that nodes of ``model`` compute; the last also has the outputs.
 
-    Nothing is optimised. Raises InputError where ONNX Runtime cannot run the model.
+    Nothing is optimised. Raises InputError if ONNX Runtime cannot run the model.
     """
     nodes = model.graph.node
     makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     reads = [set(use_counts_of(node)) for node in nodes]
     outputs = list(dict.fromkeys(value.name for value in model.graph.output))
     waiting = Counter(name for read in reads for name in read)
-    waiting.update(outputs)  # they are wanted behind all
+    waiting.update(outputs)  # the outputs are needed after all parts
     known = {value.name: feed[value.name] for value in model.graph.input if value.name in feed}
     done: set[int] = set()
     for number, part in enumerate(parts):
@@ -44,15 +45,15 @@ def stretches(model: ModelProto, parts: Sequence[Sequence[str]], feed: Tensors) 
         session = OnnxRuntimeSession(model, optimised=False, further=further, part=piece)
         made = session.run(further, {value.name: known[value.name] for value in piece.input})
         del session
-        if all(isinstance(array, np.ndarray) for array in made.values()):  # else the next one begins where this one did
+        if all(isinstance(array, np.ndarray) for array in made.values()):  # else repeat from here
             done |= now
             waiting.subtract(read_now)
             known = {name: array for name, array in (known | made).items() if waiting[name]}
-        yield {name: made.pop(name) for name in wanted}  # nobody else keeps what nobody reads later
+        yield {name: made.pop(name) for name in wanted}  # drops the last reference to tensors that no later piece reads
 
 
 def _before(wanted: Sequence[str], makers: Mapping[str, int], reads: Sequence[set[str]], done: set[int]) -> set[int]:
-    """The nodes that ``wanted`` need, but for those that are ``done``."""
+    """Return the nodes that ``wanted`` depend on, without those already ``done``."""
     found: set[int] = set()
     waiting = [makers[name] for name in wanted if name in makers]
     while waiting:

@@ -1,7 +1,8 @@
-"""Ties: two models whose quantised tensors differ by one step where the number before rounding is halfway between two.
+"""Detect ties: quantised tensors of two models that differ by one step because a value was halfway.
 
-Sums in another order end on the other side of such a tie, and everything behind it differs too. Replacing the tensor by
-the other model's, and comparing again, says whether anything else differs.
+Sums in another order can round such a tie the other way, and everything computed from it differs
+too. Replacing the tensor by the other model's and comparing again shows whether anything else
+differs.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from byoc.runtimes.protobuf import array_of, copy_model
 
 Tensors = Mapping[str, NDArray[Any]]
 Run = Callable[[ModelProto, Collection[str], Tensors], Tensors]
-"""Return a model's outputs and the named tensors for a feed, nothing optimised."""
+"""Function that returns a model's outputs and the named tensors for a feed, without optimisation."""
 MOST_REPLACED = 64
-"""Tensors that are replaced at most, one after another."""
+"""Maximum number of tensors that are replaced, one after another."""
 
 
 def only_ties(
@@ -31,13 +32,15 @@ def only_ties(
     run: Run,
     tolerance: float,
 ) -> bool:
-    """Return whether ties explain every difference between another model's tensors and the tensors of ``given``.
+    """Return True if ties explain every difference between another model's tensors and those of ``given``.
 
     Args:
         given: the model as given, with quantised tensors.
-        after: the other model's tensors by the names of ``given``: int8 and uint8 outputs, float32 values.
+        after: the other model's tensors by the names of ``given``: int8 and uint8 outputs, float32
+            values.
         feed: the input on which both ran.
-        differing: returns the names of a run of ``given`` that differ from ``after`` by more than rounding.
+        differing: returns the names of a run of ``given`` that differ from ``after`` by more than
+            rounding.
         run: runs a model (:data:`Run`).
         tolerance: share of its range by which a float32 tensor may differ.
     """
@@ -71,10 +74,10 @@ def _explained(
     after: NDArray[Any],
     tolerance: float,
 ) -> dict[str, NDArray[Any]] | None:
-    """Return the other model's integers of a quantised tensor by its name; None where ties do not explain them.
+    """Return the other model's integers of a quantised tensor by name; None if ties do not explain them.
 
-    They differ by one step at most, and only where rounding was a tie. All consumers read them, also those behind
-    other DequantizeLinear nodes.
+    Ties explain differences of one step where the value before rounding was halfway. All consumers
+    read these integers, including those after other DequantizeLinear nodes.
     """
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     quantize = sources.get(node.input[0]) if node.op_type == DEQUANTIZE else node

@@ -1,6 +1,7 @@
-"""What a package is on disk: an archive, and the graph in it as JSON beside one block of raw little-endian arrays.
+"""Package file format: an archive with the graph as JSON and one block of little-endian arrays.
 
-Written whole or not at all, read with nothing trusted: no pickle, bounds checked, constants without copies.
+Files are written completely or not at all. Reading trusts nothing: no pickle, all bounds checked,
+constants not copied.
 """
 
 from __future__ import annotations
@@ -25,20 +26,21 @@ from isa.reading import DAMAGED
 
 MANIFEST = "manifest.json"
 MODELS = ("model.onnx", "model.tflite")
-"""What the embedded model is called, by its format."""
+"""Possible names of the embedded model, by format."""
 MAXIMUM_FILE = 4 << 30
 MAXIMUM_JSON = 256 << 20
 
 
 def members(model: str) -> tuple[str, ...]:
-    """The members of a package whose embedded model has this name, the manifest apart, in their order."""
+    """Return the names of a package's members in order, without the manifest, given the model's name."""
     return "graph.json", model, "weights.bin"
 
 
 def read_archive(file: Path | bytes, names: Iterable[str]) -> dict[str, bytes]:
-    """The bytes of some members, once the archive has exactly those of a package, stored, within bounds.
+    """Return the bytes of members ``names``, after checking the archive's members, storage and bounds.
 
-    ``file`` is where it is, or its content. Raises :class:`InputError`, whose message does not name the file.
+    ``file`` is a path or the content. Raises :class:`InputError`, whose message does not name the
+    file.
     """
     try:
         size = len(file) if isinstance(file, bytes) else file.stat().st_size
@@ -86,14 +88,14 @@ Json = Any
 
 
 class ArrayWriter:
-    """Collects arrays into one block; equal to itself for equal arrays in equal order."""
+    """Writer that collects arrays into one block; the same arrays in the same order give the same block."""
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
         self._size = 0
 
     def add(self, array: NDArray[Any]) -> dict[str, Json]:
-        """Append ``array``; where it starts, its element type and shape."""
+        """Append ``array`` and return its start, element type and shape."""
         data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
         padding = -self._size % ALIGNMENT
         self._chunks += [bytes(padding), data]
@@ -102,12 +104,12 @@ class ArrayWriter:
         return {"start": start, "dtype": array.dtype.name, "shape": list(array.shape)}
 
     def block(self) -> bytes:
-        """Everything added so far."""
+        """Return all arrays added so far as bytes."""
         return b"".join(self._chunks)
 
 
 def read_array(entry: Json, block: memoryview) -> NDArray[Any]:
-    """The array that :meth:`ArrayWriter.add` described, a read-only view of ``block``."""
+    """Return the array that :meth:`ArrayWriter.add` described, as a read-only view of ``block``."""
     dtype, shape, start = entry["dtype"], _shape(entry["shape"]), entry["start"]
     if dtype not in _ARRAY_TYPES:
         raise InputError(f"element type {dtype!r} is not one a package holds")
@@ -129,7 +131,7 @@ def _shape(entry: Json) -> tuple[int, ...]:
 
 
 def encode_graph(graph: Graph, annotations: tuple[Annotation, ...], arrays: ArrayWriter) -> Json:
-    """The graph as JSON values; constants and channel scales go to ``arrays``."""
+    """Return the graph as JSON values; constants and channel scales go to ``arrays``."""
     return {
         "name": graph.name,
         "inputs": list(graph.inputs),
@@ -174,9 +176,10 @@ def _encode_node(node: Node, annotation: Annotation) -> Json:
 
 
 def decode_graph(document: Json, block: memoryview) -> tuple[Graph, tuple[Annotation, ...]]:
-    """Graph and annotations from JSON values that anybody may have written.
+    """Return graph and annotations from untrusted JSON values.
 
-    Raises :class:`InputError` for values of a wrong form, arrays out of bounds and graphs that are inconsistent.
+    Raises :class:`InputError` for values of a wrong form, arrays out of bounds and inconsistent
+    graphs.
     """
     try:
         values = [_decode_value(entry, block) for entry in document["values"]]

@@ -1,9 +1,10 @@
-"""The interface of a network: what an application hands over and takes, as real numbers or as integers.
+"""Interface of a network: the tensors an application passes in and gets back, as floats or integers.
 
-A quantised network begins and ends with quantisation. Where all that reads a float input quantises it alike, and where
-a float output is dequantised, the application can deal in the integers as well: it has the pixels as bytes anyway, or
-looks for the largest of them. With :attr:`CompileOptions.integer_io` these quantisations are the application's, and the
-graph that is compiled goes from integers to integers. The package stays as it is: it serves both.
+A quantised network begins and ends with quantisation. If all consumers of a float input quantise it
+alike, or a float output is dequantised, the application can pass the integers itself: it may have
+pixels as bytes, or need only the index of the largest output. With
+:attr:`CompileOptions.integer_io` the application performs these quantisations, and the compiled
+graph has integer inputs and outputs. The package is the same for both.
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ _BYTES = ("int8", "uint8")
 
 @dataclass(frozen=True, eq=False)
 class Port:
-    """One input or output of a network. ``name`` is the model's.
+    """One input or output of a network. ``name`` is the model's name.
 
-    ``value`` is what passes, in the shape of the model: element type, and the quantisation of integers. ``tensors``
-    carry it in the graph that is compiled, all of them the same: a model may quantise an input more than once.
-    ``integer``: it is float in the model, and integers pass. ``reason``: why none do although they were asked for.
+    ``value`` has the model's shape and the element type that the application passes, with the
+    quantisation of integers. ``tensors`` are the tensors of the compiled graph with these contents,
+    all equal: a model may quantise an input more than once. ``integer`` is True if the model's
+    tensor is float but integers are passed. ``reason`` explains why integers were requested but are
+    not possible.
     """
 
     name: str
@@ -47,28 +50,29 @@ class Port:
 
     @property
     def quantization(self) -> Quantization:
-        """Scale and zero point, for one that is ``integer``."""
+        """Scale and zero point of an ``integer`` port."""
         return _scale(self.value)
 
     def quantise(self, numbers: NDArray[Any]) -> NDArray[Any]:
-        """Real numbers as the integers that pass: ``clip(rint(x / scale) + zero point)`` in float32, as ONNX has it.
+        """Quantise real numbers: ``clip(rint(x / scale) + zero point)`` in float32, as ONNX defines it.
 
-        0 of 614,400 drawn numbers, ties among them, come out otherwise than ONNX Runtime's.
+        0 of 614,400 drawn numbers, ties included, differ from ONNX Runtime's result.
         """
         how = self.quantization
         return steps(np.asarray(numbers, np.float32), how.scale, how.zero_point, np.dtype(self.value.dtype))
 
     def dequantise(self, integers: NDArray[Any]) -> NDArray[np.float32]:
-        """The real numbers that integers stand for: ``(q - zero point) * scale`` in float32."""
+        """Dequantise integers: ``(q - zero point) * scale`` in float32."""
         numbers: NDArray[np.float32] = (integers.astype(np.int32) - self.quantization.zero_point).astype(np.float32)
         return np.asarray(numbers * self.quantization.scale)
 
 
 @dataclass(frozen=True, eq=False)
 class Interface:
-    """The ports of a network, and the graph between them with the annotations of its nodes.
+    """Ports of a network, and the graph between them with the annotations of its nodes.
 
-    Arrays of an application go by the names of ports, those of a run by the names of the graph's tensors.
+    The application's arrays have the names of ports, those of a run the names of the graph's
+    tensors.
     """
 
     graph: Graph
@@ -82,10 +86,10 @@ class Interface:
         return (*self.inputs, *self.outputs)
 
     def taken(self, given: Tensors) -> dict[str, NDArray[Any]]:
-        """What an application gives, by port: as it passes. Real numbers for an integer input are quantised.
+        """Return the application's arrays by port, with floats for integer inputs quantised.
 
-        Raises InputError naming the input, what it should be and what was given: one that is missing, unknown, of
-        another shape or type, or not finite.
+        Raises InputError for an input that is missing, unknown, of another shape or type, or not
+        finite. The message gives the input's name, what it should be, and what was given.
         """
         names = [port.name for port in self.inputs]
         for name in given:
@@ -94,17 +98,17 @@ class Interface:
         return {port.name: _taken(port, given) for port in self.inputs}
 
     def arranged(self, passed: Tensors) -> dict[str, NDArray[Any]]:
-        """What passes the inputs, by port, as the tensors of the graph that carry it."""
+        """Convert port arrays of the inputs to tensors of the graph."""
         values = self.graph.values
         return {name: values[name].arranged(passed[port.name]) for port in self.inputs for name in port.tensors}
 
     def handed_over(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
-        """What passes the outputs, by port, of tensors of the graph."""
+        """Return the port arrays of the outputs from tensors of the graph."""
         ends = {port.name: port.tensors[0] for port in self.outputs}
         return {name: self.graph.values[tensor].restored(tensors[tensor]) for name, tensor in ends.items()}
 
     def real(self, passed: Tensors) -> dict[str, NDArray[Any]]:
-        """What passes through ports, by port: in the element types of the model."""
+        """Convert port arrays to the element types of the model."""
         integer = {port.name: port for port in self.ports if port.integer}
         return {name: integer[name].dequantise(a) if name in integer else a for name, a in passed.items()}
 
@@ -133,7 +137,7 @@ def _taken(port: Port, given: Tensors) -> NDArray[Any]:
 
 
 def connect(package: Package, options: CompileOptions = DEFAULTS) -> Interface:
-    """The interface of a network as ``options`` want it."""
+    """Return the interface of a network for ``options``."""
     graph = package.graph
     if not options.integer_io:
         inputs, outputs = (
@@ -156,7 +160,7 @@ def connect(package: Package, options: CompileOptions = DEFAULTS) -> Interface:
 
 
 def _between(graph: Graph, nodes: tuple[Node, ...], inputs: Sequence[Port], outputs: Sequence[Port]) -> Graph:
-    """``graph`` with these ``nodes`` alone, between the tensors of its ports."""
+    """Return ``graph`` reduced to these ``nodes``, between the tensors of its ports."""
     ends = [tuple(dict.fromkeys(name for port in ports for name in port.tensors)) for ports in (inputs, outputs)]
     used = {*ends[0], *ends[1], *(name for node in nodes for name in (*node.inputs, *node.outputs))}
     values = {name: value for name, value in graph.values.items() if name in used}
@@ -164,7 +168,7 @@ def _between(graph: Graph, nodes: tuple[Node, ...], inputs: Sequence[Port], outp
 
 
 def _input(graph: Graph, name: str, readers: Sequence[Node]) -> Port:
-    """The port of an input that ``readers`` read."""
+    """Return the port of an input with consumers ``readers``."""
     value = graph.values[name]
     reason = _not_float(value) if readers else finding("nothing reads it")
     for node in readers:
@@ -179,7 +183,7 @@ def _input(graph: Graph, name: str, readers: Sequence[Node]) -> Port:
 
 
 def _output(graph: Graph, name: str, maker: Node | None) -> Port:
-    """The port of an output that ``maker`` makes."""
+    """Return the port of an output with producer ``maker``."""
     value = graph.values[name]
     reason = _not_float(value)
     if maker is None or not maker.inputs:
@@ -191,7 +195,7 @@ def _output(graph: Graph, name: str, maker: Node | None) -> Port:
 
 
 def _as_it_is(value: Value, reason: Finding) -> Port:
-    """A port through which passes what the model says; where that is bytes, there is nothing to wish for."""
+    """Return a port with the model's own type; if that is 8-bit integers, ``reason`` is dropped."""
     return Port(value.name, value.in_model, (value.name,), reason=None if value.dtype in _BYTES else reason)
 
 
@@ -208,7 +212,7 @@ def _not_by(node: Node, wanted: str, does: str) -> Finding | None:
 
 
 def _not_bytes(node: Node, integers: Value) -> Finding | None:
-    """That ``node`` does not deal in integers of 8 bits with one constant scale, positive and finite."""
+    """Return why ``node`` lacks 8-bit integers with one constant, positive and finite scale; None if it has."""
     if node.remark:
         return finding("{kind} '{node}': {remark}", kind=node.op_type, node=node.name, remark=node.remark)
     known = integers.quantization is not None and integers.quantization.per_tensor

@@ -1,9 +1,10 @@
 """The package (``.dla``): one portable file that serves every ISA variant, memory size and schedule.
 
-A zip without compression of the model (``model.onnx``, quantised, or ``model.tflite``, as given: for host parts and the
-oracle), ``graph.json`` (the canonical graph and the annotation of every node), ``weights.bin`` (its constants) and
-``manifest.json`` (format version and the SHA-256 of the others). Packages are untrusted: nothing is unpickled, unpacked
-or written, and members are stored, so that no file expands.
+It is an uncompressed zip file. ``model.onnx`` (quantised) or ``model.tflite`` (as given) is the
+model for host parts and the oracle. ``graph.json`` has the canonical graph and the annotation of
+every node, ``weights.bin`` its constants, and ``manifest.json`` the format version and the SHA-256
+of the others. Packages are untrusted: nothing is unpickled, extracted or written, and no member can
+expand, since members are stored uncompressed.
 """
 
 from __future__ import annotations
@@ -43,9 +44,8 @@ if TYPE_CHECKING:
 
 
 # Origins -------------------------------------------------------------------------------------------------------------
-# What a package and every run of it say of its origin: what scales were chosen on, how the model was held to the file.
-#
-# Both are read from files that anybody may have written: pydantic checks them, and refuses keys that are not known.
+# Records of a package's origin, repeated in every run: calibration and comparison with the file.
+# Both come from untrusted files: pydantic checks them and rejects unknown keys.
 
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 KNOWN = ConfigDict(extra="forbid")
@@ -53,9 +53,10 @@ KNOWN = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True)
 class Calibration:
-    """What scales were chosen on: so many ``samples``, drawn at ``random`` or given, and then of some ``origin``.
+    """Samples on which scales were chosen: their number, and drawn at ``random`` or given with an ``origin``.
 
-    ``agreement``: of outputs that tell classes, the share of the (first) samples of which int8 and float say the same.
+    ``agreement`` is, for outputs with class scores, the share of the first samples on which int8
+    and float choose the same class.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = KNOWN
@@ -68,14 +69,15 @@ class Calibration:
 
 @dataclass(frozen=True)
 class FileCheck:
-    """Distance of the outputs from the user's file, unoptimised, on drawn inputs (:mod:`byoc.checking.file_check`).
+    """Difference of the outputs from the user's file, run unoptimised (:mod:`byoc.checking.file_check`).
 
-    Of ``elements`` on so many ``samples``, ``beyond`` are more than a step of their output's scale away; the one
-    furthest away is at ``coordinates`` of output ``tensor``, by ``steps``: ``file`` and ``ours`` are both values.
-    ``optimiser``: that of ONNX Runtime whose result ours is, where its own integer operators give the same. ``fused``:
-    elements of what ONNX Runtime makes of the file optimised that are more than a step away, of files that are
-    quantised or in half precision. ``ties``: all elements beyond come from
-    numbers halfway between two steps, which both models may round either way.
+    Of ``elements`` on ``samples`` inputs, ``beyond`` differ by more than a step of their output's
+    scale. The worst is at ``coordinates`` of output ``tensor``; it differs by ``steps``, and
+    ``file`` and ``ours`` are the two values. ``optimiser`` names the optimiser of ONNX Runtime that
+    gives the same result as ours. ``fused`` counts elements that differ by more than a step if ONNX
+    Runtime optimises the file, for files that are quantised or in half precision. ``ties`` is True
+    if all differing elements come from numbers halfway between two steps, which both models may
+    round either way.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = KNOWN
@@ -93,7 +95,7 @@ class FileCheck:
     ties: bool = False
 
     def message(self) -> str:
-        """One line on what was compared, and what is more than a step away."""
+        """Return one line on what was compared and what differs by more than a step."""
         drawn = f"of the file, nothing optimised ({self.elements:,} elements on {self.samples} drawn inputs)"
         theirs = (
             f"; ONNX Runtime's optimisers are off it in {self.fused:,}" if self.fused and not self.optimiser else ""
@@ -110,14 +112,17 @@ class FileCheck:
 class Fidelity:
     """Comparison of the imported model with the model as given, on one inference (:mod:`byoc.checking.fidelity`).
 
-    ``tensors`` and ``elements`` were compared; ``difference`` is the largest found, as a share of its tensor's range.
-    ``integer``: the same of the outputs with integer operators, for models that came quantised; 0: to the bit.
-    ``noise`` has the signal-to-noise ratio of every float output over the calibration samples, in decibels, where
-    quantising was ours, and ``calibration`` what that was done on. ``left_out``:
-    passes that would have moved rounding too far. ``widened``: it was given in half precision, and float32 is computed.
-    ``laws``: how often each law of rewriting was applied (docs/compiler.md).
-    ``made_static``: operators that quantised activations when they ran, and now have scales from calibration.
-    ``file``: its outputs beside those of the file with nothing optimised; None where that does not run.
+    ``tensors`` and ``elements`` count what was compared; ``difference`` is the largest one, as a
+    share of its tensor's range. ``integer`` is the difference of the outputs with integer
+    operators, for models that came quantised; 0 means bit-equal. For models that the importer
+    quantised, ``noise`` is the signal-to-noise ratio of every float output over the calibration
+    samples, in decibels, and ``calibration`` describes the samples.
+
+    ``left_out`` names passes that would have changed rounding too much. ``widened`` is True if a
+    half-precision model is computed in float32. ``laws`` counts the applications of each rewrite
+    rule (docs/compiler.md). ``made_static`` counts operators that quantised activations at run time
+    and now have calibrated scales. ``file`` compares the outputs with those of the unoptimised
+    file; None if that does not run.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = KNOWN
@@ -143,11 +148,12 @@ _NEEDED_AT_LOAD = ("graph.json", "weights.bin")
 
 @dataclass(frozen=True, eq=False)
 class Package:
-    """A compiled network, before anything that depends on a machine.
+    """Imported network, before anything that depends on a machine.
 
     ``rewritten_activations`` counts the groups that were rewritten in the embedded model
-    (:func:`byoc.frontend.onnx.rewriting.definitions.integer_clamps`). ``sha256`` has the sum of every member;
-    ``read_member`` returns the bytes of one, checked against it. ``fidelity`` None: nobody has compared.
+    (:func:`byoc.frontend.onnx.rewriting.definitions.integer_clamps`). ``sha256`` has the checksum
+    of every member; ``read_member`` returns the bytes of one after verifying it. ``fidelity`` is
+    None if the model was not compared.
     """
 
     source: str
@@ -161,7 +167,7 @@ class Package:
 
     @cached_property
     def model(self) -> Model:
-        """The embedded quantised model, read and parsed when first needed: for host parts and the oracle."""
+        """Embedded quantised model for host parts and the oracle, read and parsed on first use."""
         (name,) = set(MODELS) & self.sha256.keys()
         source = f"{self.source}: {name}"
         if name == "model.tflite":
@@ -185,17 +191,17 @@ class Package:
         return summary_html(repr(self), rows)
 
     def __reduce__(self) -> tuple[Callable[[str, bytes], Package], tuple[str, bytes]]:
-        """Other processes get its file."""
+        """Pickle the content of the package's file."""
         return load_package, (self.source, package_bytes(self))
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the manifest, and with it of everything in the package."""
+        """SHA-256 of the manifest, which covers everything in the package."""
         return hashlib.sha256(_manifest(self)).hexdigest()
 
 
 def summary_html(said: str, rows: Mapping[str, str]) -> str:
-    """What a notebook shows of something large: a line, and facts by name."""
+    """Return the HTML that notebooks show of a large object: a line, and facts by name."""
     facts = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
     return f"<div><p>{escape(said)}</p><table><tbody>{facts}</tbody></table></div>"
 
@@ -208,9 +214,10 @@ def build_package(
     source: str,
     fidelity: Fidelity | None = None,
 ) -> Package:
-    """Package of a canonical graph and the quantised ``model`` that it was read from, ``rewritten`` groups of it.
+    """Build the package of a canonical graph and the quantised ``model`` that it was read from.
 
-    ``source`` is the name it goes by in reports. Deterministic.
+    ``rewritten`` is the number of rewritten activation groups, ``source`` the name in reports.
+    Deterministic.
     """
     arrays = ArrayWriter()
     document = encode_graph(graph, annotations, arrays)
@@ -246,21 +253,21 @@ def _manifest(package: Package) -> bytes:
 
 
 def save_package(package: Package, path: str | Path) -> None:
-    """Write ``package``; the file appears whole or not at all, with equal bytes for equal packages."""
+    """Write ``package`` atomically; equal packages give equal bytes."""
     write_atomically(Path(path), package_bytes(package))
 
 
 def package_bytes(package: Package) -> bytes:
-    """The content of the file of ``package``."""
+    """Return the content of the file of ``package``."""
     contents = {MANIFEST: _manifest(package), **{name: package.read_member(name) for name in package.sha256}}
     return archive_bytes(contents, mode=0o644)
 
 
 def load_package(path: str | Path, content: bytes | None = None) -> Package:
-    """Read a package. :class:`InputError` in one line for whatever is wrong with the file.
+    """Read a package; raise :class:`InputError` with one line if the file is invalid.
 
-    ``content`` is the package where the caller has it already; ``path`` names it in messages then. The embedded model
-    is read and checked when something asks for it: only host parts and the oracle do.
+    ``content`` is the file's content if the caller has it; ``path`` then only names it in messages.
+    The embedded model is read and checked on first use, by host parts or the oracle.
     """
     file = Path(path)
     archive = file if content is None else content

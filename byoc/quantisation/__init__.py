@@ -1,1 +1,1 @@
-"""Float ONNX models become quantised ones."""
+"""Quantisation of float ONNX models."""

@@ -1,4 +1,4 @@
-"""Observes the range of every float value on calibration data, and shares ranges where operators want it."""
+"""Calibration: observe the range of every float tensor on samples, and share ranges between tensors."""
 
 from __future__ import annotations
 
@@ -25,22 +25,26 @@ from isa.errors import InputError
 Feeds = Mapping[str, NDArray[np.generic]]
 Ranges = dict[str, tuple[np.float32, np.float32]]
 DEFAULT_FEEDS = 4
-"""Samples that are drawn where none are given."""
+"""Number of samples drawn if none are given."""
 _DRAWN_BYTES = 8
-"""Of a number as it is drawn, before it gets the type of its input."""
+"""Bytes of a drawn number before it is converted to its input's type."""
 MUCH = 1 << 30
-"""Bytes of large tensors together from which on their ranges are found in another order: see :func:`_observer`."""
+"""Total size of large tensors, in bytes, from which :func:`_observer` reduces each as it is computed."""
 _NO_BOUND = np.float32(np.inf)
-"""End of the range of a tensor that no clamp bounds."""
+"""End of a range that no clamp bounds."""
 NEGLIGIBLE = np.float32(16)
-"""What is so much below the largest of its row is e^-16 of it behind a Softmax: masks need no range of their own."""
+"""Distance below a row's maximum from which a Softmax operand counts as negligible.
+
+Softmax turns it into at most e^-16 of the maximum's result. Attention masks therefore need no range
+of their own.
+"""
 
 
 def default_feeds(model: ModelProto, seed: int, count: int = DEFAULT_FEEDS) -> Iterator[dict[str, NDArray[np.generic]]]:
-    """``count`` feeds of standard-normal numbers, of truths and of any integers of 8 bits, for every input.
+    """Yield ``count`` random feeds: standard-normal floats, booleans, and any 8-bit integers.
 
-    Integers that choose rows of constant tables are drawn from those there are; other integers are zeros. Raises
-    InputError before numbers are drawn that the limit on memory does not allow.
+    Integers that select rows of constant tables are drawn from the valid row numbers; all other
+    integers are zeros. Raises InputError before drawing numbers that would exceed the memory limit.
     """
     generator, rows = np.random.default_rng(seed), rows_to_choose(model)
     for _ in range(count):
@@ -62,11 +66,12 @@ def default_feeds(model: ModelProto, seed: int, count: int = DEFAULT_FEEDS) -> I
 def observe_ranges(
     model: ModelProto, feeds: Iterable[Feeds], heard: Callable[[Feeds], None] = lambda outputs: None
 ) -> Ranges:
-    """Smallest and largest value of every float32 input, output and intermediate value over all ``feeds``.
+    """Return the minimum and maximum of every float32 input, output and intermediate over all ``feeds``.
 
-    Runs the float model on ONNX Runtime, one thread, one feed at a time; ``heard`` is given its outputs of each. Of
-    what only a Softmax reads, values that are NEGLIGIBLE behind it do not count, nor what makes them of tensors that
-    nothing else reads; they may be -inf.
+    Runs the float model on ONNX Runtime, one thread, one feed at a time; ``heard`` is called with
+    its outputs for each feed. In a tensor that only a Softmax reads, values more than NEGLIGIBLE
+    below their row's maximum do not count; they may be -inf. The same applies to tensors from which
+    only such a tensor is computed.
 
     Raises:
         ValueError: there is no feed.
@@ -104,7 +109,7 @@ def observe_ranges(
 
 
 def _not_finite(model: ModelProto, name: str, low: np.float32, high: np.float32) -> str:
-    """What a tensor that int8 cannot hold is made of, and what helps."""
+    """Return the message for a tensor with an infinite range, with its cause and a remedy."""
     text = f"tensor '{name}' ranges from {low:g} to {high:g} on the calibration data, which int8 cannot hold"
     constants = ConstantArrays(model.graph, is_float32)
     for node in (node for node in model.graph.node if name in node.output):
@@ -116,12 +121,12 @@ def _not_finite(model: ModelProto, name: str, low: np.float32, high: np.float32)
 
 
 def _cut_ranges(model: ModelProto, ranges: Ranges, cut: Collection[str]) -> None:
-    """Cut ranges of what is read only to make the tensors ``cut``, from these backwards, in place."""
+    """Narrow, in place, the ranges of the tensors ``cut`` and of the tensors that only they are computed from."""
     uses, constants = use_counts(model.graph), ConstantArrays(model.graph, is_float32)
     found: dict[str, list[Limits]] = {}
 
     def is_cut(name: str) -> bool:
-        """Whether only a part of a tensor makes a difference to each of its readers; then it has that range."""
+        """Return True if every consumer depends only on part of a tensor's range, and narrow the range to it."""
         limits = found.get(name, [])
         if name in ranges and limits and len(limits) == uses[name]:
             low, high = ranges[name]
@@ -139,7 +144,7 @@ def _cut_ranges(model: ModelProto, ranges: Ranges, cut: Collection[str]) -> None
 def useful_limits(
     node: NodeProto, ranges: Ranges, constants: Mapping[str, NDArray[Any]]
 ) -> Iterator[tuple[int, Limits]]:
-    """Positions of operands of which only a part makes a difference to the result's range, with that part's ends."""
+    """Yield the operands of which only part of the range affects the result, by position, with that part."""
     found = installed().forms.get(node.op_type)
     if found is None or node.output[0] not in ranges:
         return
@@ -162,9 +167,10 @@ def _observer(
     large: Sequence[ValueInfoProto],
     reductions: Mapping[str, Sequence[str]],
 ) -> Callable[[Feeds], dict[str, NDArray[Any]]]:
-    """Makes of a feed the tensors ``shown`` and the ``reductions``, by their names, of those ``large``.
+    """Return a function that runs a feed and returns the tensors ``shown`` and the reductions of those ``large``.
 
-    Tensors that it shows are all in memory together, and nothing that is shown or reduced is fused with anything.
+    ``reductions`` gives the names of each large tensor's minimum, maximum and sum. Shown tensors
+    are all in memory at the same time. Tensors that are shown or reduced are not fused with others.
     """
     import onnxruntime
 
@@ -180,14 +186,15 @@ def _observer(
     options.log_severity_level = 4
     keep_no_memory(options)
     if sum(map(value_bytes, large)) >= MUCH:
-        # Each is reduced as soon as it is there. Layouts of the optimiser's own would bring it back from them last.
+        # Reduce each tensor as soon as it is computed. The optimiser's own layouts would delay the
+        # conversion back to the end.
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
     with readable_errors():
         session, shared = lean_session(model, options, outputs, nodes)
 
     def run(feed: Feeds) -> dict[str, NDArray[Any]]:
-        assert shared is not None  # it lives as long as the session
+        assert shared is not None  # must live as long as the session
         with readable_errors():
             return dict(zip(names, session.run(names, dict(feed)), strict=True)) if names else {}
 
@@ -195,19 +202,19 @@ def _observer(
 
 
 def _usable(low: np.float32, high: np.float32) -> tuple[np.float32, np.float32]:
-    """A range that includes zero and is not empty, so that scale and zero point are well defined."""
+    """Extend a range to include zero and not be empty, so that scale and zero point are well defined."""
     low, high = min(low, np.float32(0)), max(high, np.float32(0))
     return (low, high) if high - low > 1e-6 else (low, np.float32(low + 1))
 
 
 def _float_results(model: ModelProto) -> list[ValueInfoProto]:
-    """All float32 results of its nodes."""
+    """Return all float32 results of the model's nodes."""
     known: dict[str, ValueInfoProto] = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
     return [known[name] for node in model.graph.node for name in node.output if _is_float(known.get(name))]
 
 
 def has_floats(model: ModelProto) -> bool:
-    """Whether any node of a model with inferred shapes computes a float32 value, or reads one of its inputs."""
+    """Return True if any node of a model with inferred shapes computes or reads a float32 value."""
     known = {value.name: value for value in (*model.graph.input, *model.graph.value_info, *model.graph.output)}
     return any(_is_float(known.get(name)) for node in model.graph.node for name in (*node.input, *node.output))
 
@@ -217,14 +224,15 @@ def _is_float(value: ValueInfoProto | None) -> bool:
 
 
 def share_ranges(model: ModelProto, ranges: Ranges) -> Ranges:
-    """``ranges`` widened so that Concat, Min and Max have operands and results of equal range.
+    """Widen ``ranges`` so that operands and results of Concat, Min and Max have equal ranges.
 
-    So do tensors that correspond in all steps of a recurrent layer. Pooling and reshaping pass the wish on, for their
-    results are quantised like their operands. A group that would force a Relu's or a Clip's result into a range that
-    begins below its own, or a Clip's into one that ends above, stays apart: the activation could no longer be dropped
-    as a mere clamp.
+    Tensors that correspond in all steps of a recurrent layer also share a range. So do operands and
+    results of pooling and reshaping, which are quantised alike. A group does not share a range if a
+    Relu or Clip result in it would get a lower low end, or a Clip result a higher high end: the
+    activation could then not be removed as a clamp.
 
-    A result's range is widened where its operand's is more times as wide than its operator's form allows.
+    A result's range is also widened if its operand's range is wider by more than the ratio that the
+    operator's form allows.
     """
     forms = _forms(model)
     lower = {node.output[0] for node, form in forms if "low" in form.clamps}
@@ -258,8 +266,9 @@ def share_ranges(model: ModelProto, ranges: Ranges) -> Ranges:
 class _SharedRange:
     """Range of several tensors.
 
-    ``floor`` is the greatest low end among the results of clamps from below, ``ceiling`` the least high end among the
-    results of clamps from above. Groups merge into the larger one, so that n merges take n log n steps.
+    ``floor`` is the greatest low end among the results of clamps from below. ``ceiling`` is the
+    least high end among the results of clamps from above. Groups merge into the larger one, so that
+    n merges take n log n steps.
     """
 
     names: list[str]
@@ -270,7 +279,7 @@ class _SharedRange:
 
     @property
     def width(self) -> np.float32:
-        """High end less low end."""
+        """High end minus low end."""
         return np.float32(self.high - self.low)
 
     def absorb(self, other: _SharedRange) -> None:
@@ -294,6 +303,6 @@ def _passes_a_clamp(groups: Sequence[_SharedRange]) -> bool:
 
 
 def _forms(model: ModelProto) -> list[tuple[NodeProto, Form]]:
-    """The nodes of the model that operator families know, each with its form."""
+    """Return the nodes of the model that operator families know, each with its form."""
     known = installed().forms
     return [(node, known[node.op_type][1]) for node in model.graph.node if node.op_type in known]

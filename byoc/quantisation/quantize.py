@@ -1,6 +1,7 @@
-"""Float ONNX model → int8 QDQ model: which tensors are quantised, how, and the nodes that do it.
+"""Convert a float ONNX model to an int8 QDQ model: plan which tensors are quantised, then write the nodes.
 
-The rules are those of ONNX Runtime's static quantiser, which the tests hold every scale and every integer to.
+The rules are those of ONNX Runtime's static quantiser; tests compare every scale and every integer
+with it.
 """
 
 from __future__ import annotations
@@ -51,15 +52,19 @@ Scale = NDArray[np.float32]
 
 
 def quantise(model: ModelProto, calibration: Iterable[Feeds] | None = None, seed: int = 0) -> ModelProto:
-    """The int8 QDQ form of a prepared float model (``byoc.frontend.onnx.rewriting.prepare.prepare``).
+    """Quantise a prepared float model (``byoc.frontend.onnx.rewriting.prepare.prepare``) to int8 QDQ form.
 
-    Activations: int8, per tensor, asymmetric, from the smallest and largest value seen on ``calibration`` (one mapping
-    from input name to array a step); operands and results of Concat, Min and Max share one quantisation where that
-    costs no activation. Weights: int8, symmetric, per output channel. Biases: int32. Without ``calibration`` the inputs
-    are four draws of standard-normal numbers from ``seed``. Relu and Clip behind another quantised operator vanish into
-    its output's range. What is computed element by element from one quantised tensor is quantised where it ends and
-    nowhere inside. Operators that the accelerator cannot run stay float. Deterministic; writes no file; the argument is
-    not changed. A model whose operators compute and read no float value is returned as it is.
+    Activations are int8, per tensor and asymmetric, with the range observed on ``calibration`` (one
+    mapping from input name to array per sample). Operands and results of Concat, Min and Max share
+    one quantisation unless that prevents removing an activation. Weights are int8, symmetric, per
+    output channel. Biases are int32. Without ``calibration`` the samples are four draws of
+    standard-normal numbers from ``seed``.
+
+    A Relu or Clip after another quantised operator is removed: the range of that operator's output
+    implies it. A chain of element-wise operators on one quantised tensor is quantised only at its
+    end. Operators that the accelerator cannot run stay float. The result is deterministic; the
+    function writes no file and does not change its argument. A model whose operators compute and
+    read no float value is returned as a copy.
     """
     return quantise_within(model, find_ranges(model, calibration, seed))
 
@@ -70,9 +75,10 @@ def find_ranges(
     seed: int = 0,
     heard: Callable[[Feeds], None] = lambda outputs: None,
 ) -> Ranges:
-    """The first half of :func:`quantise`: the ranges that tensors are quantised in; none where nothing is float.
+    """Return the ranges in which tensors are quantised, the first half of :func:`quantise`.
 
-    ``heard`` is given the model's outputs of each sample.
+    The result is empty if no tensor is float. ``heard`` is called with the model's outputs for each
+    sample.
     """
     if not has_floats(model):
         return {}
@@ -81,7 +87,11 @@ def find_ranges(
 
 
 def quantise_within(model: ModelProto, ranges: Ranges) -> ModelProto:
-    """The second half of :func:`quantise`: a ``model`` that its caller does not keep is gone while it runs."""
+    """Quantise a model with known ranges, the second half of :func:`quantise`.
+
+    The function releases ``model`` as it runs, so its memory is freed if the caller keeps no
+    reference.
+    """
     if not has_floats(model):
         return copy_model(model)
     model = _with_cut_constants(model, ranges)
@@ -93,26 +103,26 @@ def quantise_within(model: ModelProto, ranges: Ranges) -> ModelProto:
 
 @dataclass(frozen=True)
 class Scaling:
-    """How a constant is quantised: with a scale for every position of ``axis``, or one; around zero or not."""
+    """Quantisation of a constant: one scale or one per position of ``axis``, symmetric around zero or not."""
 
     axis: int | None = None
     symmetric: bool = True
 
 
 class _Plan:
-    """What of a float model is quantised: decided in one walk over its nodes, in order of execution."""
+    """Which tensors of a float model are quantised and how, decided in one pass in execution order."""
 
     def __init__(self, model: ModelProto, ranges: Ranges) -> None:
         graph = model.graph
         self.ranges = dict(ranges)
         self.roots: dict[str, str] = {}
-        """Tensors that are quantised, with that whose scale they have: itself, or an operand of what makes it."""
+        """Quantised tensors, mapped to the tensor whose scale they use: themselves or an operand."""
         self.absorbed: dict[str, str] = {}
-        """Operands of nodes that go, for their results' ranges do what they do; with these, which take their places."""
+        """Operand of every removed clamp, mapped to the clamp's result, which replaces it."""
         self.scalings: dict[tuple[str, int], Scaling] = {}
-        """Constant operands, by the node's name and their position in it."""
+        """Quantisation of constant operands, by the node's name and operand position."""
         self.biases: set[str] = set()
-        """Nodes with a constant bias, which has the scale of their products, as their third operand."""
+        """Names of nodes whose third operand is a constant bias; its scale is that of their products."""
         self.constants = ConstantArrays(graph, is_float32)
         self.inputs = {value.name for value in graph.input}
         self.shown = {value.name for value in graph.output} | {n for node in graph.node for n in captured_names(node)}
@@ -149,7 +159,7 @@ class _Plan:
         self.roots.update((name, name) for name in names if name in self.ranges and name not in self.roots)
 
     def _product(self, node: NodeProto, form: Form) -> None:
-        """Constant operands around zero, weights with a scale a channel where they can have several."""
+        """Plan a product: constant operands are symmetric, weights have a scale per channel where possible."""
         view = read_node(node, node.name)
         for position, name in enumerate(node.input[:2]):
             if name in self.constants:
@@ -160,7 +170,7 @@ class _Plan:
             self.biases.add(node.name)
 
     def _clamp(self, node: NodeProto) -> None:
-        """A clamp of what nobody else reads goes, or its operand has its range at least."""
+        """Plan a clamp: remove it if it is its operand's only consumer, which then gets the result's range."""
         operand, result = node.input[0], node.output[0]
         self._mark(operand)
         if operand not in self.ranges or result not in self.ranges:
@@ -185,7 +195,7 @@ class _Parameters:
 
 
 class _Boundaries:
-    """Writes a planned model: every new tensor and node under a name that nothing in the model has."""
+    """Writer of a planned model; every new tensor and node gets a name that the model does not use."""
 
     def __init__(self, model: ModelProto, plan: _Plan) -> None:
         self._plan = plan
@@ -196,7 +206,7 @@ class _Boundaries:
         self._taken = names_of(model.graph) | {name for node in nodes for name in (*node.input, *node.output)}
         self._node_names = {node.name for node in nodes}
         self._nodes: list[NodeProto] = []
-        self._real: dict[str, str] = {}  # what readers of a quantised tensor read: it, dequantised
+        self._real: dict[str, str] = {}  # dequantised tensor that consumers of a quantised tensor read
         self._constants: dict[tuple[str, Scaling], str] = {}
         self._tensors = {name: _range_parameters(*plan.ranges[name]) for name in {*plan.roots.values()}}
         self._weights = {
@@ -227,7 +237,7 @@ class _Boundaries:
         return self._model
 
     def _write(self, node: NodeProto) -> None:
-        """A node that reads what is dequantised, and the quantisation of what it makes."""
+        """Write a node that reads dequantised tensors, and quantise its results."""
         operands = list(node.input)
         for position, name in enumerate(operands):
             scaling = self._plan.scalings.get((node.name, position))
@@ -251,7 +261,7 @@ class _Boundaries:
             self._pair(name, source)
 
     def _pair(self, name: str, source: str) -> None:
-        """Quantise ``source`` and dequantise it, as ``name`` where that is another tensor."""
+        """Quantise ``source`` and dequantise it as ``name``, if that is another tensor."""
         parameters = self._tensors[root := self._plan.roots[name]]
         scale, zero_point = self._named(parameters, root)
         steps_name = self._name(f"{name}_QuantizeLinear_Output")
@@ -284,7 +294,7 @@ class _Boundaries:
         return result
 
     def _product_scale(self, node: NodeProto, operands: Sequence[str]) -> Scale:
-        """The scale of the products of a node: of its operands' ones."""
+        """Return the scale of a node's products: the product of its operands' scales."""
         first, second = (self._parameters(node, position, operands[position]).scale for position in range(2))
         return np.asarray(first * second)
 
@@ -293,7 +303,7 @@ class _Boundaries:
         return self._tensors[self._plan.roots[name]] if scaling is None else self._weights[name, scaling]
 
     def _leave_room(self, node: NodeProto) -> None:
-        """Give weights a coarser scale where the bias would take more than half of an accumulator's range."""
+        """Coarsen a weight scale if the bias would take more than half of the accumulator's range."""
         if node.name not in self._plan.biases or (node.name, 1) not in self._plan.scalings:
             return
         weights = self._parameters(node, 1, node.input[1])
@@ -301,7 +311,7 @@ class _Boundaries:
         weights.scale = _coarser(weights.scale, first, self._plan.constants[node.input[BIAS]])
 
     def _named(self, parameters: _Parameters, name: str) -> tuple[str, str]:
-        """Names of scale and zero point, which are written once."""
+        """Return the names of scale and zero point; write both on the first call."""
         if parameters.names is None:
             zero_point = self._tensor(f"{name}_zero_point", parameters.zero_point)
             parameters.names = self._tensor(f"{name}_scale", parameters.scale), zero_point
@@ -319,16 +329,16 @@ class _Boundaries:
 
 
 BIAS = 2
-"""Where the bias of a product stands."""
+"""Operand position of the bias of a product."""
 
 
 def _range_parameters(low: np.float32, high: np.float32) -> _Parameters:
-    """For a computed tensor between two numbers."""
+    """Return the parameters of a computed tensor with range ``low`` to ``high``."""
     return _between(np.asarray(low), np.asarray(high), symmetric=False)
 
 
 def _constant_parameters(array: NDArray[np.float32], scaling: Scaling) -> _Parameters:
-    """For a constant: of all its numbers, or those of each channel."""
+    """Return the parameters of a constant, for all its numbers or for each channel."""
     others = None if scaling.axis is None else tuple(axis for axis in range(array.ndim) if axis != scaling.axis)
     low, high = array.min(axis=others, initial=0), array.max(axis=others, initial=0)
     if scaling.symmetric:
@@ -338,9 +348,10 @@ def _constant_parameters(array: NDArray[np.float32], scaling: Scaling) -> _Param
 
 
 def _between(low: NDArray[np.float32], high: NDArray[np.float32], *, symmetric: bool) -> _Parameters:
-    """255 steps from ``low`` to ``high``, 0 among them; or 254 around it. What has no range has steps of 1.
+    """Return parameters with 255 steps from ``low`` to ``high``, including 0, or 254 around 0 if symmetric.
 
-    In float64, rounded once (``compute_scale_zp`` in onnxruntime/python/tools/quantization/quant_utils.py).
+    An empty range gets steps of 1. Computed in float64 and rounded once, as by ``compute_scale_zp``
+    in onnxruntime/python/tools/quantization/quant_utils.py.
     """
     low, high = np.minimum(low, np.float32(0)), np.maximum(high, np.float32(0))
     exact = (high.astype(np.float64) - low) / (254 if symmetric else 255)
@@ -351,19 +362,20 @@ def _between(low: NDArray[np.float32], high: NDArray[np.float32], *, symmetric: 
 
 
 def _along(values: NDArray[Any], array: NDArray[Any], axis: int | None) -> NDArray[Any]:
-    """One value a position of ``axis`` in a shape that broadcasts against ``array``."""
+    """Reshape one value per position of ``axis`` so that it broadcasts against ``array``."""
     return values if axis is None else values.reshape([-1 if number == axis else 1 for number in range(array.ndim)])
 
 
 ROOM = 1.0001
-"""How much more than it must a step is, so that what is divided by it stays within its integers."""
+"""Factor that makes a step slightly larger, so that rounding cannot exceed the integer range."""
 
 
 def _coarser(scale: Scale, first: NDArray[np.float64], bias: NDArray[np.float32]) -> Scale:
-    """Scales of weights with which no bias takes more than half of int32: sums of products need room beside it.
+    """Return weight scales with which no bias takes more than half of int32, leaving room for the sums.
 
-    As ``_adjust_weight_scale_for_int32_bias`` in onnxruntime/python/tools/quantization/qdq_quantizer.py has it for all
-    of int32: one scale in float64, scales of channels in float32.
+    Follows ``_adjust_weight_scale_for_int32_bias`` in
+    onnxruntime/python/tools/quantization/qdq_quantizer.py, which allows all of int32. A single
+    scale is computed in float64, channel scales in float32.
     """
     doubled = 2 * np.abs(bias.reshape(-1))
     largest = doubled if scale.ndim else np.asarray(doubled.max(initial=0), np.float64)
@@ -378,9 +390,10 @@ def _coarser(scale: Scale, first: NDArray[np.float64], bias: NDArray[np.float32]
 
 
 def _with_cut_constants(model: ModelProto, ranges: Ranges) -> ModelProto:
-    """The model, with constant operands within the limits beyond which they make no difference to the result.
+    """Clip constant operands to the limits beyond which they do not change the result.
 
-    Not those of nodes that stay float, where results are not cut.
+    Constants of nodes that stay float are not clipped, because results there are not clipped
+    either.
     """
     constants = ConstantArrays(model.graph, is_float32)
     float_nodes = set(_float_nodes(model, ()))
@@ -402,7 +415,7 @@ def _with_cut_constants(model: ModelProto, ranges: Ranges) -> ModelProto:
 
 
 def _quantised_closures(model: ModelProto) -> tuple[Closure, ...]:
-    """Closures that begin at a quantised tensor, at an input of the model, or where another of them ends."""
+    """Return the closures that start at a quantised tensor, a model input, or the end of another closure."""
     found = float_closures(build_view(model, *tensor_types(model)))
     results = set(found)
     while True:
@@ -429,10 +442,11 @@ def is_quantised_whole(model: ModelProto) -> bool:
 
 
 def _float_nodes(model: ModelProto, closed: Collection[str]) -> list[str]:
-    """Names of nodes that stay float: those whose family says so, and those that pass on what float operators make.
+    """Return the names of nodes that stay float.
 
-    So do those with a tensor without an element, which no instruction has. ``closed`` are results of closures, which
-    are quantised.
+    These are nodes whose family requires it, nodes that only pass on results of float operators,
+    and nodes with an empty tensor, which no instruction supports. ``closed`` are results of
+    closures, which are quantised.
     """
     constants = ConstantArrays(model.graph, lambda tensor: True)
     producers = {output: node for node in model.graph.node for output in node.output if output not in closed}
@@ -449,7 +463,7 @@ def _float_nodes(model: ModelProto, closed: Collection[str]) -> list[str]:
 
 
 def _data(node: NodeProto) -> list[str]:
-    """Results and what they are computed of, without operands that only say how."""
+    """Return a node's results and data operands, without operands that are parameters."""
     found = installed().forms.get(node.op_type)
     return [*node.output, *node.input[: None if found is None else 2 if found[1].weights else found[1].operands]]
 
@@ -463,7 +477,7 @@ def _stays_float(node: NodeProto, constants: ConstantArrays, producers: Mapping[
     family, form = forms[node.op_type]
     if form.passive:
         if form.operands == 1 and node.input[0] in constants:
-            return True  # rows of a table by run-time indices: nothing that is quantised passes through
+            return True  # rows of a constant table by run-time indices: no quantised tensor passes through
         made_by = [producers.get(name) for name in node.input if name not in constants]
         if all(maker is not None and not _is_quantised_operator(maker) for maker in made_by):
             return True

@@ -1,4 +1,4 @@
-"""LiteRT, the runtime of TensorFlow Lite models: its schema and its interpreter, one thread. It comes with an extra."""
+"""Schema and single-threaded interpreter of LiteRT, the runtime of TensorFlow Lite models (an extra)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isa.installation import remedy
 from isa.reading import first_line
 
 Resolver = Literal["reference", "builtin", "default"]
-"""Which kernels run: the reference ones, the optimised builtin ones, or XNNPACK where it can (LiteRT's default)."""
+"""Kernel choice: reference, optimised builtin, or XNNPACK where possible (LiteRT's default)."""
 
 _TYPES = {"reference": "BUILTIN_REF", "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "default": "BUILTIN"}
 
@@ -32,11 +32,14 @@ _OPTIONS = {
     "PADV2": "PadV2",
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTM",
 }
-"""Options tables that are not called like their operator (``RESIZE_BILINEAR`` has ``ResizeBilinearOptions``)."""
+"""Options tables whose names do not derive from the operator's.
+
+``RESIZE_BILINEAR``, for example, has ``ResizeBilinearOptions`` and needs no entry.
+"""
 
 
 def options_name(kind: str) -> str:
-    """The table of the schema that holds the options of a builtin operator; there need not be one of that name."""
+    """Return the name of the schema's options table of a builtin operator; it may not exist."""
     return _OPTIONS.get(kind, "".join(word.capitalize() for word in kind.split("_"))) + "Options"
 
 
@@ -45,7 +48,7 @@ def _missing(error: Exception) -> InputError:
 
 
 def schema() -> Any:
-    """The module of flatbuffer classes (``ModelT``, ``TensorT``, ...). Raises InputError without the extra."""
+    """Return the module of flatbuffer classes (``ModelT``, ``TensorT``, ...); raise InputError without the extra."""
     try:
         from ai_edge_litert import schema_py_generated
     except (ImportError, OSError) as error:
@@ -62,9 +65,9 @@ _REMEDIES: dict[Resolver, str] = {
 
 @contextmanager
 def readable_errors(thing: str, resolver: Resolver = "default") -> Iterator[None]:
-    """Turn what LiteRT raises within the block into an InputError of one line about ``thing``.
+    """Turn exceptions of LiteRT in the block into a one-line InputError about ``thing``.
 
-    ``resolver`` is the one that is asked for kernels.
+    ``resolver`` is the requested kernel choice, for the remedy in the message.
     """
     try:
         yield
@@ -79,9 +82,10 @@ def readable_errors(thing: str, resolver: Resolver = "default") -> Iterator[None
 
 
 def interpreter(model: bytes, resolver: Resolver = "reference", *, keep: bool = False, thing: str = "the model") -> Any:
-    """An ``Interpreter`` with its tensors allocated; ``keep`` preserves the intermediate ones for reading.
+    """Return an ``Interpreter`` with allocated tensors; ``keep`` preserves intermediate tensors for reading.
 
-    ``thing`` is how errors call the model. Raises InputError without the extra, and for what LiteRT refuses.
+    ``thing`` is the model's name in messages. Raises InputError without the extra, and for a model
+    that LiteRT rejects.
     """
     try:
         from ai_edge_litert.interpreter import Interpreter, OpResolverType
@@ -99,27 +103,27 @@ def interpreter(model: bytes, resolver: Resolver = "reference", *, keep: bool = 
 
 
 def delegated(made: Any) -> list[tuple[list[int], list[int]]]:
-    """The parts of a model that XNNPACK has taken over from an interpreter: numbers of tensors it reads, and makes."""
+    """Return the parts of a model that XNNPACK runs: for each, the tensor indices it reads and writes."""
     parts = (one for one in made._get_ops_details() if one["op_name"] == "DELEGATE")
     return [(one["inputs"].tolist(), one["outputs"].tolist()) for one in parts]
 
 
 ALIGNMENT = 16
-"""Bytes: where the data of a constant begin, as the schema asks."""
+"""Alignment of a constant's data in bytes, as the schema requires."""
 
 
 def packed(model: Any) -> bytes:
-    """The file of a ``ModelT``: a flatbuffer with the identifier TFL3, the data of constants aligned."""
+    """Serialise a ``ModelT`` to a flatbuffer with the identifier TFL3 and aligned constants."""
     import flatbuffers
 
     class Aligned:
-        """A ``BufferT``, aligned, which the schema's own class forgets."""
+        """``BufferT`` with aligned data; the schema's own class ignores the alignment."""
 
         def __init__(self, buffer: Any) -> None:
             self.buffer = buffer
 
         def Pack(self, builder: Any) -> int:  # noqa: N802
-            """Write it; the name is the object API's."""
+            """Write the buffer; the method's name is that of flatbuffers' object API."""
             if self.buffer.data is not None:
                 builder.Prep(ALIGNMENT, len(self.buffer.data))
             return int(self.buffer.Pack(builder))

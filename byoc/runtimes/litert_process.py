@@ -1,8 +1,9 @@
-"""LiteRT in a process of its own: kernels that end their process end that one, and the model is refused in one line.
+"""Run LiteRT in a child process, so that a crashing kernel gives a one-line error instead.
 
-LiteRT's kernels trust the models that it accepts: a depthwise convolution without a bias, for one, ends the process by
-a segmentation fault (LiteRT 2.3). The other process is started when it is first wanted, serves any number of sessions,
-and ends when this one does. What goes between the two are lines of JSON with the bytes of arrays behind them.
+LiteRT's kernels trust the models that it accepts: a depthwise convolution without a bias, for
+example, causes a segmentation fault (LiteRT 2.3). The child starts on first use, serves any number
+of sessions and ends with this process. The two exchange lines of JSON followed by the bytes of
+arrays.
 """
 
 from __future__ import annotations
@@ -35,17 +36,18 @@ _SERVE = (
     f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r}); import byoc, isa; del sys.path[0]; "
     "from byoc.runtimes.litert_process import serve; serve()"
 )
-"""Our packages are those of this process, whatever the working folder has under their names."""
+"""Child program; it imports our packages from this checkout whatever the working folder contains."""
 
 
 class Session:
-    """A model on LiteRT, one thread; tensors go by their numbers.
+    """Model on LiteRT, one thread; tensors are identified by their indices.
 
-    ``delegated`` is of :func:`byoc.runtimes.litert.delegated`; ``shapes`` holds the shapes before the model runs.
+    ``delegated`` is the result of :func:`byoc.runtimes.litert.delegated`; ``shapes`` are the shapes
+    before the model runs.
     """
 
     def __init__(self, model: bytes, resolver: Resolver, *, keep: bool = False, thing: str = "the model") -> None:
-        """Open the model; raise InputError where :func:`byoc.runtimes.litert.interpreter` does or the process ends."""
+        """Open the model; raise InputError as :func:`byoc.runtimes.litert.interpreter`, or if the process ends."""
         self._thing = thing
         self._opening = {"do": "open", "resolver": resolver, "keep": keep, "thing": thing}
         self._content = np.frombuffer(model, np.uint8)
@@ -60,8 +62,11 @@ class Session:
         finalize(self, self._process.forget, self._number)
 
     def run(self, given: Mapping[int, NDArray[Any]], wanted: Sequence[int]) -> dict[int, NDArray[Any]]:
-        """Tensors ``wanted`` of one inference on ``given``; states begin as they do in the model. Raises InputError."""
-        if not self._process.there:  # another session's kernels have ended it
+        """Run one inference and return the tensors ``wanted``; states have the model's initial values.
+
+        ``given`` has the input arrays by tensor index. Raises InputError if LiteRT fails.
+        """
+        if not self._process.there:  # a crash in another session ended the child
             self._open()
         request = {"do": "run", "session": self._number, "given": list(given), "wanted": list(wanted)}
         _, arrays = self._process.ask({**request, "thing": self._thing}, list(given.values()), self._thing)
@@ -69,9 +74,10 @@ class Session:
 
 
 def known_session(model: bytes, thing: str = "the model") -> Session:
-    """Return a session on the reference kernels, or on the default ones where the former lack an operator.
+    """Return a session on the reference kernels, or on the default ones if the former lack an operator.
 
-    Both compute shapes and move elements alike. Raises InputError where neither runs the model.
+    Both compute the same shapes and move elements alike. Raises InputError if neither runs the
+    model.
     """
     try:
         return Session(model, "reference", thing=thing)
@@ -94,11 +100,14 @@ class _Process:
 
     @property
     def there(self) -> bool:
-        """Whether it is there still, and this process's own: one that was forked off shares its pipes with another."""
+        """True if the child runs and belongs to this process.
+
+        A forked process shares the child's pipes with its parent and must not use them.
+        """
         return self._owner == os.getpid() and self._child.poll() is None
 
     def ask(self, request: Mapping[str, Any], arrays: Arrays, thing: str) -> tuple[dict[str, Any], list[NDArray[Any]]]:
-        """The answer to a request about ``thing``. Raises InputError: what LiteRT refuses, and where it ends."""
+        """Send a request about ``thing`` and return the answer; raise InputError if LiteRT rejects it or ends."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         try:
@@ -119,7 +128,7 @@ class _Process:
             self.ask({"do": "close", "session": session}, [], "the model")
 
     def end(self) -> None:
-        """Ends it, if it is this process's own."""
+        """End the child if it belongs to this process."""
         if self._owner != os.getpid():
             return
         for pipe in (self._child.stdin, self._child.stdout):
@@ -130,7 +139,7 @@ class _Process:
 
 @cache
 def _last() -> list[_Process]:
-    """The process that was started last, if any was."""
+    """The latest child process, in a list that is empty before the first."""
     return []
 
 
@@ -147,7 +156,7 @@ def _process() -> _Process:
 
 
 def _write(stream: IO[bytes], message: Mapping[str, Any], arrays: Arrays) -> None:
-    """A line of JSON, and arrays."""
+    """Write a line of JSON and the bytes of ``arrays``."""
     forms = [(array.dtype.str, array.shape) for array in arrays]
     stream.write(json.dumps({**message, "arrays": forms}).encode() + b"\n")
     for array in arrays:
@@ -156,7 +165,7 @@ def _write(stream: IO[bytes], message: Mapping[str, Any], arrays: Arrays) -> Non
 
 
 def _read(stream: IO[bytes]) -> tuple[dict[str, Any], list[NDArray[Any]]]:
-    """What :func:`_write` wrote; raises EOFError where that ends."""
+    """Read a message written by :func:`_write`; raise EOFError if the stream ends."""
     line = stream.readline()
     if not line.endswith(b"\n"):
         raise EOFError
@@ -175,9 +184,9 @@ def _read(stream: IO[bytes]) -> tuple[dict[str, Any], list[NDArray[Any]]]:
 
 
 def serve() -> None:
-    """Answers requests until there are no more: the other process."""
+    """Answer requests until the input ends; the main function of the child process."""
     source, target = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what kernels print is no answer
+    os.dup2(2, 1)  # output that kernels print must not mix with answers
     if sys.platform != "win32":
         resource.setrlimit(resource.RLIMIT_DATA, (memory.maximum(), resource.getrlimit(resource.RLIMIT_DATA)[1]))
     sessions: dict[int, Any] = {}

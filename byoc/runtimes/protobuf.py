@@ -1,7 +1,8 @@
-"""Small helpers that the passes on ONNX models share: copies, constants, uses, replacement, dead code.
+"""Helpers that the passes on ONNX models share: copies, constants, uses, replacement, dead code.
 
-Every pass on an ``onnx.ModelProto`` takes a model and returns a new one; the argument is never changed. Names used
-inside the bodies of ``If``, ``Loop`` and ``Scan`` count as uses and are renamed with the rest.
+Every pass on an ``onnx.ModelProto`` takes a model and returns a new one; the argument is never
+changed. Names used inside the bodies of ``If``, ``Loop`` and ``Scan`` count as uses and are renamed
+with the rest.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ HUGE_BYTES = 1 << 25
 
 
 def opset_of(model: ModelProto) -> int:
-    """Version of the default operator set; 0 when the model imports none."""
+    """Return the version of the default operator set; 0 if the model imports none."""
     return max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
 
 
 def copy_fields(source: Any, target: Any, *leave_out: str) -> None:
-    """Copies every set field of a protobuf message but those."""
+    """Copy every set field of a protobuf message except those in ``leave_out``."""
     for field, value in source.ListFields():
         if field.name in leave_out:
             continue
@@ -55,19 +56,19 @@ def constants(graph: GraphProto) -> dict[str, TensorProto]:
 
 
 def array_of(tensor: TensorProto) -> NDArray[Any]:
-    """The contents of an initialiser as a NumPy array."""
+    """Return the contents of an initialiser as a NumPy array."""
     return np.asarray(numpy_helper.to_array(tensor))
 
 
 def byte_size(tensor: TensorProto) -> int:
-    """Size of the contents of an initialiser, from its shape (protobuf's ``ByteSize`` serialises the whole)."""
+    """Return the byte size of an initialiser from its shape; protobuf's ``ByteSize`` would serialise it."""
     return int(np.prod(tensor.dims, dtype=np.int64)) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
 
 
 class ConstantArrays(Mapping[str, NDArray[Any]]):
-    """Contents of a graph's initialisers by name, decoded when asked for, for those that ``wanted`` admits.
+    """Contents by name of the initialisers for which ``wanted`` is true, decoded on first access.
 
-    They are kept for the next one who asks, but for the few that are as large as a network.
+    Decoded arrays are cached, except the few above HUGE_BYTES.
     """
 
     def __init__(self, graph: GraphProto, wanted: Callable[[TensorProto], bool]) -> None:
@@ -96,12 +97,12 @@ class ConstantArrays(Mapping[str, NDArray[Any]]):
 
 
 def is_float32(tensor: TensorProto) -> bool:
-    """Whether an initialiser holds float32 numbers."""
+    """Return True if an initialiser contains float32 numbers."""
     return bool(tensor.data_type == TensorProto.FLOAT)
 
 
 def add_tensor(graph: GraphProto, name: str, array: NDArray[Any]) -> str:
-    """Add an initialiser under ``name``, which nothing in the graph has; that name."""
+    """Add an initialiser under ``name``, which must be unused in the graph, and return the name."""
     graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(np.shape(array)), name))
     return name
 
@@ -109,7 +110,7 @@ def add_tensor(graph: GraphProto, name: str, array: NDArray[Any]) -> str:
 def separate_names(graph: GraphProto, *, name_all: bool = False) -> None:
     """Make node names unique, in place: replace a repeated name with the name of the node's first output.
 
-    ONNX lets nodes go without a name; such a node is named only if ``name_all`` is set.
+    ONNX allows nodes without a name; such a node is named only if ``name_all`` is set.
     """
     taken = {node.name for node in graph.node} | {""}
     seen = {""}
@@ -120,18 +121,18 @@ def separate_names(graph: GraphProto, *, name_all: bool = False) -> None:
 
 
 def names_of(graph: GraphProto) -> set[str]:
-    """Every name that a tensor of the graph itself has."""
+    """Return the names of all tensors of the graph itself, without bodies."""
     names = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
     return names | {name for node in graph.node for name in node.output}
 
 
 def standard(node: NodeProto) -> bool:
-    """True for operators of the default ONNX domain: those of others only share names with them."""
+    """Return True for operators of the default ONNX domain; other domains may reuse their names."""
     return node.domain in ("", "ai.onnx")
 
 
 def unused(name: str, taken: set[str]) -> str:
-    """``name``, made unique with a number if it is among ``taken``, where it is entered."""
+    """Return ``name``, with a number if it is in ``taken``, and add the result to ``taken``."""
     unique, count = name, 1
     while unique in taken:
         unique, count = f"{name}_{count}", count + 1
@@ -143,12 +144,12 @@ _STEP = re.compile(r"@\d+$")
 
 
 def step_family(name: str) -> str:
-    """What a tensor has in common with those that correspond to it in other steps; empty for others."""
+    """Return the name that corresponding tensors of all unrolled steps share; empty for other tensors."""
     return _STEP.sub("@", name) if _STEP.search(name) else ""
 
 
 def unused_step(base: str, step: int, taken: set[str]) -> str:
-    """A name for what corresponds in all steps: ``base``, made unique among other bases, and the step's number."""
+    """Return an unused name for one step's tensor: a base that no other tensor uses, and the step number."""
     name, count = f"{base}@{step}", 1
     while name in taken:
         name, count = f"{base}_{count}@{step}", count + 1
@@ -161,7 +162,7 @@ def attributes(node: NodeProto) -> dict[str, Any]:
 
 
 def bodies(node: NodeProto) -> Iterator[GraphProto]:
-    """The subgraphs of a control-flow node."""
+    """Yield the subgraphs of a control-flow node."""
     for item in node.attribute:
         if item.type == onnx.AttributeProto.GRAPH:
             yield item.g
@@ -183,12 +184,12 @@ def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
 
 
 def count_of(graph: GraphProto, op_types: Collection[str]) -> int:
-    """How many nodes of the graph itself are of these operators."""
+    """Return the number of nodes of these operator types in the graph itself."""
     return sum(node.op_type in op_types for node in graph.node)
 
 
 def use_counts(graph: GraphProto) -> Counter[str]:
-    """How often each name is read by a node (bodies included) or is an output of the graph or of a body."""
+    """Count how often each name is read by nodes (bodies included) or is an output of the graph or a body."""
     counts = Counter(output.name for output in graph.output)
     for node in graph.node:
         counts.update(use_counts_of(node))
@@ -196,7 +197,7 @@ def use_counts(graph: GraphProto) -> Counter[str]:
 
 
 def use_counts_of(node: NodeProto) -> Counter[str]:
-    """How often a node, bodies included, reads each name; names that bodies make themselves are among them."""
+    """Count how often a node, bodies included, reads each name, including names that bodies define."""
     counts = Counter(name for name in node.input if name)
     for body in bodies(node):
         counts.update(use_counts(body))
@@ -204,7 +205,7 @@ def use_counts_of(node: NodeProto) -> Counter[str]:
 
 
 def set_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
-    """Put ``nodes``, of which some may be the graph's, in place of all of its nodes."""
+    """Replace the graph's nodes with ``nodes``, which may include some of the graph's own."""
     kept = list(nodes)
     del graph.node[:]
     graph.node.extend(kept)
@@ -216,9 +217,9 @@ def keep_nodes(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> None:
 
 
 def sort_nodes(graph: GraphProto) -> None:
-    """Bring the nodes, in place, into an order in which each stands behind what it and its bodies read.
+    """Sort the nodes in place so that each follows the producers of what it and its bodies read.
 
-    As they stand where they can: of those that could be next, the first is.
+    The order is stable: of the nodes that could come next, the first in the old order does.
     """
     waiting, readers = _operands(graph, use_counts_of)
     ready = [index for index, names in enumerate(waiting) if not names]
@@ -237,7 +238,7 @@ def sort_nodes(graph: GraphProto) -> None:
 def _operands(
     graph: GraphProto, reads: Callable[[NodeProto], Iterable[str]]
 ) -> tuple[list[set[str]], dict[str, list[int]]]:
-    """Return what each node ``reads`` of what nodes make, and by name the numbers of the nodes that read it."""
+    """Return each node's operands that nodes produce, and for each name the indices of its consumers."""
     made = {name for node in graph.node for name in node.output if name}
     operands = [{name for name in reads(node) if name in made} for node in graph.node]
     readers: dict[str, list[int]] = {}
@@ -248,38 +249,39 @@ def _operands(
 
 
 def sort_nodes_in_waves(graph: GraphProto) -> None:
-    """Bring the nodes, in place, into the order in which their operands are there: first come, first served.
+    """Sort the nodes in place by the time at which their operands become available, first come, first served.
 
-    So branches advance together. Those that wait for no other node begin in the order of what they read, by name.
+    Branches then advance together. Nodes that depend on no other node start in the order of their
+    operands' names.
     """
     nodes = list(graph.node)
     waiting, readers = _operands(graph, lambda node: node.input)
     first = (index for index, names in enumerate(waiting) if not names)
     order = sorted(first, key=lambda index: max(nodes[index].input, default=""))
-    for index in order:  # which grows
+    for index in order:  # the list grows during the loop
         for name in nodes[index].output:
             for reader in readers.get(name, ()):
                 waiting[reader].discard(name)
                 if not waiting[reader]:
                     order.append(reader)
     set_nodes(graph, (nodes[index] for index in order))
-    sort_nodes(graph)  # behind what bodies read, too
+    sort_nodes(graph)  # bodies add dependencies that the waves ignore
 
 
 def remove_dead_code(graph: GraphProto) -> None:
-    """Remove, in place, nodes whose results nobody reads, and initialisers without a use."""
+    """Remove nodes whose results are unused, and unused initialisers, in place."""
     used = set(use_counts(graph))
     while any(used.isdisjoint(node.output) for node in graph.node):
         set_nodes(graph, (node for node in graph.node if not used.isdisjoint(node.output)))
         used = set(use_counts(graph))
-    # One by one from the back: extending a list would copy every weight that stays.
+    # Deleting one by one from the end avoids copying the weights that stay.
     for index in reversed(range(len(graph.initializer))):
         if graph.initializer[index].name not in used:
             del graph.initializer[index]
 
 
 def shapes_of(graph: GraphProto) -> dict[str, tuple[int, ...]]:
-    """Static shapes by name, of inputs, outputs, inferred values and initialisers."""
+    """Return the static shapes of inputs, outputs, inferred values and initialisers, by name."""
     result = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     for value in (*graph.value_info, *graph.input, *graph.output):
         kind = value.type.tensor_type
@@ -289,14 +291,14 @@ def shapes_of(graph: GraphProto) -> dict[str, tuple[int, ...]]:
 
 
 def types_of(graph: GraphProto) -> dict[str, int]:
-    """Element types by name, as ONNX numbers them, of inputs, outputs, inferred values and initialisers."""
+    """Return the ONNX element types of inputs, outputs, inferred values and initialisers, by name."""
     result = {tensor.name: tensor.data_type for tensor in graph.initializer}
     values = (*graph.value_info, *graph.input, *graph.output)
     return result | {value.name: value.type.tensor_type.elem_type for value in values}
 
 
 def without_initializers(model: ModelProto) -> ModelProto:
-    """A copy without any constants: those are what is large in a model."""
+    """Return a copy without constants, which make up most of a model's size."""
     result = ModelProto()
     copy_fields(model, result, "graph")
     copy_fields(model.graph, result.graph, "initializer")
@@ -304,9 +306,10 @@ def without_initializers(model: ModelProto) -> ModelProto:
 
 
 def without_large_constants(model: ModelProto, change: Callable[[ModelProto], ModelProto]) -> ModelProto:
-    """``change(model)`` with initialisers above 64 KiB left out of the way, as inputs of the same type.
+    """Return ``change(model)``, applied with initialisers above 64 KiB replaced by inputs of the same type.
 
-    onnx's C++ functions take a serialised model; this keeps weights (hundreds of megabytes) from being copied there.
+    onnx's C++ functions take a serialised model; this avoids copying weights of hundreds of
+    megabytes there.
     """
     skeleton = without_initializers(model)
     large = []
@@ -323,16 +326,16 @@ def without_large_constants(model: ModelProto, change: Callable[[ModelProto], Mo
     kept = [value for value in result.graph.input if value.name not in names]
     del result.graph.input[:]
     result.graph.input.extend(kept)
-    for tensor in large:  # to extend the list by a message, protobuf writes and reads it
+    for tensor in large:  # extending the list by a message would serialise and parse it
         result.graph.initializer.add().CopyFrom(tensor)
     return result
 
 
 OWN_KEY = "onnxruntime:"
-"""What a key of a model's metadata begins with: a unit's result, of which the value is ONNX Runtime's own."""
+"""Prefix of metadata keys that name a unit's result; the value names ONNX Runtime's own result."""
 
 
 def defined(model: ModelProto) -> dict[str, str]:
-    """Results of units that definitions compute, and the names of those that ONNX Runtime makes its own way."""
+    """Return results of units that definitions compute, mapped to ONNX Runtime's own results of the same."""
     own = (entry for entry in model.metadata_props if entry.key.startswith(OWN_KEY))
     return {entry.key.removeprefix(OWN_KEY): entry.value for entry in own}

@@ -1,16 +1,18 @@
-"""Rewrites that keep ONNX Runtime from its known errors. They are applied before a session is made and change no value.
+"""Rewrite models before a session is made to avoid known errors of ONNX Runtime; no value changes.
 
-Products: without VNNI instructions it adds pairs of uint8 × int8 products in 16 bits, with saturation. Its products of
-two uint8 or of two int8 operands are exact on every processor. So the int8 operand of each mixed product is replaced by
-the same operand plus 128, as uint8, with a zero point that is 128 higher, and every processor takes the same path.
+Products: without VNNI instructions it adds pairs of uint8 × int8 products in 16 bits, with
+saturation. Products of two uint8 or two int8 operands are exact on every processor. The int8
+operand of each mixed product is therefore replaced by the same operand plus 128, as uint8, with a
+zero point that is 128 higher. Every processor then computes the same.
 
-Averages: its QLinearAveragePool counts padding wrongly where windows end behind it. Such a pool stays in float.
-With channels last, an empty result ends the process. Such a pool computes with channels first, where it is an error.
+Averages: QLinearAveragePool counts padding wrongly if windows end beyond it. Such a pool stays in
+float. With channels last, an empty result ends the process; such a pool is computed with channels
+first, where it raises an error.
 
-Weights in float that multiply a quantised tensor: it rounds them to int8. They stay in float.
+Float weights that multiply a quantised tensor are rounded to int8. They stay in float.
 
-Dequantised tensors without a zero point: it leaves products of them in float, which end on the other side of ties. They
-get a zero point of 0.
+Dequantised tensors without a zero point: their products stay in float, which rounds some ties
+differently. They get a zero point of 0.
 """
 
 from __future__ import annotations
@@ -43,15 +45,16 @@ OFFSET = 128
 
 
 def has_ending_pool(graph: GraphProto) -> bool:
-    """Return whether a graph has a pool that ends the process where an optimiser gives it channels last."""
+    """Return True if a graph has a pool that would end the process if an optimiser moved channels last."""
     return any(node.op_type == "QLinearAveragePool" for node in all_nodes(graph))
 
 
 class MixedProduct(NamedTuple):
-    """Positions of the inputs of an operator that saturate together.
+    """Positions of the inputs of an operator whose product saturates.
 
-    ``unsigned`` is the uint8 operand, None where the operator quantises it to uint8 by itself. ``signed`` is the int8
-    operand, with its ``zero`` point and ``scale``; an operator of float operands has neither.
+    ``unsigned`` is the uint8 operand, None if the operator itself quantises it to uint8. ``signed``
+    is the int8 operand, with its ``zero`` point and ``scale``; operators with float operands have
+    neither.
     """
 
     unsigned: int | None
@@ -70,18 +73,24 @@ PRODUCTS = {
     "DynamicQuantizeLSTM": (MixedProduct(None, 1, 9, 8), MixedProduct(None, 2, 11, 10)),
     "QAttention": (MixedProduct(0, 1, 7, 4),),
 }
-"""Operators whose mixed products saturate, measured with onnxruntime 1.32 on a processor with AVX2 and without VNNI."""
+"""Operators whose mixed products saturate.
+
+Measured with onnxruntime 1.32 on a processor with AVX2 and without VNNI.
+"""
 
 VIEWS = frozenset(
     {"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather", "MaxPool", "Expand"}
 )
-"""Operators that only select elements of one operand: ONNX Runtime moves a DequantizeLinear behind some of them."""
+"""Operators that only select elements of one operand.
+
+ONNX Runtime moves a DequantizeLinear past some of them.
+"""
 TYPE_KEEPING = VIEWS | {
     *("Concat", "Split", "Pad", "Tile", "Where", "Max", "Min", "Clip", "Resize", "DepthToSpace", "SpaceToDepth"),
     *("GatherND", "GatherElements", "ScatterND", "ScatterElements", "ReverseSequence"),
     *("NhwcMaxPool", "QGemm", DEQUANTIZE),
 }
-"""Operators whose result has the 8-bit type of their operand. A dequantised tensor counts as of its integers' type."""
+"""Operators whose result has the 8-bit type of their operand. Dequantised tensors count as their integers' type."""
 
 
 def avoid_saturation(
@@ -91,8 +100,8 @@ def avoid_saturation(
 
     Args:
         graph: the graph that is changed, bodies included.
-        constants: initialisers by name that the graph reads and does not hold.
-        every: whether constant operands of dequantised int8 operands are replaced as well, for a session that makes
+        constants: initialisers by name that the graph reads and does not contain.
+        every: replace constant operands of dequantised int8 operands too, for a session that makes
             those uint8.
 
     Returns:
@@ -104,7 +113,7 @@ def avoid_saturation(
 
 
 def consumers_against_fusion(graph: GraphProto) -> Iterator[NodeProto]:
-    """Yield nodes whose results must be outputs of a session: they keep ONNX Runtime from fusing what they read."""
+    """Yield nodes whose results must become session outputs, to keep ONNX Runtime from fusing their operands."""
     types, taken = {tensor.name: tensor.data_type for tensor in graph.initializer}, names_of(graph)
     shapes = shapes_of(graph)
     producers: dict[str, NodeProto] = {}
@@ -115,7 +124,7 @@ def consumers_against_fusion(graph: GraphProto) -> Iterator[NodeProto]:
 
 
 def _counts_padding(node: NodeProto, shapes: Mapping[str, tuple[int, ...]], producers: Mapping[str, NodeProto]) -> bool:
-    """Return whether rounding the size up gives a pool windows that end after the padding it counts."""
+    """Return True if rounding a pool's size up makes windows end beyond the padding that it counts."""
     options = attributes(node) if node.op_type == "AveragePool" else {}
     if not (options.get("ceil_mode") and options.get("count_include_pad")):
         return False
@@ -144,7 +153,7 @@ def _has_float_weights(node: NodeProto, types: Mapping[str, int], producers: Map
 
 
 class _Rewriter:
-    """State of the rewriting of one model: names in use, and constants that are added."""
+    """State while one model is rewritten: names in use and constants that were added."""
 
     def __init__(self, graph: GraphProto, every: bool) -> None:
         self.added: list[TensorProto] = []
@@ -160,7 +169,7 @@ class _Rewriter:
         types: Mapping[str, int],
         producers: Mapping[str, NodeProto],
     ) -> None:
-        """Rewrite a graph or a body, which sees the ``types`` and ``producers`` of the graphs around it."""
+        """Rewrite a graph or a body, given the ``types`` and ``producers`` of the enclosing graphs."""
         types, producers = {**types, **types_of(graph)}, dict(producers)
         given = {value.name for value in graph.input}
         local = {**constants, **{tensor.name: tensor for tensor in graph.initializer}}
@@ -182,7 +191,7 @@ class _Rewriter:
             _remove_unread(graph)
 
     def _with_channels_first(self, node: NodeProto) -> Sequence[NodeProto]:
-        """Return a QLinearAveragePool with channels last as one with channels first, between two Transposes."""
+        """Convert a QLinearAveragePool with channels last to channels first between two Transposes."""
         options = attributes(node)
         if node.op_type != "QLinearAveragePool" or not options.get("channels_last"):
             return (node,)
@@ -207,7 +216,7 @@ class _Rewriter:
         return self._every and zero is None and types.get(_input(node, unsigned)) == SIGNED
 
     def _add_zero_point(self, node: NodeProto, types: Mapping[str, int]) -> None:
-        """Give a DequantizeLinear of 8-bit integers the zero point 0 where it has none."""
+        """Give a DequantizeLinear of 8-bit integers without a zero point the zero point 0."""
         if node.op_type != DEQUANTIZE or _input(node, 2) or types.get(node.input[0]) not in (SIGNED, UNSIGNED):
             return
         scale = self._constants.get(node.input[1])
@@ -216,7 +225,7 @@ class _Rewriter:
             node.input[:] = [*node.input[:2], self._add("zero_point", np.zeros(tuple(scale.dims), dtype))]
 
     def _note_types(self, node: NodeProto, types: dict[str, int]) -> None:
-        """Enter the 8-bit types of a node's results, and its result where it is a constant."""
+        """Record the 8-bit types of a node's results, and its result if it is a constant."""
         found = [types[name] for name in node.input if types.get(name) in (SIGNED, UNSIGNED)]
         kind = None
         if node.op_type == QUANTIZE:
@@ -238,7 +247,7 @@ class _Rewriter:
     def _replace(
         self, node: NodeProto, product: MixedProduct, producers: Mapping[str, NodeProto]
     ) -> Iterator[NodeProto]:
-        """Make the int8 operand of ``node`` uint8; yield the nodes that it needs before it."""
+        """Make the int8 operand of ``node`` uint8; yield the nodes to insert before it."""
         if product.zero is not None:
             yield from self._move_input(node, product.signed, product.zero, product.scale)
             return
@@ -269,7 +278,7 @@ class _Rewriter:
         yield from self._move(node, position)
 
     def _move(self, node: NodeProto, position: int) -> Iterator[NodeProto]:
-        """Add 128 to an int8 input of a node: to the constant, or with nodes that are yielded."""
+        """Add 128 to an int8 input of a node, in the constant or with nodes that are yielded."""
         name = node.input[position]
         tensor = self._constants.get(name)
         if tensor is None:
@@ -294,7 +303,7 @@ def _input(node: NodeProto, position: int) -> str:
 
 
 def _path(name: str, producers: Mapping[str, NodeProto]) -> Iterator[NodeProto]:
-    """The nodes from the producer of a tensor back to the first that is no view, the last one yielded."""
+    """Yield the nodes from a tensor's producer back to the first that is not a view, including that one."""
     while name in producers:
         yield producers[name]
         if producers[name].op_type not in VIEWS:
@@ -303,7 +312,7 @@ def _path(name: str, producers: Mapping[str, NodeProto]) -> Iterator[NodeProto]:
 
 
 def _remove_unread(graph: GraphProto) -> None:
-    """Remove the dequantised operands that no node reads any more."""
+    """Remove dequantised operands that no node reads any more."""
     uses = use_counts(graph)
     for node in reversed(graph.node):
         if node.op_type in VIEWS | {DEQUANTIZE} and not any(uses[name] for name in node.output):

@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions set up so that quantised groups run as integer operators, exactly and on one thread."""
+"""ONNX Runtime sessions that run quantised groups as integer operators, exactly and on one thread."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ Feeds = Mapping[str, NDArray[Any]]
 
 
 class NotRunError(InputError):
-    """ONNX Runtime does not run a model: ``detail``; ``inconsistent`` where that is not what its operators declare,
-    ``starved`` where it got no memory.
+    """ONNX Runtime does not run a model; ``detail`` is its message.
 
-    Whose model that is, and so what helps, knows who has the user's file (:func:`byoc.checking.file_check.blamed`).
+    ``inconsistent`` is True if the model violates the declarations of its operators, ``starved`` if
+    memory ran out. The code that has the user's file decides whose fault it is
+    (:func:`byoc.checking.file_check.blamed`).
     """
 
     def __init__(self, error: Exception) -> None:
@@ -39,10 +40,10 @@ class NotRunError(InputError):
 
 @contextmanager
 def readable_errors() -> Iterator[None]:
-    """Turns any exception of ONNX Runtime's own within the block into an InputError with its first line."""
+    """Turn ONNX Runtime's exceptions in the block into an InputError with the first line of the message."""
     try:
         yield
-    except Exception as error:  # its classes share no base of their own
+    except Exception as error:  # its exception classes share no base class of their own
         if not type(error).__module__.startswith("onnxruntime."):
             raise
         refused = NotRunError(error)
@@ -55,16 +56,16 @@ def readable_errors() -> Iterator[None]:
 
 
 DISABLED = ("DoubleQDQPairsRemover",)
-"""Optimisers that change values: this one merges two quantisations that follow each other into a third."""
+"""Optimisers that change values: this one merges two consecutive quantisations into a third."""
 
 
 NEWEST_IR_VERSION = 13
-"""What ONNX Runtime 1.31 reads. Writers name newer ones for models that have nothing of them."""
+"""Newest IR version that ONNX Runtime 1.31 reads; exporters often declare newer ones without need."""
 LARGE_BYTES = 1 << 20
-"""Bytes of a constant from which on a session reads it where it is."""
+"""Size in bytes from which a session reads a constant in place instead of copying it."""
 _FOLDER = "session.model_external_initializers_file_folder_path"
 _EMPTY = Path(__file__).parents[1] / "py.typed"
-"""A file from which no constant can be read, however small."""
+"""Existing file that contains no constant."""
 
 
 def lean_session(
@@ -76,12 +77,13 @@ def lean_session(
     every: bool = False,
     **settings: Any,
 ) -> tuple[Any, Any]:
-    """A session of ``model`` with ``further`` nodes and these ``outputs`` in place of its own, on one copy of its large
-    constants.
+    """Create a session that shares the model's large constants instead of copying them.
 
-    Serialised, parsed, and made tensors of, they would be there four times. The second result must outlive the session.
-    With a ``part`` of the model's graph it is a session of that. Products that saturate on some processors are
-    rewritten (:func:`byoc.runtimes.runtime_faults.avoid_saturation`, with ``every``).
+    ``further`` nodes are added, and ``outputs`` replace the model's own. Serialising, parsing and
+    conversion to tensors would otherwise hold the constants four times. The second result owns them
+    and must outlive the session. With a ``part`` of the model's graph the session runs only that
+    part. Products that saturate on some processors are rewritten
+    (:func:`byoc.runtimes.runtime_faults.avoid_saturation`, with ``every``).
     """
     import onnxruntime
 
@@ -107,9 +109,9 @@ def lean_session(
         shared[tensor.name] = onnxruntime.OrtValue.ortvalue_from_numpy(onnx.numpy_helper.to_array(tensor))
     if shared:
         if options.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL:
-            # Nobody looks into constants while the graph is read: where they are said to be is only to exist.
+            # Constants are not read while the graph is parsed: the declared file only has to exist.
             options.add_session_config_entry(_FOLDER, str(_EMPTY.parent))
-        else:  # the graph has a copy while it is read; the session shall keep none
+        else:  # the graph has a copy while it is parsed, and the session must not keep one
             options.add_external_initializers(list(shared), list(shared.values()))
         for name, value in shared.items():
             options.add_initializer(name, value)
@@ -122,7 +124,7 @@ def _read(graph: onnx.GraphProto) -> set[str]:
 
 
 def _place(graph: onnx.GraphProto, further: Sequence[onnx.NodeProto]) -> None:
-    """Adds nodes that read results of others, each behind the one that makes what it reads."""
+    """Insert nodes that read results of others, each after its producer."""
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in further:
         readers.setdefault(node.input[0], []).append(node)
@@ -135,23 +137,24 @@ def _place(graph: onnx.GraphProto, further: Sequence[onnx.NodeProto]) -> None:
 
 
 def keep_no_memory(options: Any) -> None:
-    """Let a session give back each tensor's memory at once: what it keeps for the next can be as much again."""
+    """Make a session free each tensor's memory at once; its cache could double the memory use."""
     options.enable_cpu_mem_arena = options.enable_mem_pattern = False
 
 
 def value_bytes(value: onnx.ValueInfoProto) -> int:
-    """Bytes of a tensor of known shape, 4 an element."""
+    """Return the bytes of a tensor of known shape with 4-byte elements."""
     return 4 * math.prod(int(dim.dim_value) for dim in value.type.tensor_type.shape.dim)
 
 
 class OnnxRuntimeSession:
-    """One model on ONNX Runtime: optimisations EXTENDED, int8 QDQ groups allowed, one thread, no log output.
+    """One model on ONNX Runtime: optimisation level EXTENDED, int8 QDQ groups, one thread, no log output.
 
-    Not ``optimised``, every operator computes by itself, and quantised groups stay in float; so it is where ONNX
-    Runtime does not run what its optimisers make. ``without``: an optimiser that is left out. Tensors named in
-    ``further`` are outputs, too. Of a ``part`` of the model (:func:`lean_session`) those are all outputs. ``quick``:
-    int8 activations are computed as uint8, which is many times faster, and may move ties. Raises InputError where ONNX
-    Runtime cannot run the model.
+    If not ``optimised``, every operator computes by itself and quantised groups stay in float. The
+    session also falls back to that if ONNX Runtime does not run its own optimised graph.
+    ``without`` names an optimiser to disable. Tensors named in ``further`` are additional outputs;
+    for a ``part`` of the model (:func:`lean_session`) they are the only outputs. ``quick`` computes
+    int8 activations as uint8, which is many times faster but may round ties differently. Raises
+    InputError if ONNX Runtime cannot run the model.
     """
 
     def __init__(
@@ -181,7 +184,7 @@ class OnnxRuntimeSession:
             self._fall_back(error)
 
     def run(self, outputs: Sequence[str], feeds: Feeds) -> dict[str, NDArray[Any]]:
-        """The named outputs for ``feeds`` (exact shapes and element types)."""
+        """Return the named outputs for ``feeds``, which must have exact shapes and element types."""
         try:
             found = self._run(outputs, feeds)
         except NotRunError as error:
@@ -201,7 +204,7 @@ class OnnxRuntimeSession:
             raise
 
     def _fall_back(self, error: NotRunError) -> None:
-        """Go on with nothing optimised; raises ``error`` where that does not run either."""
+        """Switch to a session without optimisation; raise ``error`` if that does not run either."""
         if self._plain is None:
             raise error
         try:
@@ -218,7 +221,7 @@ def _session(
     optimized_path: str | None = None,
     quick: bool = False,
 ) -> tuple[Any, Any]:
-    """A session without the ``disabled`` optimisers, None: without any, as :class:`OnnxRuntimeSession` has it."""
+    """Create a session without the ``disabled`` optimisers; None disables all of them."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -227,10 +230,11 @@ def _session(
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
     options.add_session_config_entry("session.qdqisint8allowed", "0" if quick else "1")
-    # Products of float32 and dequantised weights stay such: by default ONNX Runtime rounds the former to 8 bits.
+    # Keep products of float32 with dequantised weights exact: by default ONNX Runtime rounds the
+    # former to 8 bits.
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     keep_no_memory(options)
-    if disabled is None:  # for a few inferences: no second copy of the weights in another order
+    if disabled is None:  # with few inferences, reordering a copy of the weights does not pay
         options.add_session_config_entry("session.disable_prepacking", "1")
     if optimized_path is not None:
         options.optimized_model_filepath = optimized_path
@@ -244,15 +248,16 @@ def _session(
 
 
 _TRANSPOSING = ["TransposeOptimizer", "TransposeOptimizer_CPUExecutionProvider"]
-"""Optimisers that make channels last of channels first between two Transposes."""
+"""Optimisers that convert channels first to channels last between two Transposes."""
 
 
 def _disabled(graph: onnx.GraphProto) -> list[str]:
-    """Optimisers that must not run on ``graph``.
+    """Return the optimisers that must not run on ``graph``.
 
-    Moving a DequantizeLinear down to what the body of control flow reads from outside ends the process by an assertion
-    (ONNX Runtime 1.31): bodies read beside a node's inputs, where the optimiser looks for it. Pools whose channels are
-    first (:mod:`byoc.runtimes.runtime_faults`) stay so.
+    Moving a DequantizeLinear to a tensor that a control-flow body reads from outside ends the
+    process by an assertion (ONNX Runtime 1.31), because the optimiser searches the node's inputs
+    for the tensor. Pools with channels first (:mod:`byoc.runtimes.runtime_faults`) must keep that
+    layout.
     """
     has_body = any(item.type == onnx.AttributeProto.GRAPH for node in graph.node for item in node.attribute)
     return [*DISABLED, *["QDQPropagationTransformer"] * has_body, *_TRANSPOSING * has_ending_pool(graph)]
