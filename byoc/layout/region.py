@@ -29,10 +29,10 @@ def lay_out(
     if memory == IDEAL:
         return operations, {name: dense(values[name].shape) for name in edges}
     from byoc.layout.arrangement import arranged  # ideal memory has no use for them
-    from byoc.layout.moving import joined
+    from byoc.layout.merging import merge_moves
 
     listed, lying = arranged(operations, values, edges, memory.atom)
-    moved = joined(listed, edges, lying, memory.word, fits)
+    moved = merge_moves(listed, edges, lying, memory.word, fits)
     return tuple(part for operation in moved for part in _fitting_parts(operation, fits)), lying
 
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.layout.moving import Gather, joined
+from byoc.layout.gather import Gather
+from byoc.layout.merging import merge_moves
 from byoc.operators.movement import Alias, StridedCopy, copies, fills
 from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces
 from byoc.operators.operator import Lying, Operand, Operator
@@ -66,7 +67,7 @@ def _run(operations: Sequence[Operator], values: dict[str, Bytes]) -> dict[str, 
 def _check(operations: list[Operator], sizes: Mapping[str, int], inputs: Sequence[str], output: str) -> list[Operator]:
     """The joined operations; they make the same bytes."""
     lying = {name: Lying(channels, POSITIONS, ATOM) for name, channels in sizes.items()}
-    found = list(joined(operations, {*inputs, output}, lying, WORD, lambda operation: True))
+    found = list(merge_moves(operations, {*inputs, output}, lying, WORD, lambda operation: True))
     rng = np.random.default_rng(1)
     first = {name: rng.integers(0, 256, 4096, dtype=np.uint8) for name in inputs}
     size = lying[output].surfaces * POSITIONS * ATOM
@@ -88,7 +89,7 @@ def test_what_others_read_stays() -> None:
     """A value that leaves is written, and what is made of it reads what it was made of."""
     operations = _moved("a", "b", {n: 19 - n for n in range(20)}, 3) + _moved("b", "c", {n: n + 3 for n in range(9)}, 2)
     lying = {name: Lying(channels, POSITIONS, ATOM) for name, channels in {"a": 20, "b": 20, "c": 9}.items()}
-    found = joined(operations, {"a", "b", "c"}, lying, WORD, lambda operation: True)
+    found = merge_moves(operations, {"a", "b", "c"}, lying, WORD, lambda operation: True)
     assert [one.output.value for one in found] == ["b", "c"]
 
 
@@ -109,7 +110,7 @@ def test_what_does_not_fit_stays_copies() -> None:
     """Where a band of one row does not fit the scratchpad pieces are copied one by one."""
     operations = _moved("a", "b", {n: n + 5 for n in range(12)}, 2)
     lying = {"a": Lying(20, POSITIONS, ATOM), "b": Lying(12, POSITIONS, ATOM)}
-    found = joined(operations, {"a", "b"}, lying, WORD, lambda operation: not isinstance(operation, Gather))
+    found = merge_moves(operations, {"a", "b"}, lying, WORD, lambda operation: not isinstance(operation, Gather))
     assert not any(isinstance(one, Gather) for one in found)
 
 
@@ -126,7 +127,7 @@ def test_what_lies_in_both_values_is_not_copied() -> None:
     moved = _moved("b", "c", {n + 16: n for n in range(5)}, 3)
     operations = [alias, moved[0], fills("n", (), "c", find_pieces(_rest(21, 3)), 0)[0]]
     lying = {name: Lying(channels, POSITIONS, ATOM) for name, channels in {"a": 16, "b": 5, "c": 21}.items()}
-    found = joined(operations, {"a", "b", "c"}, lying, WORD, lambda operation: True)
+    found = merge_moves(operations, {"a", "b", "c"}, lying, WORD, lambda operation: True)
     assert found[0] is alias
     assert all(one.output.start >= 16 * POSITIONS for one in found[1:])
     assert {operand.value for one in found[1:] for operand in one.inputs} == {"b"}
@@ -145,7 +146,7 @@ def test_what_reads_an_image_waits_for_all_of_them() -> None:
     reader = copies("n", (), "c", "f", find_pieces(_one(0)))
     operations = [*written[:-1], *first, *reader, *last, *other, written[-1]]
     lying = {name: Lying(20, POSITIONS, ATOM) for name in "abcdef"}
-    found = joined(operations, set("abcdef"), lying, WORD, lambda operation: operation.output.value not in "cef")
+    found = merge_moves(operations, set("abcdef"), lying, WORD, lambda operation: operation.output.value not in "cef")
     assert [one.output.value for one in found] == ["e", "b", "c", "f", "c"]
     assert [operand.value for one in found[2:] for operand in one.inputs] == ["b", "c", "d"]
 
@@ -182,7 +183,7 @@ def test_what_lies_dense_is_not_taken_by_atoms() -> None:
         *fills("n", (), "c", find_pieces(np.where(index < 20, NOTHING, 0)), 0),
     ]
     lying = {name: Lying(20, 1, ATOM) for name in "bc"} | {"a": Lying(12, 20, ATOM)}
-    found = joined(operations, {"a", "c"}, lying, WORD, lambda operation: True)
+    found = merge_moves(operations, {"a", "c"}, lying, WORD, lambda operation: True)
     assert not any(isinstance(one, Gather) for one in found)
 
 

@@ -1,0 +1,231 @@
+"""One operation that moves bytes of the atoms of several tensors, position by position.
+
+A map of bytes that leaves every position in its place becomes such an operation (:func:`to_gather`): it takes bands of
+rows, and one command for each piece of a map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc.operators.movement import StridedCopy, fewest_words
+from byoc.operators.nest import NOTHING, Nest, Piece, Tile, find_pieces
+from byoc.operators.operator import (
+    Geometry,
+    Loops,
+    Lying,
+    Operand,
+    Operator,
+    Part,
+    Registers,
+    Settings,
+    Traits,
+    Whole,
+)
+from isa.arch import Arch
+from isa.instruction import ceil_div
+from isa.ops.movement import DIMENSIONS
+
+Int64 = NDArray[np.int64]
+MAX_PIECES_PER_MOVE = 256
+"""Copies that a movement becomes at most."""
+CONSTANT = -1
+"""In place of a source's number in a byte map: the byte itself is given, not where it is."""
+_SURFACE_STRIDE = 1 << 20
+"""Bytes from surface to surface while the pieces of a map are searched: more than any atom has."""
+
+
+@dataclass(frozen=True)
+class ByteMap:
+    """Where each byte of a tensor comes from.
+
+    ``sources`` are tensors by name. For each byte ``source`` is the index of one, or :data:`CONSTANT`; ``byte`` is its
+    place in that tensor, or the constant's value.
+    """
+
+    sources: tuple[str, ...]
+    source: Int64
+    byte: Int64
+
+
+class _Step(NamedTuple):
+    """A dimension of a piece: steps, surfaces and bytes from source to source and from result to result."""
+
+    size: int
+    source: tuple[int, int]
+    target: tuple[int, int]
+
+
+class _Taken(NamedTuple):
+    """Bytes of every position that come from operand number ``operand``, or (None) are ``value``: surface and byte."""
+
+    operand: int | None
+    source: tuple[int, int]
+    target: tuple[int, int]
+    steps: tuple[_Step, ...]
+    value: int = 0
+
+
+def to_gather(node: Operator, name: str, found: ByteMap, lying: Mapping[str, Lying], word: int) -> Gather | None:
+    """Return a map as one operation; None where bytes come from other positions, or pieces are too many."""
+    lies = lying[name]
+    shape = lies.surfaces, lies.positions, lies.atom
+    which, place = found.source.reshape(shape), found.byte.reshape(shape)
+    if not found.sources or (which != which[:, :1]).any():
+        return None
+    depths, taken = list[int](), list[_Taken]()
+    steps = np.arange(lies.positions)[:, np.newaxis] * lies.atom
+    for number, source in enumerate(found.sources):
+        other, mine = lying.get(source), which[:, 0] == number
+        if other is None or other[1:] != lies[1:]:
+            return None
+        if (np.where(mine[:, np.newaxis], place - steps - place[:, :1], 0)).any():
+            return None
+        surface, byte = np.divmod(place[:, 0], other.positions * other.atom)
+        if (mine & (byte >= other.atom)).any():
+            return None
+        depths.append(other.surfaces)
+        pieces = _pieces(np.where(mine, surface * _SURFACE_STRIDE + byte, NOTHING), lies.atom)
+        taken += [_Taken(number, *piece) for piece in pieces]
+    for value in np.unique(place[which == CONSTANT]).tolist():
+        pieces = _pieces(np.where((which[:, 0] == CONSTANT) & (place[:, 0] == value), 0, NOTHING), lies.atom)
+        taken += [_Taken(None, *piece, value) for piece in pieces]
+    if len(taken) > MAX_PIECES_PER_MOVE:
+        return None
+    rows, columns = _rows(node.output, lies)
+    operands = tuple(
+        Operand(source, (depth * lies.positions * lies.atom,))
+        for source, depth in zip(found.sources, depths, strict=True)
+    )
+    return Gather(
+        name=node.name, kind="ELTWISE", onnx_nodes=node.onnx_nodes, inputs=operands,
+        output=Operand(name, (found.source.size,)), depths=tuple(depths), rows=rows, row_bytes=columns * lies.atom,
+        taken=tuple(taken), atom=lies.atom, word=word,
+    )  # fmt: skip
+
+
+def _rows(output: Operand, lies: Lying) -> tuple[int, int]:
+    """Rows and columns in which positions are cut into bands: of whole words where there are such."""
+    columns = next((size for size in (28, 14, 56, 16, 8, 4, 7, 2) if lies.positions % size == 0), 1)
+    return lies.positions // columns, columns
+
+
+def _pieces(index: Int64, atom: int) -> list[tuple[tuple[int, int], tuple[int, int], tuple[_Step, ...]]]:
+    """The pieces of a map (surfaces, atom) of bytes that lie :data:`_SURFACE_STRIDE` bytes a surface apart."""
+    width, found = 4 * atom, []  # so that no run goes on in the next surface
+    apart = np.full((len(index), width), NOTHING, np.int64)
+    apart[:, :atom] = index
+    for piece in find_pieces(apart):
+        steps = [_Step(dim.size, _apart(dim.source, _SURFACE_STRIDE), _apart(dim.target, width)) for dim in piece.dims]
+        able = [min(step.source, step.target) >= (0, 0) for step in steps]
+        upwards = tuple(step for step, ok in zip(steps, able, strict=True) if ok)
+        others = tuple(dim for dim, ok in zip(piece.dims, able, strict=True) if not ok)  # a copy a step
+        starts = Piece(piece.source, piece.target, others).positions()
+        for source, target in zip(*(places.tolist() for places in starts), strict=True):
+            found.append((_apart(source, _SURFACE_STRIDE), _apart(target, width), upwards))
+    return found
+
+
+def _apart(place: int, surface: int) -> tuple[int, int]:
+    surfaces = (place + surface // 2) // surface
+    return surfaces, place - surfaces * surface
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Gather(Operator):
+    """Bytes of the atoms of some tensors become the atoms of one, position by position.
+
+    A channel of its nest is a surface, ``rows`` of ``row_bytes`` bytes; ``depths`` are the surfaces of each operand,
+    ``taken`` what of them goes where. Positions are ``atom`` bytes, words of the scratchpad ``word``.
+    """
+
+    instructions: ClassVar[tuple[str, ...]] = StridedCopy.instructions
+    traits: ClassVar[Traits] = Traits(moves=True, along_elements=True, gathers=True)
+
+    depths: tuple[int, ...]
+    rows: int
+    row_bytes: int
+    atom: int
+    word: int
+    taken: tuple[_Taken, ...]
+
+    @property
+    def loops(self) -> Loops:
+        """Surfaces, rows and the bytes of a row."""
+        surfaces = self.output.nbytes // (self.rows * self.row_bytes)
+        sizes = surfaces, self.rows, self.row_bytes, self.depths[0], self.rows, self.row_bytes
+        return Loops(Nest(*sizes, whole=True), depths=self.depths)
+
+    def settings(self, arch: Arch) -> Settings:
+        """For the estimate: bytes far apart, as many a row as all commands ask for words in the whole tensor."""
+        rows = self.rows
+        words = sum(copied.words for copied in self._copies(rows, (True,) * len(self.depths), True))
+        far = {f"EX_{side}_STRIDE_{n}": 1 << 20 for side in ("INPUT", "OUTPUT") for n in (1, 3)}
+        return Settings({**far, "EX_COUNT_3": max(1, ceil_div(words, rows))}, {"fill": 0})
+
+    @classmethod
+    def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
+        return {"EX_COUNT_1": tile.output.rows.size, "EX_COUNT_2": 1, "EX_COUNT_4": 1}
+
+    def commands(self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole) -> tuple[Part, ...]:
+        """A copy of all positions for every piece, or several where one has too many dimensions."""
+        return tuple(
+            Part(
+                {**registers, **copied.registers},
+                {"EX_OUTPUT_ADDRESS": copied.target}
+                | ({} if copied.operand is None else {"EX_INPUT_ADDRESS": copied.source}),
+                copied.operand or 0,
+                {"fill": int(copied.operand is None)},
+            )
+            for copied in self._copies(tile.output.rows.size, whole.operands, whole.result)
+        )
+
+    def _copies(self, rows: int, near: tuple[bool, ...], whole: bool) -> Iterator[_Copied]:
+        """The commands on a band of ``rows``; ``near``, ``whole``: which operands are whole tensors, and the result."""
+        band, tensor = rows * self.row_bytes, self.rows * self.row_bytes
+        result = tensor if whole else band
+        for one in self.taken:
+            plane = 0 if one.operand is None else tensor if near[one.operand] else band
+            dims = [(rows * self.row_bytes // self.atom, self.atom, self.atom)]
+            dims += [(step.size, _bytes(step.source, plane), _bytes(step.target, result)) for step in one.steps]
+            if one.operand is None:
+                dims = [(count, 0, stride) for count, _, stride in dims]
+            dims = [dim for dim in dims if dim[0] > 1]
+            fewest = sorted(dims[1:])[: max(0, len(dims) - len(DIMENSIONS))]
+            inner = [dim for dim in dims if dim not in fewest]
+            order, words = fewest_words(tuple(inner), self.word)
+            source, target = _bytes(one.source, plane), _bytes(one.target, result)
+            for steps in product(*(range(count) for count, _, _ in fewest)):
+                moved = [sum(n * dim[side] for n, dim in zip(steps, fewest, strict=True)) for side in (1, 2)]
+                yield _Copied(one.operand, source + moved[0], target + moved[1], _registers(order, one.value), words)
+
+
+class _Copied(NamedTuple):
+    """One command: its operand, where it begins on both sides, its registers, and the words it asks for at most."""
+
+    operand: int | None
+    source: int
+    target: int
+    registers: Registers
+    words: int
+
+
+def _bytes(place: tuple[int, int], plane: int) -> int:
+    return place[0] * plane + place[1]
+
+
+_Dims = tuple[tuple[int, int, int], ...]
+
+
+def _registers(dims: _Dims, value: int) -> dict[str, int]:
+    registers = {"EX_INPUT_ZERO_POINT": value}
+    for number, dim in zip(DIMENSIONS, (*dims, *[(1, 0, 0)] * len(DIMENSIONS)), strict=False):
+        for name, held in zip(("COUNT", "INPUT_STRIDE", "OUTPUT_STRIDE"), dim, strict=True):
+            registers[f"EX_{name}_{number}"] = held
+    return registers

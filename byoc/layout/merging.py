@@ -1,0 +1,238 @@
+"""Merge the movements of a region in banked memory: chains of copies become one, through maps of bytes.
+
+A movement is a map of bytes. Maps in a row compose to one, and the tensors between them are not stored where all their
+consumers read past them. Takes operations with layouts (:mod:`byoc.layout.arrangement`), returns fewer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from byoc.layout.gather import CONSTANT, MAX_PIECES_PER_MOVE, ByteMap, Int64, to_gather
+from byoc.operators.movement import copies, filled_byte, fills, in_words
+from byoc.operators.nest import NOTHING, Piece, find_pieces
+from byoc.operators.operator import Lying, Operator
+
+MAX_BYTES = 1 << 25
+"""Size of the largest tensor whose map is composed."""
+_UNKNOWN = CONSTANT - 1
+"""In place of a source's number: no operation writes the byte."""
+_NOT_COPIED = CONSTANT - 2
+"""In place of a source's number: the byte is the same in source and result, and is not copied."""
+
+
+@dataclass(frozen=True)
+class MoveContext:
+    """What a merged movement must respect.
+
+    Layouts by tensor (none for tensors without padding, whose atoms are not whole), bytes of a memory word, and whether
+    an operation has a tiling.
+    """
+
+    layouts: Mapping[str, Lying]
+    word: int
+    fits: Callable[[Operator], bool]
+
+
+@dataclass(frozen=True)
+class Merge:
+    """How a tensor is written from its map: by ``operations``, and by the ``aliases`` that stay as they are."""
+
+    bytes: ByteMap
+    operations: tuple[Operator, ...]
+    aliases: tuple[Operator, ...]
+
+    @property
+    def gathers(self) -> bool:
+        """Whether one operation moves whole atoms."""
+        return len(self.operations) == 1 and self.operations[0].traits.gathers
+
+
+@dataclass
+class _Tensor:
+    """A tensor of the region with the operations that write and read it, in execution order, and its size in bytes."""
+
+    producers: list[Operator] = field(default_factory=list)
+    consumers: list[Operator] = field(default_factory=list)
+    size: int = 0
+
+
+def merge_moves(
+    operations: Sequence[Operator],
+    boundary: Collection[str],
+    layouts: Mapping[str, Lying],
+    word: int,
+    fits: Callable[[Operator], bool],
+) -> tuple[Operator, ...]:
+    """Return the operations of a region with chains of movements as one movement each.
+
+    Args:
+        operations: the operations in execution order, with layouts.
+        boundary: names of the region's inputs and outputs, which are always stored.
+        layouts: the layout of each tensor.
+        word: bytes of a memory word.
+        fits: whether an operation has a tiling in the scratchpad.
+    """
+    unpadded = {operation.output.value for operation in operations if operation.omits_padding}
+    context = MoveContext({name: lies for name, lies in layouts.items() if name not in unpadded}, word, fits)
+    tensors = _tensors(operations)
+    merges: dict[str, Merge] = {}
+    for name, tensor in tensors.items():
+        merge = _choose_merge(name, tensor, merges, context)
+        if merge is not None:
+            merges[name] = merge
+    skipped = {name for name in merges if name not in boundary and _is_skipped(name, tensors[name], merges)}
+    result = list[Operator]()
+    for operation in operations:
+        name = operation.output.value
+        if name in skipped:
+            continue
+        if name not in merges or operation in merges[name].aliases:
+            result.append(operation)
+        if name in merges and operation is tensors[name].producers[-1]:
+            result += merges[name].operations
+    return tuple(in_words(one, word) for one in _after_their_operands(result, merges.keys()))
+
+
+def _tensors(operations: Sequence[Operator]) -> dict[str, _Tensor]:
+    """Return the tensors of a region by name."""
+    found: dict[str, _Tensor] = {}
+    for operation in operations:
+        for operand in (*operation.inputs, operation.output):
+            tensor = found.setdefault(operand.value, _Tensor())
+            tensor.size = max(tensor.size, operand.start + operand.nbytes)
+        for operand in operation.inputs:
+            found[operand.value].consumers.append(operation)
+        found[operation.output.value].producers.append(operation)
+    return found
+
+
+def _choose_merge(name: str, tensor: _Tensor, merges: Mapping[str, Merge], context: MoveContext) -> Merge | None:
+    """Return how a tensor is written from its map; None where its producers stay as they are.
+
+    The map reads past earlier merges. It does not if only the tensors that its producers read make it a gather.
+    """
+    producers = tensor.producers
+    reads_merged = any(operand.value in merges for one in producers for operand in one.inputs)
+    only_aliases = all(one.slices for one in producers) and not (len(producers) == 1 and reads_merged)
+    if only_aliases or not all(map(_is_move, producers)) or tensor.size > MAX_BYTES:
+        return None
+    past = _merge(name, tensor, merges, context)
+    if past is not None and (past.gathers or not reads_merged):
+        return past
+    direct = _merge(name, tensor, {}, context)
+    return direct if direct is not None and (past is None or direct.gathers) else past
+
+
+def _is_move(operation: Operator) -> bool:
+    return operation.traits.moves and not operation.constant_operands
+
+
+def _merge(name: str, tensor: _Tensor, merges: Mapping[str, Merge], context: MoveContext) -> Merge | None:
+    """Return how a tensor is written from what its map finds past ``merges``; None where that is not possible."""
+    bytes_moved = _compose(tensor, merges)
+    if bytes_moved is None:
+        return None
+    aliases = tuple(one for one in tensor.producers if one.slices and one.inputs[0].value not in merges)
+    operations = _operations(tensor.producers[0], name, bytes_moved, aliases, context)
+    return None if operations is None else Merge(bytes_moved, operations, aliases)
+
+
+def _is_skipped(name: str, tensor: _Tensor, merges: Mapping[str, Merge]) -> bool:
+    """Return whether all consumers of a merged tensor read past it, so that it is not stored."""
+    readers = [merges.get(one.output.value) for one in tensor.consumers]
+    return bool(readers) and all(reader is not None and name not in reader.bytes.sources for reader in readers)
+
+
+def _compose(tensor: _Tensor, merges: Mapping[str, Merge]) -> ByteMap | None:
+    """Return the map of a tensor, from tensors without a merge; None where no operation writes some byte."""
+    numbers: dict[str, int] = {}
+    source, byte = np.full(tensor.size, _UNKNOWN, np.int64), np.zeros(tensor.size, np.int64)
+    for operation in tensor.producers:
+        for name, begins, targets in _moved_bytes(operation):
+            if name is None:
+                source[targets], byte[targets] = CONSTANT, begins
+            elif name not in merges:
+                source[targets], byte[targets] = numbers.setdefault(name, len(numbers)), begins
+            else:
+                past = merges[name].bytes
+                renumbered = np.array([numbers.setdefault(one, len(numbers)) for one in past.sources] + [CONSTANT])
+                source[targets], byte[targets] = renumbered[past.source[begins]], past.byte[begins]
+    return None if (source == _UNKNOWN).any() else ByteMap(tuple(numbers), source, byte)
+
+
+def _moved_bytes(operation: Operator) -> Iterator[tuple[str | None, Int64, Int64]]:
+    """Yield (source, its bytes, bytes of the result) for what an operation moves; of a fill None and the byte."""
+    if operation.slices:
+        for read, written in operation.slices:
+            steps = np.arange(read.nbytes)
+            yield read.value, read.start + steps, written.start + steps
+        return
+    dims = operation.loops.dims
+    lowest = Piece(0, 0, dims).lowest
+    begin = operation.inputs[0].start - lowest if operation.inputs else 0
+    sources, targets = Piece(begin, operation.output.start, dims).positions()
+    filled = filled_byte(operation)
+    if filled is not None:
+        yield None, np.full_like(targets, filled), targets
+    else:
+        yield operation.inputs[0].value, sources, targets
+
+
+def _operations(
+    node: Operator, name: str, found: ByteMap, aliases: Sequence[Operator], context: MoveContext
+) -> tuple[Operator, ...] | None:
+    """Return the operations that write ``name`` by its map, without the bytes that ``aliases`` write.
+
+    None where there are more than :data:`MAX_PIECES_PER_MOVE`, one has no tiling, or the layout is not known.
+    """
+    lies = context.layouts.get(name)
+    if lies is None or lies.surfaces * lies.positions * lies.atom != found.source.size:
+        return None
+    if not aliases:
+        gather = to_gather(node, name, found, context.layouts, context.word)
+        if gather is not None and context.fits(gather):
+            return (gather,)
+    source = found.source.copy()
+    for operation in aliases:
+        for _, _, targets in _moved_bytes(operation):
+            source[targets] = _NOT_COPIED
+    shape = lies.surfaces, lies.positions, lies.atom
+    result = list[Operator]()
+    for number, tensor in enumerate(found.sources):
+        pieces = find_pieces(np.where(source == number, found.byte, NOTHING).reshape(shape))
+        result += copies(node.name, node.onnx_nodes, tensor, name, pieces)
+    for value in np.unique(found.byte[source == CONSTANT]).tolist():
+        index = np.where((source == CONSTANT) & (found.byte == value), 0, NOTHING)
+        result += fills(node.name, node.onnx_nodes, name, find_pieces(index.reshape(shape)), value)
+    return tuple(result) if len(result) <= MAX_PIECES_PER_MOVE and all(map(context.fits, result)) else None
+
+
+def _after_their_operands(operations: Sequence[Operator], merged: Collection[str]) -> Iterator[Operator]:
+    """Yield ``operations`` in order, but those that read a tensor of ``merged`` after all of it is written.
+
+    Such a tensor was written image by image, with its consumers between the images, and is now written at once after
+    the last image. An operation that waits also delays the other producers of its result and their consumers.
+    """
+    left = Counter(one.output.value for one in operations if one.output.value in merged)
+    waiting: list[Operator] = []
+    for operation in operations:
+        waiting.append(operation)
+        again = True
+        while again:
+            again, later, delayed = False, list[Operator](), set[str]()
+            for one in waiting:
+                name = one.output.value
+                if name in delayed or any(left[read.value] or read.value in delayed for read in one.inputs):
+                    later.append(one)
+                    delayed.add(name)
+                    continue
+                if name in merged:
+                    left[name] -= 1
+                    again = again or not left[name]
+                yield one
+            waiting = later
