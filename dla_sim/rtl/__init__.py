@@ -1,1 +1,1 @@
-"""The machine of docs/machine.md as hardware, in Amaranth, which the extra ``rtl`` brings."""
+"""Hardware implementation of docs/machine.md in Amaranth (needs the extra ``rtl``)."""

@@ -1,4 +1,4 @@
-"""How components are built: pipeline registers that may be left out, gated clocks, and modules that many share."""
+"""Building blocks for components: optional pipeline registers, gated clocks and shared modules."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ _PASSES = (
     "delete t:$meminit*", "proc -norom", "attrmap -remove init", "opt_expr", "opt_merge", "opt_dff", "opt_clean",
     "opt_expr", "opt_clean", "memory_collect",
 )  # fmt: skip
-"""Of Yosys, on what Amaranth gives it."""
+"""Yosys passes applied to Amaranth's RTLIL before it is written as Verilog."""
 
 
 def stage(m: Module, value: ValueLike, *, pipelined: bool, domain: str = "sync", name: str | None = None) -> Signal:
-    """``value`` one cycle later, in ``domain``; the value itself where hardware is built without pipeline registers.
+    """Return ``value`` delayed by one cycle of ``domain``, or unchanged if ``pipelined`` is False.
 
-    The register has no reset: what flows through it is accompanied by a valid bit that has one, or is not looked at.
+    The register has no reset. Its value is only meaningful together with a valid bit that has a
+    reset.
     """
     source = Value.cast(value)
     held = Signal(source.shape(), reset_less=True, name=name, src_loc_at=1)
@@ -42,11 +43,14 @@ def stage(m: Module, value: ValueLike, *, pipelined: bool, domain: str = "sync",
 
 
 def gated_clock(m: Module, name: str, enable: ValueLike, *, cleared: bool = False) -> None:
-    """Declare the clock domain ``name`` of module ``m``: it ticks at the end of the cycles in which ``enable`` is 1.
+    """Declare the clock domain ``name`` of ``m``, which ticks at the end of cycles with ``enable`` = 1.
 
-    ``enable`` comes from registers of ``sync``. It is held by a flip-flop on the falling edge, so that the gate needs
-    no latch and gives no glitch. The domain has no reset: its registers hold what a valid bit in ``sync`` speaks of.
-    With ``cleared`` it has that of ``sync``, and ticks with it; it takes two cycles.
+    ``enable`` must come from registers of ``sync``. A flip-flop on the falling edge stores it, so
+    the gate needs no latch and produces no glitch.
+
+    The domain has no reset, because a valid bit in ``sync`` qualifies its registers. With
+    ``cleared`` it uses the reset of ``sync`` and also ticks during reset; the reset must then last
+    at least two cycles.
     """
     falling, held = f"{name}_falling", Signal(name=f"{name}_enable")
     m.domains += ClockDomain(falling, clk_edge="neg", reset_less=True, local=True)
@@ -60,22 +64,32 @@ def gated_clock(m: Module, name: str, enable: ValueLike, *, cleared: bool = Fals
 
 
 def chosen_clock(m: Module, name: str, parent: str, chosen: ValueLike) -> None:
-    """Declare the clock domain ``name`` of module ``m``: it ticks as the gated domain ``parent`` while ``chosen`` is 1.
+    """Declare the clock domain ``name`` of ``m``, which ticks with ``parent`` while ``chosen`` is 1.
 
-    ``chosen`` is steady from the first of the parent's ticks to half a cycle behind the last one, as what a command
-    says is: then a gate without a flip-flop gives no glitch. It is as good as free where gated clocks are simulated.
+    ``parent`` is a gated domain. ``chosen`` must be stable from the parent's first tick until half
+    a cycle after its last one, as the fields of a command are. Then a gate without a flip-flop
+    produces no glitch. The domain costs almost nothing in simulators of gated clocks.
     """
     m.domains += ClockDomain(name, reset_less=True, local=True)
     m.d.comb += ClockSignal(name).eq(ClockSignal(parent) & Value.cast(chosen).any())
 
 
 def verilog_text(component: Elaboratable, name: str, ports: Sequence[Signal] | None = None) -> str:
-    """The Verilog of ``component`` as the module ``name``, with ``ports``, or those of its signature.
+    """Return the Verilog of ``component`` as the module ``name``.
 
-    Amaranth's own conversion writes a flip-flop's enable and reset as logic before it, which a simulator evaluates in
-    every cycle, that of the reset at both edges. Here they are the flip-flop's own, and no register and no memory has a
-    value that nothing gave it: what needs one has a reset. Names that Amaranth made up are numbers, for Icarus' sake.
-    Raises InputError where Yosys breaks off.
+    Amaranth's own conversion turns a flip-flop's enable and reset into logic in front of it. A
+    simulator evaluates that logic in every cycle, and the reset logic at both edges. This
+    conversion keeps enable and reset on the flip-flop. Registers and memories get no initial value;
+    a register that needs one has a reset. Numbers replace the names that Amaranth generates, for
+    compatibility with Icarus Verilog.
+
+    Args:
+        component: the component to convert.
+        name: name of the Verilog module.
+        ports: the module's ports; by default those of the component's signature.
+
+    Raises:
+        InputError: Yosys fails.
     """
     text = rtlil.convert(component, name=name, ports=ports, emit_src=False)
     script = (f"read_rtlil <<rtlil\n{text}\nrtlil", *_PASSES, "write_verilog -noattr -noparallelcase")
@@ -91,24 +105,25 @@ def verilog_text(component: Elaboratable, name: str, ports: Sequence[Signal] | N
 
 
 class Library:
-    """Components that are there many times, each converted to Verilog once and instantiated by name.
+    """Modules with many instances, each converted to Verilog once and instantiated by name.
 
-    With ``convert`` False every instance is a submodule of its own: for Amaranth's simulator, which knows no Verilog.
+    With ``convert`` False every instance is a separate submodule, because Amaranth's simulator
+    cannot run Verilog.
     """
 
     def __init__(self, *, convert: bool = True) -> None:
         self.convert = convert
         self._components: dict[str, wiring.Component] = {}
         self._modules: dict[str, str] = {}
-        """Verilog by name; without conversion only the names of what has been instantiated."""
+        """Verilog text by module name; with ``convert`` False only the names of the instantiated modules."""
 
     @property
     def text(self) -> str:
-        """The Verilog of all modules so far."""
+        """Verilog of all modules instantiated so far."""
         return "\n".join(self._modules[name] for name in sorted(self._modules))
 
     def component(self, name: str, make: Callable[[], wiring.Component]) -> wiring.Component:
-        """What :meth:`instance` of that name and ``make`` adds, for what it says of itself, as its latency."""
+        """Return the component that :meth:`instance` uses for ``name``, for its properties such as latency."""
         if name not in self._components:
             self._components[name] = make()
         return self._components[name]
@@ -122,9 +137,17 @@ class Library:
         *,
         domain: str = "sync",
     ) -> dict[str, Signal]:
-        """Add one more component of ``make`` (clocked by ``sync`` alone) to ``m``, clocked by ``domain``.
+        """Add an instance of the component ``make()`` to ``m``, clocked by ``domain``.
 
-        ``name`` names the module: equal names mean equal components. ``inputs`` by port; the outputs by port come back.
+        Args:
+            m: the module to extend.
+            name: name of the Verilog module; equal names mean equal components.
+            make: constructor of the component, which uses no clock domain but ``sync``.
+            inputs: values by input port.
+            domain: clock domain of the instance.
+
+        Returns:
+            The signals of the output ports, by port.
         """
         component = self.component(name, make) if self.convert or name not in self._modules else make()
         if name not in self._modules:

@@ -1,4 +1,4 @@
-"""The bus (docs/machine.md, section 6): one slot a cycle to one requester, round robin, and how a row becomes slots."""
+"""Bus arbiter and the division of rows into bus slots (docs/machine.md, section 6)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from dla_sim.rtl.ports import ADDRESS_BITS
 
 
 class Arbiter(Component):
-    """Grants the slot of this cycle to the first of those that want it, after the one that was served last.
+    """Round-robin arbiter: grants the slot of a cycle to the next requester after the last one served.
 
-    ``wants`` and ``granted`` have a bit a requester, in cyclic order. At most one bit is granted, one if any wants;
-    combinational. Before the first grant it is as if the last requester had been served.
+    ``wants`` and ``granted`` have one bit per requester, in cyclic order. Exactly one bit is
+    granted if any requester wants the slot, otherwise none. The grant is combinational. The first
+    search starts at requester 0, as if the last requester had been served before.
     """
 
     def __init__(self, requesters: int) -> None:
@@ -38,16 +39,25 @@ class Arbiter(Component):
 
 
 class Slots(Elaboratable):
-    """One slot of a row after the other: beats of one aligned word each, then what is held up to the gap of a burst.
+    """Slots of a row on the bus: one beat per aligned word, then wait slots up to the burst gap.
 
-    The owner keeps ``address``, the next byte, and ``left``, the bytes not yet moved or, if those are more than a word,
-    any number that is; when a slot is granted it sets ``step`` and moves both on by ``count``. Here is only what lies
-    within a burst, which is nothing between two rows: the first slot is there as soon as ``address`` and ``left`` are.
-    After a row's last beat they mean nothing until the row's last slot is over.
+    The owner drives ``address`` (the next byte) and ``left`` (bytes not yet moved; if more than a
+    word is left, any number above a word will do). When a slot is granted, the owner sets ``step``
+    and advances both signals by ``count``. After a row's last beat both signals are ignored until
+    the row's last slot is over.
 
-    Of the memory: ``shift`` and ``burst_shift``, the logarithms of its word's and its burst's bytes, and ``gap``.
-    Combinational: ``beat`` (this slot is one; else it is held), ``count`` (its bytes; 0 in a held slot), ``closes`` (it
-    is the row's last beat), ``last`` (the row's last slot). Clocked by ``domain``.
+    This component stores only the position within a burst, which is empty between two rows. The
+    first slot of a row is therefore valid in the same cycle as ``address`` and ``left``.
+
+    - ``shift``, ``burst_shift``: base-2 logarithms of the memory's word size and burst size in
+      bytes.
+    - ``gap``: slots from the start of one burst to the next.
+    - ``beat``: 1 if this slot is a beat, 0 if it is a wait slot.
+    - ``count``: bytes of this beat; 0 in a wait slot.
+    - ``closes``: this slot is the row's last beat.
+    - ``last``: this slot is the row's last one.
+
+    The outputs are combinational; the registers are clocked by ``domain``.
     """
 
     def __init__(self, bus_bytes: int, name: str, domain: str = "sync") -> None:
@@ -65,7 +75,8 @@ class Slots(Elaboratable):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        used, holding, closed = Signal(22), Signal(), Signal()  # slots of the burst; all its beats are over; the row's
+        # used: slots of this burst so far; holding: its beats are over; closed: the row's beats are over
+        used, holding, closed = Signal(22), Signal(), Signal()
         word, place, count = Signal.like(self.count), Signal.like(self.count), Signal.like(self.count)
         ends, over, row_ends = Signal(), Signal(), Signal()
         block = Signal(range(2 << 16))

@@ -1,6 +1,7 @@
-"""Control: what brings commands to the units and lets them begin, without the units (docs/machine.md, 3 to 7).
+"""Control: fetch, queues, token counters and command start, without the units (docs/machine.md, 3 to 7).
 
-A queue of commands and the control of each unit, and a counter of tokens for each pair of neighbours and direction.
+Each unit has a command queue and a controller; each ordered pair of neighbouring units has a token
+counter.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from dla_sim.rtl.processor import Processor
 from isa.instruction import NEXT, PREVIOUS, TOKENS, Unit
 
 COUNTER_BITS = 32
-"""The document does not bound the counters; no program is long enough for more bits."""
+"""Bits of a token counter; docs/machine.md sets no bound, and no program is long enough for more."""
 
 
 class TokenCounter(Component):
-    """Tokens that one unit has for another. Pushed in a command's last cycle, they are there in the next one.
+    """Counter of the tokens that one unit has given another.
 
-    In the domain ``control``.
+    A token pushed in a command's last cycle can be popped in the next cycle. The counter is in the
+    clock domain ``control``.
     """
 
     def __init__(self) -> None:
@@ -42,13 +44,15 @@ class TokenCounter(Component):
 
 
 class CommandQueue(Component):
-    """Up to ``queue_depth`` commands of a unit, the executing one included, which is ``head``.
+    """Queue of up to ``queue_depth`` commands of a unit, including the executing one (``head``).
 
-    ``push``: take ``word`` and the registers as they are in this cycle; only with ``room``. ``pop``: the head is over;
-    it may come in the same cycle. ``valid``: there is a head. What is pushed in cycle t is in the queue from t + 1 on.
+    - ``push``: store ``word`` and this cycle's registers; allowed only while ``room`` is 1.
+    - ``pop``: remove the head; allowed in the same cycle as ``push``.
+    - ``valid``: the queue has a head. A command pushed in cycle t is in the queue from t + 1 on.
 
-    The head is a set of registers, so that the units need no multiplexer to read it, and the others stand behind it in
-    a chain whose newest is always first, so that it needs none to be written. All in the domain ``control``.
+    The head has its own registers, so that units read it without a multiplexer. The waiting
+    commands form a shift chain with the newest first, so that writing needs no multiplexer either.
+    Everything is in the clock domain ``control``.
     """
 
     def __init__(
@@ -90,15 +94,20 @@ _MISSING = {Unit.LD: Cause.TOKEN_LD, Unit.EX: Cause.TOKEN_EX, Unit.ST: Cause.TOK
 
 
 class UnitControl(Component):
-    """Starts the command at the head of a queue when its tokens are there, and executes ``OP_SYNC`` itself.
+    """Unit controller: starts a queue's head once its tokens are available, and executes ``OP_SYNC``.
 
-    From the queue: ``valid``, and ``command`` (its head); to it ``over``, in the last cycle of a command. Of the tokens
-    of the two neighbours: whether one is ``there``, and ``pop`` and ``push``, each with bits for the previous and for
-    the next unit. To the unit: ``start``, for what is no ``OP_SYNC``; from it ``done`` and ``cause``. ``halt``: nothing
-    starts and nothing is over. ``starts``: a command starts in this cycle; ``accounted``: the cause of this cycle.
-    In the domain ``control``, whose clock must tick with ``active``.
+    - ``valid``, ``command``: the queue has a head, and the head itself; ``over``: pop it, in the
+      command's last cycle.
+    - ``there``, ``pop``, ``push``: a token is available, take one, give one; bit 0 for the previous
+      unit, bit 1 for the next.
+    - ``start``, ``done``, ``cause``: start of a command other than ``OP_SYNC`` on the unit, its
+      last cycle, its cause.
+    - ``halt``: no command starts or completes.
+    - ``starts``: a command starts in this cycle; ``accounted``: the cause of this cycle.
 
-    A command that is over in cycle t lets others start in t + 1: all of step 1 of the document comes before step 2.
+    Everything is in the clock domain ``control``, whose clock must tick while ``active`` is 1. A
+    command that completes in cycle t lets others start in t + 1, because docs/machine.md, section
+    3, puts all completions before all starts.
     """
 
     def __init__(self, configuration: Configuration, unit: Unit, command: CommandView) -> None:
@@ -129,18 +138,18 @@ class UnitControl(Component):
         return m
 
     def _flags(self, what: str) -> Value:
-        """The bits of the command's word ``{what}_previous`` and ``{what}_next``."""
+        """Return the bits ``{what}_previous`` and ``{what}_next`` of the command word."""
         return Cat(bits_of(self._command.word, _TOKENS[f"{what}_{side}"]) for side in ("previous", "next"))
 
     def _time_sync(self, m: Module, syncs: Value, over: Signal) -> None:
-        """``over`` in the last cycle of an ``OP_SYNC``, in which ``syncs`` is 1 from the first one on."""
+        """Drive ``over`` in the last cycle of an ``OP_SYNC``; ``syncs`` is 1 during the whole command."""
         passed = Signal(self._configuration.sync_cycles.shape())  # unlike a strap, it has a reset
         m.d.comb += over.eq(passed + 1 == self._configuration.sync_cycles)
         with m.If(syncs):
             m.d.control += passed.eq(Mux(over, 0, passed + 1))
 
     def _account(self, m: Module, executing: Value, is_sync: Value) -> None:
-        """If the tokens of both neighbours are missing, the previous one is named."""
+        """Drive ``accounted``; if the tokens of both neighbours are missing, the cause names the previous one."""
         waits_for_previous = self._flags("pop")[0] & ~self.there[0]
         with m.If(executing):
             m.d.comb += self.accounted.eq(Mux(is_sync, Cause.BUSY, self.cause))
@@ -152,15 +161,16 @@ class UnitControl(Component):
 
 
 REQUESTERS = (Unit.LD, Unit.ST)
-"""Of the bus, in the order of their turns, behind the fetch."""
+"""Units on the bus in the order of their turns, which follow the command fetch."""
 
 
 class Control(Elaboratable):
-    """Fetch, processor, queues, token counters and bus arbiter. It keeps the units, which are outside, by ``units``.
+    """Fetch, processor, queues, token counters and bus arbiter, which drive units outside this component.
 
-    ``wants`` and ``granted``: the slot of this cycle, of the units on the bus.
-    ``halt``: nothing starts, is over or is executed any more. ``active``: in this cycle the clock of the domain
-    ``control`` must tick, in which everything is but the arbiter.
+    ``units`` are the controllers of these units. ``wants`` and ``granted`` are the bus requests and
+    grants of LD and ST in this cycle. With ``halt`` no command starts, completes or is executed.
+    All parts but the arbiter are in the clock domain ``control``, whose clock must tick while
+    ``active`` is 1.
     """
 
     def __init__(self, limits: Limits, configuration: Configuration) -> None:
@@ -191,7 +201,7 @@ class Control(Elaboratable):
         return m
 
     def _issue(self, m: Module) -> None:
-        """From the fetch to the queues."""
+        """Connect the fetch, the bus requests, the processor and the queues."""
         fetch, processor, queues = self.fetch, self.processor, self.queues.values()
         m.d.comb += [
             self.arbiter.wants.eq(Cat(fetch.wants_slot, *self.wants.values())),
@@ -212,7 +222,7 @@ class Control(Elaboratable):
             m.d.comb += [unit.valid.eq(queue.valid), unit.halt.eq(self.halt), queue.pop.eq(unit.over)]
 
     def _tokens(self, m: Module) -> None:
-        """A counter for each pair of neighbours and direction."""
+        """Add a token counter for each ordered pair of neighbouring units."""
         for sides, side, other in ((NEXT, 1, 0), (PREVIOUS, 0, 1)):
             for giver, taker in sides.items():
                 counter = TokenCounter()

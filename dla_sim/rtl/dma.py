@@ -1,11 +1,11 @@
-"""The units LD and ST: transfers between system memory and scratchpad (docs/machine.md, sections 5 to 7).
+"""The units LD and ST: transfers between system memory and scratchpad (docs/machine.md, 5 to 7).
 
-Both sides of a transfer are rows in three strided dimensions (isa/ops/dma.py). Bursts run across rows of the system
-memory that ``isa.access.strided`` makes one row of, because the dimensions they are in are dense.
+Both sides of a transfer are rows in three strided dimensions (isa/ops/dma.py). If a dimension is
+dense, ``isa.access.strided`` merges its rows of system memory into one row, and bursts cross them.
 
-The scratchpad's side is walked byte by byte, as many bytes in a cycle as a beat can have. This walk says after which
-bytes a row ends, and how many of the dimensions end with it; the system memory's side follows. So nothing is multiplied
-and nothing prepared: the first beat is there with the command.
+The scratchpad address advances byte by byte, as many bytes per cycle as a beat has. The same
+counters show after which byte a row or a dimension ends, and the system-memory side follows them.
+The hardware needs no multiplication and no preparation: the first beat is ready with the command.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from isa.ops.dma import side_registers
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """The registers of a side: where it begins, bytes of a row, then of each dimension, innermost first, how many rows
-    and how far apart.
+    """Registers of one side of a transfer.
+
+    ``address`` is its first byte and ``nbytes`` the bytes of a row. ``counts`` and ``strides`` give
+    the number of rows and their distance in bytes, by dimension, innermost first.
     """
 
     address: Value
@@ -37,7 +39,7 @@ class Side:
 
 
 def side_of(command: CommandView, unit: Unit, space: Space) -> Side:
-    """Those that the instruction declares."""
+    """Return the registers that the instruction declares for one side of a transfer."""
     address, nbytes, dimensions = side_registers(unit, space)
     value = command.register
     pairs = [(value(count), value(stride)) for count, stride in dimensions[::-1]]
@@ -45,9 +47,15 @@ def side_of(command: CommandView, unit: Unit, space: Space) -> Side:
 
 
 def moved_on(begins: Sequence[Value], strides: Sequence[Value], over: Sequence[Value]) -> list[Value]:
-    """Where each dimension begins next, innermost first. ``over``: whether dimensions 0 to d are all at their ends.
+    """Return each dimension's next start address, innermost first, with a single adder.
 
-    One adder does: the innermost dimension that is not over goes on, and those within it begin where it is then.
+    The innermost unfinished dimension advances by its stride; the dimensions within it restart at
+    the new address.
+
+    Args:
+        begins: each dimension's current start address.
+        strides: each dimension's stride.
+        over: entry d is 1 if dimensions 0 to d are all at their ends.
     """
     begin, stride = begins[0], strides[0]
     for number, ended in enumerate(over[: len(begins) - 1], start=1):
@@ -59,9 +67,11 @@ def moved_on(begins: Sequence[Value], strides: Sequence[Value], over: Sequence[V
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """A byte's place. Of each dimension, that of the bytes of a row first: where it ``begins`` in the scratchpad (the
-    first is the byte's own place), how many places of it are ``left``, this one included, and whether it began anew in
-    this beat.
+    """Position of a byte in a transfer. Each field has one entry per dimension, the bytes of a row first.
+
+    ``begins`` holds start addresses in the scratchpad; the first one is the byte's own address.
+    ``left`` counts the remaining positions, including this one. ``renewed`` tells whether the
+    dimension restarted within this beat.
     """
 
     begins: tuple[Value, ...]
@@ -73,7 +83,7 @@ class Walk:
         return *self.begins, *self.left, *self.renewed
 
     def following(self, counts: Sequence[Value], strides: Sequence[Value]) -> tuple[Walk, list[Value]]:
-        """The next byte's place, and whether the dimensions up to each one are all at their ends."""
+        """Return the next byte's position, and for each dimension d whether dimensions 0 to d all end here."""
         over: list[Value] = []
         left: list[Value] = []
         renewed: list[Value] = []
@@ -88,11 +98,18 @@ class Walk:
 
 
 class Transfer(Elaboratable):
-    """The slots of the command's transfer, one after the other, each moving on when it is granted (``step``).
+    """Bus slots of a command's transfer; each granted slot (``step``) advances it.
 
-    Of the memory ``shift``, ``burst_shift`` and ``gap``, see :class:`Slots`. Combinational: ``empty`` (there is no slot
-    at all), ``last`` (this is the last slot), ``beat``, and of a beat ``address`` and ``count`` in the memory, and
-    ``lanes``: each byte's place in the scratchpad. ``domain`` has a reset, and is clocked at the end of slots at least.
+    ``shift``, ``burst_shift`` and ``gap`` describe the memory, see :class:`Slots`. The outputs are
+    combinational:
+
+    - ``empty``: the transfer has no slot.
+    - ``last``: this is the last slot.
+    - ``beat``: this slot is a beat; ``address`` and ``count`` are its first byte and its bytes in
+      system memory.
+    - ``lanes``: scratchpad address of each byte of the beat.
+
+    ``domain`` has a reset and ticks at least at the end of every slot.
     """
 
     def __init__(self, bus_bytes: int, sram_bytes: int, command: CommandView, unit: Unit, domain: str) -> None:
@@ -123,12 +140,12 @@ class Transfer(Elaboratable):
         return m
 
     def _kept(self, first: Value, name: str) -> tuple[Value, Signal]:
-        """What is ``first`` in the beginning, and then what the register says that comes along."""
+        """Return a value that is ``first`` until the first step and the returned register afterwards."""
         register = Signal(first.shape(), reset_less=True, name=name)
         return Mux(self._under_way, register, first), register
 
     def _at_last_byte(self, m: Module, values: Sequence[Value], name: str) -> Signal:
-        """Of values, one a lane, that of the last byte of the beat; 0 where the slot is none."""
+        """Return the entry of ``values`` (one per lane) for the last byte of the beat, or 0 in a wait slot."""
         chosen = Signal(values[0].shape(), name=name)
         with m.Switch(self.count):
             for lane, value in enumerate(values):
@@ -136,12 +153,13 @@ class Transfer(Elaboratable):
                     m.d.comb += chosen.eq(value)
         return chosen
 
-    # The scratchpad's side.
+    # Scratchpad side
 
     def _walk(self, m: Module) -> list[list[Value]]:
-        """From byte to byte. Returns, of each lane, whether the dimensions up to each one end with its byte.
+        """Advance byte by byte; return for each lane and dimension d whether dimensions 0 to d end there.
 
-        Within a beat only small numbers are counted: of many places left it does not matter how many.
+        Counters within a beat are clamped to ``most``, because a larger remainder cannot end within
+        the beat.
         """
         side, bits = self.scratchpad, self.sram_bits
         counts = [side.nbytes[: bits + 1], *side.counts]
@@ -166,7 +184,7 @@ class Transfer(Elaboratable):
         return over
 
     def _clamped(self, value: Value) -> Value:
-        """``value``, or ``most`` if that is less."""
+        """Return the smaller of ``value`` and ``most``."""
         return Mux(value < self.most, value, self.most)[: self.most.bit_length()]
 
     def _named(self, m: Module, walk: Walk, number: int) -> Walk:
@@ -175,7 +193,7 @@ class Transfer(Elaboratable):
         return Walk(tuple(signals[:4]), tuple(signals[4:8]), tuple(signals[8:]))
 
     def _behind(self, m: Module, places: Sequence[Walk]) -> Walk:
-        """The place behind the beat, or as it is where the slot is none."""
+        """Return the position after this beat, or the current position in a wait slot."""
         behind = self._named(m, places[0], len(places))
         with m.Switch(self.count):
             for count, place in enumerate(places[1:], start=1):
@@ -183,10 +201,10 @@ class Transfer(Elaboratable):
                     m.d.comb += [signal.eq(value) for signal, value in zip(behind.values, place.values, strict=True)]
         return behind
 
-    # The system memory's side.
+    # System memory side
 
     def _rows(self, m: Module, over: Sequence[Sequence[Value]]) -> None:
-        """The rows of bursts: where they begin, and how much of one has been moved."""
+        """Track the start of each row of bursts and the bytes of it that have been moved."""
         side = self.memory
         begins = [self._kept(side.address, f"row_begin_{number}") for number in range(len(side.strides))]
         moved = Signal(ADDRESS_BITS + 1)
@@ -207,17 +225,18 @@ class Transfer(Elaboratable):
                 m.d[self.domain] += [register.eq(now) for now, register in begins]
 
     def _first(self, lanes: Sequence[Value]) -> Value:
-        """Bytes up to the first of ``lanes`` that is 1, this included; ``most`` where none is."""
+        """Return the number of bytes up to and including the first lane that is 1, or ``most`` if none is."""
         found: Value = Const(self.most, self.most.bit_length())
         for number, lane in reversed(list(enumerate(lanes, start=1))):
             found = Mux(lane, number, found)
         return found
 
     def _breaks(self, m: Module, over: Sequence[Sequence[Value]], moved: Signal) -> list[Value]:
-        """Of each lane, whether a row of bursts ends with its byte.
+        """Return for each lane whether a row of bursts ends with its byte.
 
-        It does not where the dimension that goes on is dense and all those within it are: its stride is what has been
-        moved of the row when those within it end for the first time. A dimension of one place never goes on.
+        The row continues if the advancing dimension and all dimensions within it are dense. A
+        dimension is dense if its stride equals the bytes moved of the row when the inner dimensions
+        end for the first time. A dimension with a count of one never advances.
         """
         side = self.memory
         ends: list[Value] = [lane[-1] for lane in over]
@@ -235,16 +254,19 @@ class Transfer(Elaboratable):
 
 
 PHASES = {Unit.LD: ("setup", "latency", "data", "drain"), Unit.ST: ("setup", "data", "latency", "drain")}
-"""What a command consists of, in order."""
+"""Phases of a command, in order."""
 
 
 class DmaUnit(Elaboratable):
-    """LD or ST without its queue. ``start``: in the command's first cycle; ``done``: in its last; ``cause`` of a cycle
-    between them.
+    """The unit LD or ST without its queue.
 
-    ``wants_slot`` in its data phase, answered by ``granted``. If it is granted and ``beat``, ``count`` bytes from
-    ``address`` of the system memory on move in that cycle: to LD from ``data``, from ST to ``data``. The bytes go
-    through ``port`` on the scratchpad. ``lookup`` asks which memory it is.
+    - ``start``, ``done``: first and last cycle of a command; ``cause``: the cause of a cycle
+      between them.
+    - ``wants_slot``: the unit is in its data phase; ``granted``: it gets this cycle's slot.
+    - ``beat``, ``count``, ``address``: in a granted slot with ``beat``, ``count`` bytes move from
+      ``address`` of system memory on.
+    - ``data``: the bytes of the beat, an input of LD and an output of ST.
+    - ``port``: the unit's scratchpad port; ``lookup``: asks which memory holds the transfer.
     """
 
     def __init__(self, limits: Limits, configuration: Configuration, command: CommandView, unit: Unit) -> None:
@@ -268,7 +290,7 @@ class DmaUnit(Elaboratable):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """The hardware. What moves on with every slot ticks with slots only."""
+        """Build the unit; registers that only change with slots are clocked only by granted slots."""
         m = Module()
         gated_clock(m, self.domain, self.granted, cleared=True)
         drive_clocks(m, [self.port])
@@ -287,7 +309,7 @@ class DmaUnit(Elaboratable):
         return m
 
     def _memory(self, m: Module) -> tuple[Value, Value]:
-        """Whether the transfer is one of the flash, and the latency of its memory, whose constants the slots get."""
+        """Return whether the transfer uses the flash, and its memory's latency; set the slots' constants."""
         config, transfer = self.configuration, self.transfer
         address, _, _ = side_registers(self.unit, "dram")
         flash = Signal()
@@ -301,7 +323,7 @@ class DmaUnit(Elaboratable):
         return flash, Mux(flash, config.flash_latency, config.dram_latency)
 
     def _sequence(self, m: Module, latency: Value) -> dict[str, Value]:
-        """From phase to phase, past those of no cycles. Returns which of them this cycle belongs to, by name."""
+        """Step through the phases, skipping empty ones; return by name which phase this cycle is in."""
         timed = {"setup": self.configuration.dma_setup, "latency": latency, "drain": self.configuration.dma_drain}
         there = {name: length != 0 for name, length in timed.items()} | {"data": ~self.transfer.empty}
         entered = {name: Signal(name=f"in_{name}") for name in there}
@@ -324,7 +346,7 @@ class DmaUnit(Elaboratable):
         return dict(now)
 
     def _move(self, m: Module) -> None:
-        """The bytes of a beat, between the port on the scratchpad and the bus."""
+        """Connect the bytes of a beat between the scratchpad port and the bus."""
         moves = Cat(lane < self.count for lane in range(len(self.port.address)))
         pairs = zip(self.port.address, self.transfer.lanes, strict=True)
         m.d.comb += [address.eq(lane) for address, lane in pairs]

@@ -1,4 +1,4 @@
-"""The command fetch: chunks of command words, from the memory that holds them (docs/machine.md, sections 4 and 6)."""
+"""Command fetch: reads chunks of command words from system memory (docs/machine.md, 4 and 6)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from dla_sim.rtl.ports import ADDRESS_BITS, WORD_BITS
 
 WORD_BYTES = WORD_BITS // 8
 TIME_BITS = 32
-"""Of the clock that measures latencies: nothing waits that long."""
+"""Bits of the clock that measures latencies; no request waits longer than it can count."""
 
 
 class ChunkBuffer(Component):
-    """A ring of bytes as large as all chunks that are held or requested: a byte's place is its address in system
-    memory, modulo the size of the ring. So chunks need no places of their own, and no beat lies in two rows.
+    """Ring buffer for all chunks that are stored or requested.
 
-    ``put``: at the end of this cycle ``data`` is written, ``count`` bytes from ``address`` on. ``word`` is the one at
-    ``word_address``, in this cycle.
+    A byte's place is its system memory address modulo the ring size. Chunks need no places of their
+    own, and no beat crosses two buffer rows.
+
+    - ``put``: write ``count`` bytes of ``data`` for ``address`` at the end of this cycle.
+    - ``word``: the command word at ``word_address``, in the same cycle.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -49,16 +51,22 @@ class ChunkBuffer(Component):
 
 
 class Fetch(Component):
-    """Brings chunks of command words, in order, and hands out the words.
+    """Command fetch: reads chunks of command words in order and delivers the words.
 
-    The program is ``command_words`` words from ``command_address`` on, both steady from reset on. ``word`` is the one
-    with the number ``number``, in this cycle; with ``ready`` it is the next to be executed, and there. ``executes``: it
-    is executed. On the bus: ``wants_slot`` (in a data phase), ``granted``, and in a slot that is granted ``beat`` (it
-    is one), ``address``, ``count`` and the answer ``read_data``.
+    - ``command_address``, ``command_words``: the program's first byte and number of words; both
+      constant after reset.
+    - ``number``: index of the word to deliver; ``word``: that word, in the same cycle.
+    - ``ready``: the word has arrived and is the next to execute; ``executes``: it is executed in
+      this cycle.
+    - ``wants_slot``: the fetch is in a data phase; ``granted``: it gets this cycle's bus slot.
+    - ``beat``, ``address``, ``count``: in a granted slot, whether it is a beat, its first byte and
+      its bytes.
+    - ``read_data``: the memory's answer in the same cycle.
 
-    What is known of chunk k: whether it was requested (it is, if fewer than ``fetch_buffers`` chunks are ahead of the
-    one that executes), and when (``asked``, a time for each of as many chunks; the first ones in cycle 0).
-    In the domain ``control``; while a chunk is to come, ``active``, its clock must tick.
+    Chunk k is requested while fewer than ``fetch_buffers`` chunks are ahead of the executing one.
+    ``asked`` stores the request time of each of these chunks; cycle 0 requests the first ones.
+    Everything is in the clock domain ``control``, which must tick while ``active`` is 1, that is,
+    while a chunk is expected.
     """
 
     def __init__(self, limits: Limits, configuration: Configuration) -> None:
@@ -80,11 +88,11 @@ class Fetch(Component):
         return m
 
     def _next(self, number: Signal) -> Value:
-        """The place after ``number`` in a round of ``fetch_buffers``."""
+        """Return the index after ``number``, modulo ``fetch_buffers``."""
         return Mux(number + 1 == self._configuration.fetch_buffers, 0, number + 1)
 
     def _times(self, m: Module, arrived: Signal, freed: Signal, requested: Signal, due: Signal) -> None:
-        """``requested``: if there is a chunk to come, it was requested; ``due``: its latency is over."""
+        """Drive ``requested`` (the next chunk, if any, is requested) and ``due`` (its latency is over)."""
         config, buffers = self._configuration, self._limits.fetch_buffers
         time = Signal(TIME_BITS)
         asked = Array(Signal(TIME_BITS, name=f"asked_{place}") for place in range(buffers))
@@ -104,10 +112,14 @@ class Fetch(Component):
             m.d.control += [asked[executing].eq(time + 1), executing.eq(self._next(executing))]
 
     def _data_phase(self, m: Module, arrived: Signal, requested: Signal, due: Signal) -> Value:
-        """Slots of the chunk that comes, one row of system memory. Returns its words up to this slot, this included."""
+        """Divide the next chunk, one row of system memory, into slots.
+
+        Returns the number of its words that have arrived, including this slot's.
+        """
         config = self._configuration
         m.submodules.slots = slots = Slots(self._limits.bus_bytes, "slot", "control")
-        total, moved = Signal(ADDRESS_BITS), Signal(range(self._limits.fetch_bytes + 1))  # bytes, of all and of it
+        # bytes moved, of the program and of this chunk
+        total, moved = Signal(ADDRESS_BITS), Signal(range(self._limits.fetch_bytes + 1))
         of_program, of_chunk = Signal(ADDRESS_BITS), Signal.like(moved)
         m.d.comb += [
             of_program.eq((self.command_words << 3) - total),
@@ -130,10 +142,10 @@ class Fetch(Component):
         return (moved + slots.count) >> 3
 
     def _words(self, m: Module, arrived: Signal, moved_words: Value, freed: Signal) -> None:
-        """``freed``: the last word of a chunk is executed in this cycle."""
+        """Deliver the words; drive ``freed`` in the cycle that executes the last word of a chunk."""
         m.submodules.buffer = buffer = ChunkBuffer(self._limits)
-        there = Signal(32)  # words of chunks that have arrived, not executed yet
-        done = Signal(range(self._limits.fetch_bytes // WORD_BYTES + 1))  # words of this chunk, executed
+        there = Signal(32)  # words of arrived chunks, not executed yet
+        done = Signal(range(self._limits.fetch_bytes // WORD_BYTES + 1))  # executed words of this chunk
         m.d.comb += [
             buffer.put.eq(self.granted & self.beat),
             buffer.address.eq(self.address),

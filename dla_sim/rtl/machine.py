@@ -1,13 +1,14 @@
-"""The machine: all its parts behind one memory port and one interrupt, as the module ``dla_machine``.
+"""The complete machine as the module ``dla_machine``, with one memory port and one interrupt.
 
-Clocked by ``clk``; ``rst`` is synchronous and held for two cycles at least. **Cycle 0** is the first cycle with ``rst``
-0: the one that begins with the last rising edge of ``clk`` that sees ``rst`` 1 and ends with the first one that sees it
-0. All inputs of a cycle, answers of the memory included, are there before its falling edge, for gated clocks.
+It is clocked by ``clk``; ``rst`` is synchronous and lasts at least two cycles. **Cycle 0** is the
+first cycle with ``rst`` 0: it begins with the last rising edge of ``clk`` that sees ``rst`` 1 and
+ends with the first one that sees ``rst`` 0. All inputs of a cycle, including answers of the memory,
+must be valid before its falling edge, because gated clocks use it. Reset does not clear the
+scratchpad.
 
-The scratchpad's bytes are not reset.
-
-Fetch, processor, queues, tokens and what starts and ends commands are in one clock domain, ``control``, which ticks in
-cycles in which one of them has something to do: most cycles belong to commands that are being executed.
+Fetch, processor, queues, tokens and the start and end of commands share the clock domain
+``control``. It ticks only in cycles in which one of them changes, because commands execute
+undisturbed in most cycles.
 """
 
 from __future__ import annotations
@@ -30,20 +31,30 @@ from isa.errors import InputError
 from isa.instruction import Unit
 
 NAME = "dla_machine"
-"""Of the top module."""
+"""Name of the top module."""
 
 
 class Machine(Elaboratable):
-    """Inputs: ``command_address``, ``command_words`` and the straps that are open, taken in the last cycle of reset;
-    the answers of ``memory`` and of the ``lookups`` of LD and ST, in the same cycle.
+    """The machine: control, LD, EX, ST, scratchpad and the memory port.
 
-    Outputs: beats of ``memory``; ``interrupt``, from the cycle after that of ``OP_END`` on, so that the first cycle
-    with it is the program's total; ``fault``, once a result did not fit or a word was no instruction's, after which
-    nothing starts or completes; ``probes`` of the units, for who wants to compare cycles.
+    Inputs:
+
+    - ``command_address``, ``command_words`` and the open straps, sampled in the last cycle of
+      reset;
+    - the answers of ``memory`` and of the ``lookups`` of LD and ST, in the same cycle.
+
+    Outputs:
+
+    - the beats of ``memory``;
+    - ``interrupt``: 1 from the cycle after ``OP_END`` on, so its first cycle number is the
+      program's total;
+    - ``fault``: 1 after a result did not fit or a word was no instruction; then no command starts
+      or completes;
+    - ``probes`` of the units, for comparing cycles with a simulation.
     """
 
     def __init__(self, limits: Limits, values: Mapping[str, int] | None = None) -> None:
-        """For one machine with ``values`` (``parameters.strap_values``); for all that fit the limits without."""
+        """Build one machine with ``values`` (``parameters.strap_values``), or leave all straps open if None."""
         self.limits, self.modules = limits, Library()
         self.inputs, self.configuration = Configuration(limits, values), Configuration(limits, values, "held_")
         self.command_address = Signal(ADDRESS_BITS)
@@ -59,12 +70,12 @@ class Machine(Elaboratable):
 
     @property
     def lookups(self) -> list[Lookup]:
-        """Of LD and ST."""
+        """Memory lookups of LD and ST."""
         return [unit.lookup for unit in self._dma.values()]
 
     @property
     def ports(self) -> list[Value]:
-        """All of the module but its clock and reset."""
+        """All ports of the module except clock and reset."""
         lookups = [signal for lookup in self.lookups for signal in (lookup.address, lookup.constant)]
         probes = [signal for probe in self.probes.values() for signal in probe.outputs]
         return [
@@ -74,7 +85,7 @@ class Machine(Elaboratable):
 
     @property
     def scratchpad_ports(self) -> tuple[list[ReadPort], list[WritePort]]:
-        """All ports on the scratchpad: of the engines, of ST and of LD."""
+        """All scratchpad ports, of the engines, ST and LD, as read ports and write ports."""
         ports = [*self._ex.read_ports, *self._ex.write_ports, *(unit.port for unit in self._dma.values())]
         reads = [port for port in ports if isinstance(port, ReadPort)]
         return reads, [port for port in ports if isinstance(port, WritePort)]
@@ -90,7 +101,10 @@ class Machine(Elaboratable):
         return m
 
     def _hold(self, m: Module) -> None:
-        """Take what is steady in a run into registers: what depends on an input, simulators evaluate at every edge."""
+        """Register the inputs that are constant during a run.
+
+        Simulators evaluate logic that depends on an input at every edge.
+        """
         pairs = [(getattr(self.configuration, name), value) for name, value in self.inputs.open.items()]
         for taken, given in (
             (self._control.fetch.command_address, self.command_address),
@@ -103,7 +117,7 @@ class Machine(Elaboratable):
             m.d.control += [held.eq(given) for held, given in pairs]
 
     def _units(self, m: Module) -> None:
-        """Each with what keeps it, and its probe."""
+        """Connect each unit with its controller and its probe."""
         for unit, control in self._control.units.items():
             probe, works = self.probes[unit], self._ex if unit is Unit.EX else self._dma[unit]
             m.submodules[unit.name.lower()] = works
@@ -122,7 +136,7 @@ class Machine(Elaboratable):
         ]
 
     def _bus(self, m: Module) -> None:
-        """The slot of the cycle goes to one requester, whose beat is the memory's."""
+        """Connect the granted requester's beat with the memory port."""
         control, fetch = self._control, self._control.fetch
         requesters: tuple[Fetch | DmaUnit, ...] = (fetch, *self._dma.values())
         for unit, dma in self._dma.items():
@@ -144,14 +158,15 @@ class Machine(Elaboratable):
 
 
 def machine_verilog(limits: Limits, values: Mapping[str, int] | None = None) -> str:
-    """Complete Verilog: the machine, the modules that it uses several times, and the model of its scratchpad.
+    """Return complete Verilog: the machine, its shared modules and the scratchpad model.
 
-    Raises InputError for a machine that is larger than the tools take, or an instruction without an engine.
+    Raises:
+        InputError: the machine is too large for the tools, or an instruction has no engine.
     """
     try:
         machine = Machine(limits, values)
         top = verilog_text(machine, NAME, machine.ports)
     except InputError:
-        warnings.simplefilter("ignore", UnusedElaboratable)  # what is refused is not elaborated
+        warnings.simplefilter("ignore", UnusedElaboratable)  # a rejected machine is not elaborated
         raise
     return "\n".join((top, machine.modules.text, scratchpad_verilog(limits.sram_bytes, *machine.scratchpad_ports)))

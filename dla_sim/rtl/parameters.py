@@ -1,7 +1,7 @@
-"""What hardware is built for: its sizes, which are in the wires, and its configuration, which may be tied or left open.
+"""Parameters of the hardware: sizes fixed at build time, and a configuration that may stay open.
 
-One build runs every machine that its :class:`Limits` cover: the configuration says which. With all of it tied to
-constants it is the hardware of one machine.
+One build runs every machine that its :class:`Limits` cover; the configuration selects the machine.
+With all straps tied to constants the build is the hardware of one machine.
 """
 
 from __future__ import annotations
@@ -20,19 +20,31 @@ from isa.plugins import variant
 from isa.variants import VARIANTS, Variant, extend
 
 NEWEST = "v4"
-"""The instruction set of all hardware: programs of earlier ones mean the same in it, cycles included."""
+"""Instruction set of all hardware; programs of earlier sets have the same results and cycles in it."""
 LARGEST = 4096
-"""Processing elements, or lanes, whose wires are written down; each takes a millisecond before anything is built."""
+"""Maximum number of processing elements or lanes; each takes a millisecond even before elaboration."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Physical sizes. ``ic``, ``oc``, ``ow``: the array; ``lanes`` of post-processing; memories and queues in bytes and
-    entries, as the keys of a machine of the same names.
+    """Physical sizes of a hardware build.
 
-    ``pipelined`` False leaves all pipeline registers out: for machines that give a command no cycles to fill and drain.
-    ``isa``: the variant of an installed package whose further instructions the hardware has beside the newest ones.
-    ``engines``: the project's engines that EX has, by name, for hardware of some instructions; None is all.
+    Attributes:
+        ic: input channels of the array.
+        oc: output channels of the array.
+        ow: output columns of the array.
+        lanes: post-processing lanes.
+        sram_bytes: scratchpad size.
+        bus_bytes: bus width.
+        queue_depth: commands per queue.
+        fetch_bytes: bytes per chunk of the command fetch.
+        fetch_buffers: chunks that the command fetch buffers.
+        numerics: rounding of ONNX Runtime, or fixed point.
+        pipelined: False omits all pipeline registers, for machines with no fill and drain cycles.
+        isa: variant of an installed package whose instructions the hardware has in addition to the
+            newest ones.
+        engines: names of the built-in engines that EX has, for hardware of some instructions; None
+            means all.
     """
 
     ic: int
@@ -51,33 +63,33 @@ class Limits:
 
     @property
     def variant(self) -> Variant:
-        """The instructions that the hardware decodes."""
+        """Instructions that the hardware decodes."""
         newest, further = VARIANTS[NEWEST], further_instructions(self.isa)
         text = f"{NEWEST} and what {self.isa} has beside"
         return extend(newest, f"{self.isa}.hardware", text, *further) if further else newest
 
     @property
     def fixed(self) -> bool:
-        """Whether the numerics are integers alone."""
+        """True if the numerics use integers only."""
         return self.numerics == "fixed"
 
 
 def further_instructions(isa: str) -> tuple[Instruction, ...]:
-    """Those of a variant that the newest one does not have: an installed package's.
+    """Return the instructions that a variant of an installed package adds to the newest variant.
 
-    Raises InputError listing the variants that exist.
+    Raises InputError listing the existing variants if ``isa`` is unknown.
     """
     known = VARIANTS[NEWEST].mnemonics
     return tuple(one for one in variant(isa).instructions if one.mnemonic not in known)
 
 
 def has_hardware(arch: Arch) -> bool:
-    """Return whether hardware is written of the machine: of ideal memory alone."""
+    """Return True if hardware exists for the machine; it exists only for ideal memory."""
     return arch.memory == IDEAL
 
 
 def limits_of(arch: Arch, timing: Timing, *, pipelined: bool = True) -> Limits:
-    """The sizes of exactly that machine. Raises InputError where there are too many to write its wires down."""
+    """Return the sizes of exactly this machine; raise InputError if it has too many elements or lanes."""
     if not has_hardware(arch):
         raise InputError(f"isa {arch.isa}: there is no hardware of words yet; choose v1 to {NEWEST}")
     for what, count in (("processing elements", arch.pe.count), ("post-processing lanes", arch.lanes)):
@@ -92,7 +104,10 @@ def limits_of(arch: Arch, timing: Timing, *, pipelined: bool = True) -> Limits:
 
 @dataclass(frozen=True)
 class Strap:
-    """A value of the configuration: its ``bits``, 0 for those of the limit of its name, and what it is of a machine."""
+    """A configuration value: its width and how to derive it from a machine.
+
+    ``bits`` 0 means the width of the limit with the same name.
+    """
 
     bits: int
     value: Callable[[Arch, Timing], int]
@@ -103,12 +118,12 @@ def _timed(bits: int, name: str) -> Strap:
 
 
 def _of_memory(bits: int, value: Callable[[MemoryTiming], int], *, flash: bool = False) -> Strap:
-    """What follows from the timing of a memory; a machine without flash has one that nobody reads."""
+    """Return a strap derived from a memory's timing; without flash its unused value comes from a dummy."""
     return Strap(bits, lambda arch, timing: value(timing.flash or MemoryTiming(1, 1, 0, 1) if flash else timing.main))
 
 
 _BITS = 21
-"""Of latencies and bytes a cycle."""
+"""Bits of latencies and of bytes per cycle."""
 STRAPS: Mapping[str, Strap] = {
     "ic": Strap(0, lambda arch, timing: arch.pe.ic),
     "oc": Strap(0, lambda arch, timing: arch.pe.oc),
@@ -130,16 +145,17 @@ STRAPS: Mapping[str, Strap] = {
     **{name: _timed(_BITS, name) for name in ("sram_read_bytes", "sram_write_bytes")},
     "bank_ports": _timed(11, "bank_ports"),
 }
-"""All values of the configuration, in the order of the top level's ports.
+"""All configuration values, in the order of the top level's ports.
 
-``*_shift`` are logarithms to base 2. ``burst_gap`` is derived (docs/machine.md, section 2).
+``*_shift`` are base-2 logarithms. ``burst_gap`` is derived (docs/machine.md, section 2).
 """
 
 
 def strap_values(arch: Arch, timing: Timing) -> dict[str, int]:
-    """The configuration that makes hardware the machine of ``arch`` and ``timing``, by name as in :data:`STRAPS`.
+    """Return the configuration of the machine ``arch`` with ``timing``, by name as in :data:`STRAPS`.
 
-    Raises InputError where a bank's bytes are no power of two: hardware selects a bank by bits of the address.
+    Raises InputError if the bytes of a bank are not a power of two, because hardware selects a bank
+    by address bits.
     """
     return {name: strap.value(arch, timing) for name, strap in STRAPS.items()}
 
@@ -159,10 +175,10 @@ def _log2(power: int) -> int:
 
 
 class Configuration:
-    """The values of :data:`STRAPS` as Amaranth values, one attribute each: constants, or signals left open."""
+    """The values of :data:`STRAPS` as Amaranth values, one attribute each: constants or open signals."""
 
     def __init__(self, limits: Limits, values: Mapping[str, int] | None = None, prefix: str = "configuration_") -> None:
-        """Tied to ``values`` (:func:`strap_values`); signals called ``prefix`` and name where there are none."""
+        """Tie straps to ``values`` (:func:`strap_values`); if None, create signals named ``prefix`` + name."""
         widths = {name: strap.bits or getattr(limits, name).bit_length() for name, strap in STRAPS.items()}
         self.straps: dict[str, Value] = {
             name: Signal(width, name=f"{prefix}{name}", reset_less=True)
@@ -175,9 +191,9 @@ class Configuration:
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Value:
-            """A strap by its name."""
+            """Return a strap by name."""
 
     @property
     def open(self) -> dict[str, Value]:
-        """The straps that are inputs of the hardware."""
+        """Straps that are inputs of the hardware."""
         return {name: value for name, value in self.straps.items() if isinstance(value, Signal)}

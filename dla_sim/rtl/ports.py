@@ -1,4 +1,4 @@
-"""What passes between the parts of the hardware: commands, causes, operand streams, ports on scratchpad and memory."""
+"""Interfaces between hardware components: commands, causes, operand streams and memory ports."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ WORD_BITS = 64
 
 
 class Cause(IntEnum):
-    """Codes of the causes of docs/machine.md section 7, one of which every cycle of every unit has.
+    """Codes of the causes of docs/machine.md, section 7; every cycle of every unit has one.
 
-    ``IDLE``: with an empty queue; whether commands are still to come, nobody in the machine knows.
+    ``IDLE`` means an empty queue. The hardware cannot know whether more commands will come.
     """
 
     IDLE = 0
@@ -35,9 +35,14 @@ class Cause(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """An operand, or the result, of a command as the scratchpad's banks see it (docs/machine.md, section 5).
+    """An operand or a result of a command as the scratchpad banks see it (docs/machine.md, section 5).
 
-    ``valid``: it has bytes. ``first`` and ``last`` byte of its hull; ``nbytes`` of it altogether.
+    Attributes:
+        valid: 1 if the operand has bytes.
+        first: first byte of the range from its lowest to its highest byte.
+        last: last byte of that range.
+        nbytes: number of bytes it has.
+        write: True for a result.
     """
 
     valid: Value
@@ -48,15 +53,15 @@ class Stream:
 
 
 Serves = Mapping[str, tuple[str, ...]]
-"""What passes a port, by the register with its address: of which instructions; of all that have the register: ()."""
+"""Instructions that use a port, by the register with the address; () means all that have the register."""
 
 
 class ReadPort:
-    """``lanes`` independent reads of ``width`` bytes a cycle, little-endian, from any byte address.
+    """``lanes`` independent reads of ``width`` bytes per cycle, little-endian, from any byte address.
 
-    ``domain`` None: the data of a cycle's addresses are there in the same cycle; else they are registered by that
-    clock. ``data`` of a lane that is not ``enable`` d is anything. Its owner drives ``clock`` (:func:`drive_clocks`).
-    ``serves`` is for tables alone.
+    With ``domain`` None the data are valid in the cycle of their address; otherwise the clock of
+    ``domain`` registers them. The ``data`` of a lane without ``enable`` are undefined. The owner
+    drives ``clock`` (:func:`drive_clocks`). Only documentation tables use ``serves``.
     """
 
     def __init__(self, name: str, lanes: int, width: int, domain: str | None, serves: Serves | None = None) -> None:
@@ -69,10 +74,11 @@ class ReadPort:
 
 
 class WritePort:
-    """``lanes`` independent writes a cycle at any byte address; of two at one address the later lane's remains.
+    """``lanes`` independent writes per cycle at any byte address; the later lane wins at equal addresses.
 
-    ``enable`` has ``width`` bits a lane, one a byte. Written at the edge of ``domain`` that ends the cycle. Its owner
-    drives ``clock`` (:func:`drive_clocks`). ``serves`` is for tables alone.
+    ``enable`` has ``width`` bits per lane, one per byte. Data are written at the edge of ``domain``
+    that ends the cycle. The owner drives ``clock`` (:func:`drive_clocks`). Only documentation
+    tables use ``serves``.
     """
 
     def __init__(self, name: str, lanes: int, width: int, domain: str, serves: Serves | None = None) -> None:
@@ -85,14 +91,15 @@ class WritePort:
 
 
 def drive_clocks(m: Module, ports: Iterable[ReadPort | WritePort]) -> None:
-    """Clock ``ports`` by their domains, which ``m`` declares or knows: the scratchpad is elsewhere."""
+    """Drive the clocks of ``ports`` from their domains in ``m``; the scratchpad is in another module."""
     m.d.comb += [port.clock.eq(ClockSignal(port.domain)) for port in ports if port.domain is not None]
 
 
 class MemoryPort:
-    """The one port to system memory: a beat of ``count`` bytes a cycle, all of them in one word of the memory.
+    """The only port to system memory: one beat of ``count`` bytes per cycle, within one memory word.
 
-    ``read_data`` answers in the same cycle: the latency has been waited for by then. Byte 0 is the lowest.
+    ``read_data`` answers in the same cycle, because the latency is over by then. Byte 0 is the
+    lowest.
     """
 
     def __init__(self, bus_bytes: int) -> None:
@@ -105,12 +112,15 @@ class MemoryPort:
 
     @property
     def outputs(self) -> tuple[Signal, ...]:
-        """What the machine drives."""
+        """Signals that the machine drives."""
         return self.valid, self.write, self.address, self.count, self.write_data
 
 
 class Lookup:
-    """The address decoder outside: whether a byte of system memory is a constant, which a flash would hold."""
+    """Interface to the external address decoder, which tells whether a byte of system memory is constant.
+
+    A flash, if any, stores the constants.
+    """
 
     def __init__(self, unit: str) -> None:
         self.address = Signal(ADDRESS_BITS, name=f"lookup_{unit.lower()}_address")
@@ -118,7 +128,7 @@ class Lookup:
 
 
 class Probe:
-    """What the outside sees of a unit: pulses in the first and the last cycle of a command, and every cycle's cause."""
+    """Observable state of a unit: pulses in a command's first and last cycle, and each cycle's cause."""
 
     def __init__(self, unit: str) -> None:
         self.start = Signal(name=f"probe_{unit.lower()}_start")
@@ -127,33 +137,33 @@ class Probe:
 
     @property
     def outputs(self) -> tuple[Signal, ...]:
-        """What the machine drives."""
+        """Signals that the machine drives."""
         return self.start, self.done, self.cause
 
 
 def unit_registers(variant: Variant, unit: Unit) -> tuple[Register, ...]:
-    """The registers that commands of ``unit`` can read, by index."""
+    """Return the registers that commands of ``unit`` can read, by index."""
     prefix = f"{unit.name}_"
     registers = sorted(variant.register_file.registers, key=lambda register: register.index)
     return tuple(register for register in registers if register.name.startswith(prefix))
 
 
 def register_signal(register: Register, prefix: str = "") -> Signal:
-    """A signal as wide as ``register``, two's complement where it is signed, with its reset value."""
+    """Return a signal with the width, signedness and reset value of ``register``."""
     shape = signed(register.width) if register.form == "signed" else unsigned(register.width)
     return Signal(shape, init=register.reset, name=f"{prefix}{register.name.lower()}")
 
 
 def bits_of(word: Value, item: Field) -> Value:
-    """The bits of a command word that are a field of it, two's complement where that is signed."""
+    """Return a field of a command word; a signed field is two's complement."""
     bits = word[item.low : item.low + item.width]
     return bits.as_signed() if item.signed else bits
 
 
 class CommandView:
-    """The command at the head of a unit's queue. Signals: ``word`` and one a register of the unit.
+    """The command at the head of a unit's queue: its ``word`` and one signal per register of the unit.
 
-    Valid from the cycle of its start to its last one.
+    The signals are valid from the command's first cycle to its last.
     """
 
     def __init__(self, variant: Variant, unit: Unit, prefix: str = "") -> None:
@@ -169,13 +179,13 @@ class CommandView:
         return found
 
     def is_(self, *mnemonics: str) -> Value:
-        """1 where it is one of these instructions; those that the variant lacks it never is."""
+        """Return 1 if the command is one of these instructions; the variant may lack some of them."""
         opcode = self.word[56:64]
         known = [name for name in mnemonics if name in self.variant.by_mnemonic]
         return opcode.matches(*(self.instruction(name).opcode for name in known)) if known else Const(0, 1)
 
     def field(self, mnemonic: str, name: str) -> Value:
-        """The bits of a field of the word, as the layout of ``mnemonic`` has it; a constant 0 where it has none."""
+        """Return a field of the word in the layout of ``mnemonic``, or constant 0 if it has no such field."""
         for item in self.instruction(mnemonic).layout:
             if item.name == name:
                 return bits_of(self.word, item)

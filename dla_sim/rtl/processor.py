@@ -1,4 +1,4 @@
-"""The command processor: one word a cycle, the register file, the decoder (docs/machine.md, section 4)."""
+"""Command processor: one word per cycle, register file and decoder (docs/machine.md, section 4)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _SET = {item.name: item for item in SET_LAYOUT}
 
 
 class Decoder(Component):
-    """What a command word asks for; combinational. A word of another opcode asks for nothing.
+    """Combinational decoder of a command word; an unknown opcode sets no output.
 
-    ``is_set``, ``is_end``, and ``unit``: one bit a unit, in the order of ``Unit``, 1 where it is for the unit's queue.
+    ``is_set`` and ``is_end`` mark a register write and the end of the program. ``unit`` has one bit
+    per unit, in the order of ``Unit``, which is 1 if the word goes to that unit's queue.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -39,7 +40,7 @@ class Decoder(Component):
         return m
 
     def _unitless(self, m: Module, item: Instruction) -> None:
-        """An instruction whose word names the unit; without such a field it is the one that ends the program."""
+        """Decode an instruction of no fixed unit: a field names the unit, or the word ends the program."""
         names = [field for field in item.fields if field.name == "unit"]
         if names:
             m.d.comb += self.unit.eq(Const(1, len(Unit)) << bits_of(self.word, names[0]))
@@ -48,13 +49,18 @@ class Decoder(Component):
 
 
 class Processor(Component):
-    """Executes the word at hand in this cycle if it is there and what it needs is free.
+    """Command processor: executes the current word if it is available and its target is free.
 
-    ``word`` is valid with ``ready``; ``executes``: the next one is at hand in the next cycle, it is word ``number``.
-    ``push``: one bit a unit, the word goes into its queue, which has ``room``. ``empty``: no queue has a command, and
-    so no unit. ``halt``: nothing is executed. ``interrupt``: ``OP_END`` has been executed, in a cycle before this one.
-    ``undefined``: the word at hand is no instruction's, and is never executed; ``fault`` from the next cycle on.
-    ``registers`` by name. In the domain ``control``.
+    - ``word``: the current word, valid with ``ready``; ``number``: its index.
+    - ``executes``: the word is executed; the next word follows in the next cycle.
+    - ``push``: one bit per unit, put the word into that unit's queue; needs ``room`` in the queue.
+    - ``empty``: all queues are empty, so all units are idle.
+    - ``halt``: no word is executed.
+    - ``interrupt``: ``OP_END`` was executed in an earlier cycle.
+    - ``undefined``: the word is no instruction and is never executed; ``fault`` is 1 from the next
+      cycle on.
+
+    ``registers`` are the register values by name. Everything is in the clock domain ``control``.
     """
 
     def __init__(self, limits: Limits) -> None:

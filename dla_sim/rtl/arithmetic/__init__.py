@@ -1,7 +1,8 @@
-"""The arithmetic of the lanes: components without state, equal to isa.numerics to the bit.
+"""Arithmetic of the lanes: stateless components whose results equal isa.numerics bit for bit.
 
-`integers`, `floats` and `fixed` are functions that add gates to a module; `lane` says how lanes are built and how the
-constants of a command reach them. A lane takes operands every cycle; its documentation has its pipeline stages, which
-its attribute ``latency`` counts, and its operators, two-operand operations and choices that a simulator executes in
-each cycle, roughly. No expression has more than 64 bits.
+`integers`, `floats` and `fixed` contain functions that add gates to a module. `lane` defines the
+common lane interface and prepares the constants of a command. A lane accepts operands every cycle.
+Its docstring gives its pipeline stages (attribute ``latency``) and roughly the number of operators,
+that is, of two-operand operations and selections that a simulator executes per cycle. No expression
+is wider than 64 bits.
 """

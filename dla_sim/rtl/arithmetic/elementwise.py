@@ -1,4 +1,4 @@
-"""Lanes of element-wise instructions: of two int8 values, of one, of int32 words, and the choice between operands."""
+"""Lanes of element-wise instructions on int8 values and int32 words."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from dla_sim.rtl.building import stage
 
 
 class Choice(wiring.Component):
-    """``result``: the smaller of ``a`` and ``b``, with ``maximum`` the larger, with ``first`` just ``a``.
+    """Lane that selects between ``a`` and ``b``.
 
-    Combinational. ``maximum`` and ``first`` belong to a command.
+    ``result`` is ``a`` with ``first``, otherwise the larger operand with ``maximum``, otherwise the
+    smaller one. The lane is combinational; ``maximum`` and ``first`` are constant during a command.
     """
 
     latency = 0
@@ -29,21 +30,21 @@ class Choice(wiring.Component):
         super().__init__({"a": In(byte), "b": In(byte), "first": In(1), "maximum": In(1), "result": Out(byte)})
 
     def elaborate(self, platform: object) -> Elaboratable:
-        """The lane's logic."""
         m = Module()
         m.d.comb += self.result.eq(Mux(self.first, self.a, extreme(m, self.a, self.b, self.maximum)))
         return m
 
 
 FLOOR, NEAREST_EVEN, HALF_AWAY = 0, 1, 2
-"""Of a shift to the right: codes of the field ``rounding`` of OP_E32_SHIFT."""
+"""Rounding modes of a right shift: codes of the field ``rounding`` of OP_E32_SHIFT."""
 
 
 class AddShift(wiring.Component):
-    """``result`` = ``a`` + ``b``, or with ``shifts`` ``a`` · 2^``amount``, to the ``right`` rounded by ``rounding``.
+    """Lane of int32 addition and shift (isa.numerics.add_int32, shift_int32).
 
-    ``overflow`` is 1 where the result is outside int32 (isa.numerics.add_int32, shift_int32). All but ``a`` and ``b``
-    belong to a command. One stage, 15 operators.
+    ``result`` is ``a`` + ``b``. With ``shifts`` it is ``a`` · 2^``amount``, or with ``right`` too
+    ``a`` / 2^``amount`` rounded by ``rounding``. ``overflow`` is 1 if the result is outside int32.
+    All inputs except ``a`` and ``b`` are constant during a command. One stage, 15 operators.
     """
 
     def __init__(self, *, pipelined: bool) -> None:
@@ -53,7 +54,6 @@ class AddShift(wiring.Component):
         super().__init__({name: In(shape) for name, shape in inputs.items()} | outputs)
 
     def elaborate(self, platform: object) -> Elaboratable:
-        """The lane's logic."""
         m = Module()
         moved = Signal(signed(63))
         m.d.comb += moved.eq(self.a << self.amount)
@@ -67,7 +67,10 @@ class AddShift(wiring.Component):
         return m
 
     def _right(self, m: Module) -> Value:
-        """Half a unit is added, less the least bit where a tie goes down: twice the value has a place for it."""
+        """Shift right: add half a unit, minus the last bit if a tie rounds down.
+
+        The value is doubled first, so that half a unit is an integer.
+        """
         unit = (Const(1, 1) << self.amount)[:32]
         odd = (self.a >> self.amount)[0]
         tie_up = Mux(self.rounding == NEAREST_EVEN, odd, ~self.a[-1])
@@ -76,7 +79,7 @@ class AddShift(wiring.Component):
 
 
 class UnaryFunction(IntEnum):
-    """What `Unary` computes. SAME changes the quantisation alone."""
+    """Functions of `Unary`; SAME only changes the quantisation."""
 
     SAME = 0
     RELU = 1
@@ -85,11 +88,13 @@ class UnaryFunction(IntEnum):
 
 
 class Unary(Lane):
-    """``result`` = g(``value``) between two quantisations (isa.numerics.unary, unary_fixed).
+    """Lane of a unary function g between two quantisations (isa.numerics.unary, unary_fixed).
 
-    ``function``, a `UnaryFunction`, belongs to a command as constants do. Float32: value less zero point, times
-    scale_a, g, divided by scale_y: five stages, 155 operators with one divider and two multipliers. Fixed: g of value
-    less zero point, by scale_a, or by scale_b where leaky ReLU is below the zero point: four stages, 40 operators.
+    ``function`` (a `UnaryFunction`) is constant during a command, like the lane's constants.
+
+    Float32: (value - zero point) · scale_a, then g, then division by scale_y; five stages, 155
+    operators including one divider and two multipliers. Fixed: g of (value - zero point), scaled by
+    scale_a, or by scale_b if leaky ReLU is below the zero point; four stages, 40 operators.
     """
 
     def __init__(self, *, fixed: bool, pipelined: bool) -> None:
@@ -101,7 +106,6 @@ class Unary(Lane):
         )  # fmt: skip
 
     def elaborate(self, platform: object) -> Elaboratable:
-        """The lane's logic."""
         m = Module()
         centred = wire(m, self.value - self.input_zero)
         scaled = self._integer(m, centred) if self.fixed else self._real(m, centred)
@@ -129,7 +133,7 @@ class Unary(Lane):
         )
 
     def _integer(self, m: Module, centred: Value) -> Value:
-        """A negative multiplier of leaky ReLU takes its sign after rounding."""
+        """Apply the function and scale; the sign of a negative leaky ReLU slope is applied after rounding."""
         below = wire(m, centred < 0)
         sloped = wire(m, below & (self.function == UnaryFunction.LEAKY_RELU))
         value = Mux(self.function == UnaryFunction.ABSOLUTE, magnitude(m, centred), centred)
@@ -153,9 +157,9 @@ ZEROS = ("input_zero", "operand_zero", "zero_point")
 LIMITS = ("low", "high")
 SCALES = ("scale_a", "scale_b", "scale_y")
 LEFT_SHIFT, SQUARED_SHIFT = 20, 7
-"""Places that fixed numerics move operands up: sums and quotients, squared differences."""
+"""Left shifts of the operands with fixed numerics: for sums and quotients, for squared differences."""
 SQUARE_ROOT = 46340
-"""The largest integer whose square is below 2^31."""
+"""Largest integer whose square is below 2^31."""
 
 
 def _moved_up(value: Value, places: int) -> Value:
@@ -164,11 +168,11 @@ def _moved_up(value: Value, places: int) -> Value:
 
 class _Pair(Lane):
     def _centred(self, m: Module) -> tuple[Value, Value]:
-        """Both operands less their zero points."""
+        """Return both operands minus their zero points."""
         return wire(m, self.a - self.input_zero), wire(m, self.b - self.operand_zero)
 
     def _reals(self, m: Module) -> tuple[floats.Float, floats.Float]:
-        """Both as real numbers; two stages."""
+        """Return both operands as real numbers; two stages."""
         found = []
         for value, scale in zip(self._centred(m), (self.scale_a, self.scale_b), strict=True):
             number = self.held_number(m, floats.from_integer(m, value))
@@ -176,27 +180,27 @@ class _Pair(Lane):
         return found[0], found[1]
 
     def _steps(self, m: Module, real: floats.Float) -> Value:
-        """A normalised number in steps of the result, rounded; two stages."""
+        """Return a normalised number in steps of the output scale, rounded; two stages."""
         quotient = floats.quotient(m, real, as_float(self.scale_y))
         quotient = self.held_number(m, quotient)
         return self.held(m, floats.to_integer(m, floats.rounded(m, quotient, tiny=False)))
 
     def _scaled(self, m: Module, value: Value, scale: Value) -> Value:
-        """By a multiplier and a shift; two stages."""
+        """Return ``value`` times a multiplier and a shift; two stages."""
         multiplier, places = as_scaling(scale)
         return integers_only.scaled(m, value, multiplier, places, pipelined=self.pipelined, steady=True)
 
     def _scaled_pair(self, m: Module, shift: int) -> tuple[Value, Value]:
-        """Both operands, moved up by ``shift`` places, in a common unit; two stages."""
+        """Return both operands, shifted left by ``shift``, in a common unit; two stages."""
         a, b = (_moved_up(value, shift) for value in self._centred(m))
         return self._scaled(m, a, self.scale_a), self._scaled(m, b, self.scale_b)
 
 
 class Addition(_Pair):
-    """``result`` = ``a`` + ``b`` (isa.numerics.add, add_fixed).
+    """Lane of ``result`` = ``a`` + ``b`` (isa.numerics.add, add_fixed).
 
-    Float32: two fused multiply-adds, in the end less offset: 4 stages, 170 operators, two of them multiply. Fixed: 6
-    stages, 60 operators, three of them multiply.
+    Float32: two fused multiply-adds, then minus offset; 4 stages, 170 operators including two
+    multipliers. Fixed: 6 stages, 60 operators including three multipliers.
     """
 
     def __init__(self, *, fixed: bool, pipelined: bool) -> None:
@@ -218,10 +222,11 @@ class Addition(_Pair):
 
 
 class Subtraction(_Pair):
-    """``result`` = ``a`` - ``b``, or its square with ``squared``, which belongs to a command.
+    """Lane of ``result`` = ``a`` - ``b``, or its square with ``squared``, which is constant during a command.
 
-    Rules: isa.numerics.subtract, add_fixed to subtract, squared_difference_fixed. Float32: 6 stages, 255 operators with
-    a divider and three multipliers. Fixed: 6 stages, 70 operators, four of them multiply.
+    The rules are isa.numerics.subtract, add_fixed (with a negated operand) and
+    squared_difference_fixed. Float32: 6 stages, 255 operators including a divider and three
+    multipliers. Fixed: 6 stages, 70 operators including four multipliers.
     """
 
     def __init__(self, *, fixed: bool, pipelined: bool) -> None:
@@ -237,7 +242,7 @@ class Subtraction(_Pair):
         return self._steps(m, chosen) + self.zero_point
 
     def _fixed(self, m: Module) -> Value:
-        """The operands are moved up by fewer places where their difference is squared."""
+        """Subtract with fixed numerics; operands of a squared difference are shifted left by fewer places."""
         a, b = (
             wire(m, Mux(self.squared, *(_moved_up(value, places) for places in (SQUARED_SHIFT, LEFT_SHIFT))))
             for value in self._centred(m)
@@ -251,10 +256,10 @@ class Subtraction(_Pair):
 
 
 class Multiplication(_Pair):
-    """``result`` = ``a`` · ``b`` (isa.numerics.multiply, multiply_fixed).
+    """Lane of ``result`` = ``a`` · ``b`` (isa.numerics.multiply, multiply_fixed).
 
-    Float32: the product of integers times scale_a, plus the zero point, in the end less offset: 5 stages, 125
-    operators, two of them multiply. Fixed: 4 stages, 25 operators, two of them multiply.
+    Float32: the integer product times scale_a, plus the zero point, minus offset; 5 stages, 125
+    operators including two multipliers. Fixed: 4 stages, 25 operators including two multipliers.
     """
 
     def __init__(self, *, fixed: bool, pipelined: bool) -> None:
@@ -278,10 +283,10 @@ class Multiplication(_Pair):
 
 
 class Division(_Pair):
-    """``result`` = ``a`` / ``b`` (isa.numerics.divide, divide_fixed); by 0 the limit of the sign of ``a``.
+    """Lane of ``result`` = ``a`` / ``b`` (isa.numerics.divide, divide_fixed).
 
-    Float32: 6 stages, 205 operators with two dividers and two multipliers. Fixed: 5 stages, 40 operators with a
-    divider.
+    Division by 0 gives the limit with the sign of ``a``. Float32: 6 stages, 205 operators including
+    two dividers and two multipliers. Fixed: 5 stages, 40 operators including a divider.
     """
 
     def __init__(self, *, fixed: bool, pipelined: bool) -> None:
@@ -296,7 +301,7 @@ class Division(_Pair):
         return self._steps(m, real) + self.zero_point
 
     def _fixed(self, m: Module) -> Value:
-        """Beside the quotient goes what a division by 0 gives: of no sign, or one of two."""
+        """Divide with fixed numerics; flags for a zero divisor and a positive dividend accompany the quotient."""
         a, b = (self.held(m, value) for value in self._centred(m))
         divisor = magnitude(m, b)
         rounded = Cat(Const(0, LEFT_SHIFT + 1), magnitude(m, a)) + divisor
@@ -308,5 +313,5 @@ class Division(_Pair):
 
 
 def extreme(m: Module, a: Value, b: Value, maximum: Value) -> Value:
-    """The larger of two values of one quantisation with ``maximum``, else the smaller."""
+    """Return the larger of two values of one quantisation with ``maximum``, otherwise the smaller."""
     return wire(m, Mux((a < b) ^ maximum, a, b))

@@ -1,7 +1,7 @@
-"""Scaling with integers only, in logic: LiteRT's multiplier and shift, and its product in float64 rounded once.
+"""Integer-only scaling: LiteRT's multiplier and shift, and its once-rounded float64 product.
 
-`isa.numerics.requantising` has the rules and their sources. Operators, roughly: `shifted_left` 8, `high_multiply` 4,
-`shifted_right` 6, `scaled` so 18, `multiply_once` 40.
+`isa.numerics.requantising` gives the rules and their sources. Approximate operators: `shifted_left`
+8, `high_multiply` 4, `shifted_right` 6, hence `scaled` 18; `multiply_once` 40.
 """
 
 from __future__ import annotations
@@ -14,32 +14,35 @@ from dla_sim.rtl.arithmetic.integers import at_most, leading, magnitude, wire
 from dla_sim.rtl.building import stage
 
 LARGEST_SHIFT = 30
-"""A larger shift is none, but the upper half of a float64 factor (isa.numerics.LARGEST_SHIFT)."""
+"""Largest shift; a larger value is the upper half of a float64 factor (isa.numerics.LARGEST_SHIFT)."""
 INT32_LOW, INT32_HIGH = Const(-(1 << 31), signed(32)), Const((1 << 31) - 1, signed(32))
 ALL_OUT = 33
-"""A shift to the right by so many places makes 0 of every int32, and of its rounding."""
+"""Right shift that turns every int32, with rounding, into 0."""
 FRACTION = 61
-"""The product of `multiply_once` with so many places of fraction is below 1/2 by more than its rounding."""
+"""Fraction bits beyond which the product of `multiply_once` rounds to 0 in any case."""
 ONCE_LIMIT = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """A shift taken apart: places to the left (5 bits), then places to the right (6 bits)."""
+    """A shift split into places to the left (5 bits) and places to the right (6 bits)."""
 
     left: Value
     right: Value
 
 
 def places(m: Module, shift: Value) -> Places:
-    """Those of a signed ``shift``, at most LARGEST_SHIFT. Once, outside the lanes, where they share a shift."""
+    """Split a signed ``shift`` of at most LARGEST_SHIFT.
+
+    Lanes that share a shift also share the result, which is computed once outside them.
+    """
     to_right = wire(m, shift < 0)
     left = wire(m, Mux(to_right, 0, shift[:5]))
     return Places(left, at_most(m, Mux(to_right, -shift, 0), ALL_OUT))
 
 
 def shifted_left(m: Module, value: Value, left: Value) -> Signal:
-    """int32: a signed ``value`` of any width, times 2^left (0 to 30), held at the ends of int32."""
+    """Return a signed ``value`` of any width times 2^left (0 to 30), saturated to int32."""
     wide = Signal(signed(max(len(value), 32)), name="wide")
     m.d.comb += wide.eq(value)
     rest = wire(m, wide >> (31 - left)[:5], "rest")
@@ -50,7 +53,7 @@ def shifted_left(m: Module, value: Value, left: Value) -> Signal:
 
 
 def high_multiply(m: Module, value: Value, multiplier: Value) -> Signal:
-    """int32: value · multiplier / 2^31 of int32 values, rounded, ties upwards; (-2^31)² gives 2^31 - 1."""
+    """Return value · multiplier / 2^31 of int32 values, rounded half up; (-2^31)² gives 2^31 - 1."""
     product = wire(m, value * multiplier, "product")
     high = wire(m, product[31:].as_signed() + product[30], "high")
     held = Signal(signed(32), name="half_product")
@@ -59,9 +62,10 @@ def high_multiply(m: Module, value: Value, multiplier: Value) -> Signal:
 
 
 def shifted_right(m: Module, value: Value, right: Value) -> Signal:
-    """int32: an int32 / 2^right (0 to ALL_OUT), rounded, ties away from zero."""
+    """Return an int32 divided by 2^right (0 to ALL_OUT), rounded half away from zero."""
     held = Signal(signed(32), name="rounded")
-    unit = (Const(1, 1) << right)[: ALL_OUT + 1]  # half of it is added, to twice the value so that it may be odd
+    # adding half of the unit to the doubled value keeps odd units exact
+    unit = (Const(1, 1) << right)[: ALL_OUT + 1]
     m.d.comb += held.eq((Cat(Const(0, 1), value).as_signed() + unit - value[-1]) >> (right + 1)[:6])
     return held
 
@@ -69,9 +73,10 @@ def shifted_right(m: Module, value: Value, right: Value) -> Signal:
 def scaled(
     m: Module, value: Value, multiplier: Value, shift: Places, *, pipelined: bool, steady: bool = False
 ) -> Signal:
-    """int32: a signed ``value`` times multiplier · 2^(shift - 31), rounded twice (multiply_by_quantised_multiplier).
+    """Return ``value`` · multiplier · 2^(shift - 31) as int32, rounded twice.
 
-    Two stages. ``steady``: multiplier and shift are those of a command, and need no registers.
+    The rule is multiply_by_quantised_multiplier of isa.numerics. Two stages. With ``steady`` the
+    multiplier and shift are constant during a command and need no registers.
     """
     kept = pipelined and not steady
     moved = stage(m, shifted_left(m, value, shift.left), pipelined=pipelined)
@@ -81,15 +86,17 @@ def scaled(
 
 
 def multiply_once(m: Module, value: Value, factor: Value, *, pipelined: bool) -> Signal:
-    """Signed, 20 bits: an int32 times the float64 ``factor`` of 64 bits, rounded to float64, then to an integer, ties
-    away from zero; held within ±2^18. Two stages.
+    """Return an int32 times a float64 ``factor``, rounded to float64, then to a 20-bit signed integer.
 
-    The value is moved up until its first bit is 1, so the product of significands has 84 or 85 bits. Rounding it to 53
-    bits matters only where it ends up at a tie of the second rounding, so adding half of the 53rd bit's place is all
-    there is to the first; of the last 26 bits of the product nothing is read but their carry.
+    Ties of the second rounding go away from zero; the result saturates at ±2^18. Two stages.
+
+    The value is shifted left until its first bit is 1, so the product of significands has 84 or 85
+    bits. Rounding to 53 bits only matters if it produces a tie of the second rounding. It is
+    therefore enough to add half of the 53rd bit's weight. Of the last 26 bits of the product only
+    the carry is used.
     """
     size, moved_up = leading(m, magnitude(m, value))
-    # the product is that of size and significand / 2^26: so many of its places are fraction
+    # number of fraction bits of the product of size and significand / 2^26
     fraction = wire(m, 1075 - 26 + moved_up - factor[52:63])
     sign = Mux(value == 0, 0, Cat(factor[63] ^ value[-1], factor[63] ^ ~value[-1]))
     size, drop, sign, factor = (

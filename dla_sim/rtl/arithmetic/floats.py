@@ -1,12 +1,14 @@
-"""Float32 in logic: functions that add combinational gates to a module, each rounded to nearest, ties to even.
+"""Float32 in logic: functions that add combinational gates to a module, rounded half to even.
 
-A number is a :class:`Float`: its fields apart, so that chains of operations need not pack and unpack. Numbers come from
-`unpack`, `from_integer` and the operations; all are in *stored* form, as float32 stores them: subnormal numbers and 0
-have the exponent -149 and a first bit of 0. `normalised` moves the first bit up for the operations that ask for it.
+A number is a :class:`Float` with separate fields, so that chains of operations need not pack and
+unpack. `unpack`, `from_integer` and the operations return numbers in *stored* form, like float32 in
+memory: subnormal numbers and 0 have exponent -149 and a first bit of 0. `normalised` shifts the
+first bit up for the operations that require it.
 
-A simulator executes each operation of 64 bits or fewer as an instruction, so there are few wide ones, none above 64
-bits. Each operation with two operands is what is exact (`product`, `quotient`, `total`, `fused`), which may be staged,
-and then `rounded`. Operators, roughly: from_integer 25, multiply 30, add 65, a fused one 70, a quotient 35 and a
+A simulator executes each operation of up to 64 bits as one instruction, so there are few wide
+operations and none above 64 bits. Each operation on two operands consists of an exact part
+(`product`, `quotient`, `total`, `fused`), which may be followed by a pipeline register, and
+`rounded`. Approximate operators: from_integer 25, multiply 30, add 65, fused 70, quotient 35 plus a
 divider, to_integer 10, normalised 20, unpack and pack 6.
 """
 
@@ -23,22 +25,22 @@ from dla_sim.rtl.arithmetic.integers import at_most, leading, magnitude, moved_d
 from dla_sim.rtl.building import stage
 
 MANTISSA, FIRST = 24, 23
-"""Bits of a significand, and the place of its first one."""
+"""Bits of a significand, and the index of its first bit."""
 LOWEST, HIGHEST = -149, 104
-"""Exponents of the last place of stored numbers."""
+"""Smallest and largest exponent of a stored number's last place."""
 WIDEST = 40
-"""Bits of an integer that are rounded as they are."""
+"""Width up to which `from_integer` rounds an integer directly."""
 INTEGER_BITS = 25
-"""Of the integers that `to_integer` gives."""
+"""Width of the integers that `to_integer` returns."""
 NEVER = Const(0, 1)
-"""A flag of what cannot be, as infinities among scales."""
+"""Constant flag of an impossible case, such as an infinite scale."""
 
 
 @dataclass(frozen=True, eq=False)
 class Float:
-    """(-1)^negative · significand · 2^exponent, or an infinity of that sign, or no number at all.
+    """A float32: (-1)^negative · significand · 2^exponent, an infinity of that sign, or NaN.
 
-    ``significand`` has 24 bits, ``exponent`` is signed; where a flag is 1 both are arbitrary.
+    ``significand`` has 24 bits, ``exponent`` is signed; both are arbitrary if a flag is 1.
     """
 
     negative: Value
@@ -49,7 +51,7 @@ class Float:
 
     @property
     def is_zero(self) -> Value:
-        """1 of +0 and -0."""
+        """1 for +0 and -0."""
         return (self.significand == 0) & ~self.infinite & ~self.nan
 
 
@@ -57,14 +59,14 @@ Number = TypeVar("Number", "Float", "Exact")
 
 
 def staged(m: Module, x: Number, *, pipelined: bool) -> Number:
-    """The number behind a pipeline register; what is constant needs none."""
+    """Return the number behind a pipeline register; constant fields need none."""
     parts = ((field.name, getattr(x, field.name)) for field in fields(x))
     held = (part if isinstance(part, Const) else stage(m, part, pipelined=pipelined, name=name) for name, part in parts)
     return type(x)(*held)
 
 
 def _either(m: Module, *flags: Value) -> Value:
-    """1 where any of the flags is; flags that never are cost nothing."""
+    """Return 1 if any flag is 1; constant flags cost no gate."""
     possible = [flag for flag in flags if not isinstance(flag, Const)]
     return wire(m, reduce(or_, possible)) if possible else NEVER
 
@@ -74,13 +76,13 @@ def _both(a: Value, b: Value) -> Value:
 
 
 def chosen(m: Module, condition: Value, a: Float, b: Float) -> Float:
-    """``a`` where ``condition`` is 1, else ``b``."""
+    """Return ``a`` if ``condition`` is 1, otherwise ``b``."""
     names = [field.name for field in fields(a)]
     return Float(*(wire(m, Mux(condition, getattr(a, name), getattr(b, name)), name) for name in names))
 
 
 def unpack(m: Module, bits: Value) -> Float:
-    """The number whose float32 bits are ``bits``."""
+    """Return the number with the float32 bits ``bits``."""
     field, fraction = bits[FIRST:31], bits[:FIRST]
     normal, special = wire(m, field != 0), wire(m, field == 255)
     exponent = wire(m, Mux(normal, field, Const(1)) - 150)
@@ -89,12 +91,12 @@ def unpack(m: Module, bits: Value) -> Float:
 
 
 def finite(m: Module, bits: Value) -> Float:
-    """As `unpack`, of bits that are known to be a finite number, as scales are."""
+    """Unpack ``bits`` that are known to be a finite number, such as a scale."""
     return replace(unpack(m, bits), infinite=NEVER, nan=NEVER)
 
 
 def pack(m: Module, x: Float) -> Value:
-    """The float32 bits of ``x``, which is in stored form; what is no number is 0x7FC00000."""
+    """Return the float32 bits of ``x``, a number in stored form; NaN becomes 0x7FC00000."""
     field = Signal(8, name="field")
     m.d.comb += field.eq(Mux(x.significand[FIRST], x.exponent + 150, 0))
     special = Cat(Const(0, 22), x.nan, Const(255, 8), x.negative & ~x.nan)
@@ -102,23 +104,22 @@ def pack(m: Module, x: Float) -> Value:
 
 
 def normalised(m: Module, x: Float) -> Float:
-    """``x`` with the first bit of its significand 1, unless it is 0: the form that `multiply` and `divide` read."""
+    """Return ``x`` shifted so that its significand starts with a 1 (except 0), as `product` and `quotient` need."""
     significand, places = leading(m, x.significand)
     return replace(x, significand=significand, exponent=wire(m, x.exponent - places))
 
 
 def negated(x: Float) -> Float:
-    """-x."""
     return replace(x, negative=~x.negative)
 
 
 def from_integer(m: Module, value: Value) -> Float:
-    """A signed ``value`` of any width, rounded to float32; normalised too."""
+    """Return a signed ``value`` of any width, rounded to float32 and normalised."""
     size = magnitude(m, value)
     room = max(MANTISSA - len(size), 0)
     moved, places = leading(m, Cat(Const(0, room), size))
     spare = max(len(moved) - WIDEST, 0)
-    if spare:  # of what decides a tie alone, one bit will do
+    if spare:  # one bit is enough for the bits that only decide a tie
         moved = wire(m, Cat(moved[: spare + 1] != 0, moved[spare + 1 :]), "moved")
     drop = len(moved) - MANTISSA
     rounded = Signal(MANTISSA + 1)
@@ -131,9 +132,9 @@ def from_integer(m: Module, value: Value) -> Float:
 
 @dataclass(frozen=True, eq=False)
 class Exact:
-    """What is to be rounded: ``size`` · 2^exponent, whose first bit has the place ``drop`` + 23, unless it is 0.
+    """An unrounded number ``size`` · 2^exponent, whose first bit has the index ``drop`` + 23 unless it is 0.
 
-    The last bit of ``size`` may stand for what lies below it (`moved_down`).
+    The last bit of ``size`` may represent all lower bits (`moved_down`).
     """
 
     negative: Value
@@ -145,13 +146,14 @@ class Exact:
 
 
 def rounded(m: Module, exact: Exact, *, tiny: bool = True) -> Float:
-    """The nearest float32.
+    """Return the nearest float32.
 
-    ``tiny`` False where only `to_integer` follows, to which subnormal numbers are 0: they may keep too many places.
+    With ``tiny`` False subnormal results may keep too many places. Use it only before `to_integer`,
+    which turns them into 0.
     """
     width = len(exact.size)
     drop: Value = wire(m, exact.drop, "drop")
-    if tiny:  # the last place of a subnormal number is that of 2^-149
+    if tiny:  # a subnormal number's last place is 2^-149
         below = wire(m, LOWEST - exact.exponent, "below")
         drop = at_most(m, Mux(below > drop, below, drop), width + 1)
     half = wire(m, ones(width) >> (width + 1 - drop)[: (width + 1).bit_length()], "half")
@@ -167,7 +169,7 @@ def rounded(m: Module, exact: Exact, *, tiny: bool = True) -> Float:
 
 
 def product(m: Module, a: Float, b: Float) -> Exact:
-    """a · b of normalised numbers; where subnormal results do not count, b may be a stored number."""
+    """Return a · b of normalised numbers; b may be in stored form if subnormal results do not matter."""
     size = wire(m, a.significand * b.significand)
     infinite = _either(m, a.infinite, b.infinite)
     return Exact(
@@ -181,7 +183,7 @@ def product(m: Module, a: Float, b: Float) -> Exact:
 
 
 def quotient(m: Module, a: Float, b: Float) -> Exact:
-    """a / b of normalised numbers."""
+    """Return a / b of normalised numbers."""
     places = MANTISSA + 2
     dividend = wire(m, Cat(Const(0, places), a.significand))
     whole = Signal(places + 1)
@@ -202,7 +204,7 @@ def quotient(m: Module, a: Float, b: Float) -> Exact:
 
 
 def total(m: Module, a: Float, b: Float) -> Exact:
-    """a + b of stored numbers."""
+    """Return a + b of stored numbers."""
     guard = 3
     a_size, b_size = (Cat(x.significand, (x.exponent - LOWEST)[:8]) for x in (a, b))
     swap = wire(m, a_size < b_size)
@@ -228,14 +230,15 @@ def total(m: Module, a: Float, b: Float) -> Exact:
 
 
 def fused(m: Module, value: Value, factor: Float, addend: Float) -> Exact:
-    """value · factor + addend, to be rounded once, of a signed ``value`` of 10 bits or fewer and stored numbers.
+    """Return value · factor + addend before its only rounding.
 
-    Product and addend are added exactly, but where one begins more than 13 places below the last place of the other:
-    there what it has below them decides only on which side of a tie the sum lies.
+    ``value`` is signed with at most 10 bits; the other operands are stored numbers. Product and
+    addend are added exactly, unless one begins more than 13 places below the last place of the
+    other. In that case the bits below only decide the side of a tie.
     """
     scaled = wire(m, magnitude(m, value) * factor.significand)
     above = len(scaled) - MANTISSA + 2
-    """Places that the addend may lie above the product while the product is the one that stands still."""
+    """Distance by which the addend may exceed the product while the product stays unshifted."""
     none = wire(m, value == 0)
     apart = wire(m, addend.exponent - Mux(none, LOWEST, factor.exponent))
     higher = wire(m, apart > above)
@@ -261,7 +264,10 @@ def fused(m: Module, value: Value, factor: Float, addend: Float) -> Exact:
 
 
 def to_integer(m: Module, x: Float) -> Value:
-    """The nearest integer, ties to even: signed, INTEGER_BITS bits, held within ±2^23; -2^23 of what is no number."""
+    """Return the nearest integer, ties to even, saturated at ±2^23; NaN gives -2^23.
+
+    The result is signed with INTEGER_BITS bits.
+    """
     beyond = x.infinite | x.nan | (x.exponent >= 0)
     drop = at_most(m, (-x.exponent)[:9], MANTISSA + 1)
     half = ones(MANTISSA) >> (MANTISSA + 1 - drop)[:5]
@@ -272,10 +278,10 @@ def to_integer(m: Module, x: Float) -> Value:
 
 
 def multiply(m: Module, a: Float, b: Float, *, tiny: bool = True) -> Float:
-    """`product`, `rounded`."""
+    """Return `product`, `rounded`."""
     return rounded(m, product(m, a, b), tiny=tiny)
 
 
 def add(m: Module, a: Float, b: Float) -> Float:
-    """`total`, `rounded`."""
+    """Return `total`, `rounded`."""
     return rounded(m, total(m, a, b))

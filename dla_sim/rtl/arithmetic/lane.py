@@ -1,8 +1,9 @@
-"""What the lanes have in common: how their ports are named, and the constants of a command, prepared once for all.
+"""Common lane interface: port names, and the constants of a command, prepared once.
 
-A lane is a component without state. It takes operands every cycle and gives ``result`` ``latency`` cycles later. What
-belongs to a command it reads at *constants*: ports that hold still from its first operand to its last result. Many
-lanes share them, so that scales and shifts are taken apart once, outside:
+A lane is a stateless component. It accepts operands every cycle and outputs ``result`` after
+``latency`` cycles. It reads values of the command from *constants*: ports that are stable from the
+command's first operand to its last result. Many lanes share them, so scales and shifts are split
+once, outside the lanes:
 
     constants = command_constants(m, command.register, fixed=limits.fixed)
     addition = Addition(fixed=limits.fixed, pipelined=limits.pipelined)
@@ -26,20 +27,20 @@ from isa import numerics
 
 INT8 = signed(8)
 NUMBER = unsigned(floats.MANTISSA + 10 + 1)
-"""A normalised, finite float32: significand, exponent, sign."""
+"""Layout of a normalised, finite float32: significand, exponent, sign."""
 SCALING = unsigned(32 + 5 + 6)
-"""A multiplier of int32, places to the left, places to the right."""
+"""Layout of a fixed-point scale: int32 multiplier, places to the left, places to the right."""
 
 
 FRACTION_BITS = 20
-"""Of means and interpolated values with fixed numerics, before they are scaled."""
+"""Fraction bits of means and interpolated values with fixed numerics, before scaling."""
 
 
 def constant_shapes(*, fixed: bool) -> dict[str, Shape]:
-    """The constants of a command by port: with fixed numerics a scale is a multiplier and a shift.
+    """Return the shapes of a command's constants by port; with fixed numerics a scale is a SCALING.
 
-    ``zero_number`` is ``zero_point`` as a number, ``scale_down`` is ``scale_a`` of what has 20 bits of fraction, and
-    ``kept`` says that input and result have one quantisation.
+    ``zero_number`` is ``zero_point`` as a float. ``scale_down`` is ``scale_a`` for values with 20
+    fraction bits. ``kept`` is 1 if input and result have the same quantisation.
     """
     scale = SCALING if fixed else NUMBER
     return {
@@ -57,7 +58,7 @@ def constant_shapes(*, fixed: bool) -> dict[str, Shape]:
 
 
 def command_constants(m: Module, register: Callable[[str], Value], *, fixed: bool) -> dict[str, Value]:
-    """Values for all constants, from the registers of EX, by their declared names."""
+    """Return all constants by port, computed from the registers of EX (by declared name)."""
     plain = {
         "input_zero": "INPUT_ZERO_POINT", "operand_zero": "OPERAND_ZERO_POINT", "zero_point": "OUTPUT_ZERO_POINT",
         "low": "CLAMP_LOW", "high": "CLAMP_HIGH", "offset": "OFFSET",
@@ -77,7 +78,7 @@ def command_constants(m: Module, register: Callable[[str], Value], *, fixed: boo
 
 
 def number(m: Module, x: Float) -> Value:
-    """A finite number as NUMBER; 0 keeps its exponent, by which it is below all others in a sum."""
+    """Return a finite number as NUMBER; 0 keeps the lowest exponent, as sums require."""
     full = floats.normalised(m, x)
     exponent = Signal(signed(10))
     m.d.comb += exponent.eq(Mux(full.significand[floats.FIRST], full.exponent, floats.LOWEST))
@@ -95,12 +96,12 @@ def scaling(m: Module, multiplier: Value, shift: Value) -> Value:
 
 
 def as_scaling(constant: Value) -> tuple[Value, integers_only.Places]:
-    """The multiplier and the shift that a SCALING is."""
+    """Split a SCALING into its multiplier and its shift."""
     return constant[:32].as_signed(), integers_only.Places(constant[32:37], constant[37:43])
 
 
 class Lane(wiring.Component):
-    """A component with the ports ``operands``, ``constants`` and ``result``, and what lanes of int8 end with."""
+    """Base class of lanes with the ports ``operands``, ``constants`` and ``result``, clamped to int8."""
 
     def __init__(
         self,
@@ -130,17 +131,17 @@ class Lane(wiring.Component):
         raise NotImplementedError
 
     def limited(self, m: Module, value: Value) -> None:
-        """Make a signed ``value`` the result, within the limits; within int8 where these are no constants of it."""
+        """Clamp a signed ``value`` into the result: to the command's limits if the lane has them, else to int8."""
         has_limits = "low" in self.constants
         low, high = (self.low, self.high) if has_limits else (Const(-128, INT8), Const(127, INT8))
         m.d.comb += self.result.eq(clamped(m, wire(m, value), low, high))
 
     def held(self, m: Module, value: Value, stages: int = 1) -> Value:
-        """``value`` behind so many pipeline registers."""
+        """Return ``value`` delayed by ``stages`` pipeline registers."""
         for _ in range(stages):
             value = stage(m, value, pipelined=self.pipelined, name="held")
         return value
 
     def held_number(self, m: Module, x: Number) -> Number:
-        """``x`` behind a pipeline register."""
+        """Return ``x`` behind a pipeline register."""
         return floats.staged(m, x, pipelined=self.pipelined)

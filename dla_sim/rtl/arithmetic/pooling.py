@@ -1,4 +1,4 @@
-"""Lanes of averages, and of interpolation between the four neighbours of a coordinate."""
+"""Lanes of average pooling, and of interpolation between the four neighbours of a coordinate."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from dla_sim.rtl.arithmetic.lane import FRACTION_BITS, Lane, as_float, as_scalin
 from dla_sim.rtl.building import stage
 
 COUNT = unsigned(22)
-"""Of taps of a window: 2,047 · 2,047 at most."""
+"""Shape of a window's tap count: at most 2,047 · 2,047."""
 
 
 def sum_shape(*, fixed: bool) -> Shape:
-    """Of terms and running sums: an integer, or the bits of a float32."""
+    """Return the shape of terms and running sums: an integer, or the bits of a float32."""
     return signed(40) if fixed else unsigned(32)
 
 
 class RunningSum(wiring.Component):
-    """``result`` = ``total`` + ``term``, without registers: whoever sums up keeps the total, which begins with 0.
+    """Combinational adder of ``total`` and ``term``; the user stores the total, which starts at 0.
 
     Float32: 85 operators.
     """
@@ -47,10 +47,11 @@ class RunningSum(wiring.Component):
 
 
 class AverageTerm(Lane):
-    """``result`` is what a tap adds to the sum: ``value`` less zero point, as a real number, where it is ``valid``.
+    """Lane of one tap's term of an average: (``value`` - zero point) as a real number.
 
-    Float32: value plus offset less zero point, times scale_a, and 0 of a tap in the padding; 2 stages, 45 operators.
-    Fixed: without offset, which a tap in the padding takes off; no stage, 3 operators.
+    Float32: (value + offset - zero point) · scale_a, or 0 for a tap in the padding (``valid`` 0); 2
+    stages, 45 operators. Fixed: value - zero point, or -offset for a tap in the padding; no stage,
+    3 operators.
     """
 
     def __init__(self, *, fixed: bool, pipelined: bool) -> None:
@@ -62,7 +63,6 @@ class AverageTerm(Lane):
         )  # fmt: skip
 
     def elaborate(self, platform: object) -> Elaboratable:
-        """The lane's logic."""
         m = Module()
         if self.fixed:
             m.d.comb += self.result.eq(Mux(self.valid, self.value - self.input_zero, -self.offset))
@@ -74,10 +74,11 @@ class AverageTerm(Lane):
 
 
 class AverageResult(Lane):
-    """``result`` is the average of ``count`` taps whose sum is ``total`` (isa.numerics.average_taps, average_fixed).
+    """Lane of the average of ``count`` taps with sum ``total`` (isa.numerics.average_taps, average_fixed).
 
-    Float32: total / count / scale_y + zero point, in the end less offset: 6 stages, 200 operators with two dividers.
-    Fixed: total / count with 20 bits of fraction, scaled; 5 stages, 35 operators with a divider.
+    Float32: total / count / scale_y + zero point - offset; 6 stages, 200 operators including two
+    dividers. Fixed: total / count with 20 fraction bits, then scaled; 5 stages, 35 operators
+    including a divider.
     """
 
     def __init__(self, *, fixed: bool, pipelined: bool) -> None:
@@ -98,7 +99,11 @@ class AverageResult(Lane):
         return self.held(m, floats.to_integer(m, floats.rounded(m, moved))) - self.offset
 
     def _fixed(self, m: Module) -> Value:
-        """With one quantisation stored values are averaged, without fraction and zero point."""
+        """Average with fixed numerics.
+
+        If input and result share a quantisation, the stored values are averaged, without fraction
+        bits and zero point.
+        """
         stored = self.total + self.count * self.input_zero
         moved_up = Cat(Const(0, FRACTION_BITS), self.total).as_signed()
         dividend = self.held(m, wire(m, Mux(self.kept, stored, moved_up)))
@@ -114,9 +119,9 @@ class AverageResult(Lane):
 
 
 def mean_multiplier(m: Module, multiplier: Value, shift: Value, count: Value) -> tuple[Value, Value]:
-    """Multiplier and shift of the mean of a plane of ``count`` elements (isa.numerics.mean_multiplier).
+    """Return multiplier and shift of the mean over a plane of ``count`` elements.
 
-    Once a command; it divides.
+    The rule is isa.numerics.mean_multiplier. It needs a divider and is evaluated once per command.
     """
     width = len(count)
     _, zeros = leading(m, count)
@@ -128,22 +133,24 @@ def mean_multiplier(m: Module, multiplier: Value, shift: Value, count: Value) ->
 
 
 WEIGHT_BITS = 10
-"""Fraction bits of a weight with fixed numerics."""
+"""Fraction bits of an interpolation weight with fixed numerics."""
 SIZE_BITS = 16
 HALF = 0x3F000000
-"""The bits of 0.5."""
+"""Float32 bits of 0.5."""
 
 
 def weight_shape(*, fixed: bool) -> Shape:
-    """Of weights: integers from 0 to 2^10, or the bits of a float32."""
+    """Return the shape of interpolation weights: integers from 0 to 2^10, or the bits of a float32."""
     return unsigned(WEIGHT_BITS + 1) if fixed else unsigned(32)
 
 
 class Neighbours(wiring.Component):
-    """The elements ``below`` and ``above`` a ``coordinate`` less ``first`` among ``size``, and the weights of both.
+    """Lane that finds the neighbours of a coordinate along one axis, and their weights.
 
-    ``coordinate`` is the bits of a finite float32 (isa.numerics.pooling.neighbours). 5 stages, 260 operators, fixed
-    290; the elements come ``early``, after 2 stages, so that they can be read meanwhile.
+    ``below`` and ``above`` are the elements around ``coordinate`` - ``first`` among ``size``
+    elements; ``of_below`` and ``of_above`` are their weights. ``coordinate`` holds the bits of a
+    finite float32 (isa.numerics.pooling.neighbours). 5 stages; 260 operators, fixed 290. The
+    elements are available ``early``, after 2 stages, so that they can be read meanwhile.
     """
 
     def __init__(self, *, fixed: bool, pipelined: bool) -> None:
@@ -155,7 +162,6 @@ class Neighbours(wiring.Component):
         super().__init__(inputs | outputs)
 
     def elaborate(self, platform: object) -> Elaboratable:
-        """The logic."""
         m = Module()
         first = floats.negated(floats.from_integer(m, _positive(self.first)))
         moved = floats.staged(m, floats.total(m, floats.finite(m, self.coordinate), first), pipelined=self.pipelined)
@@ -183,12 +189,12 @@ class Neighbours(wiring.Component):
         return stage(m, value, pipelined=self.pipelined, name="held")
 
     def _inside(self, m: Module, x: floats.Float, last: Value) -> Value:
-        """The bits of the coordinate, held within 0 and ``last``."""
+        """Return the bits of the coordinate, clamped to 0 and ``last``."""
         bits, limit = floats.pack(m, x), floats.pack(m, floats.from_integer(m, _positive(last)))
         return wire(m, Mux(x.negative, 0, Mux(bits > limit, limit, bits)))
 
     def _weight(self, m: Module, distance: floats.Float, only: Value) -> Value:
-        """|distance|; a half each where there is only one element."""
+        """Return |distance| as a weight, or one half if both neighbours are the same element."""
         if not self.fixed:
             return wire(m, Mux(only, HALF, floats.pack(m, replace(distance, negative=Const(0, 1)))))
         scaled = replace(distance, negative=Const(0, 1), exponent=distance.exponent + WEIGHT_BITS)
@@ -200,10 +206,10 @@ def _positive(value: Value) -> Value:
 
 
 class InterpolationTerm(Lane):
-    """``result`` is what a neighbour adds to the sum: ``value`` less zero point, as a real number, times both weights.
+    """Lane of one neighbour's term: (``value`` - zero point) as a real number times both weights.
 
-    Float32: 4 stages, 160 operators, three of them multiply. Fixed: stored values where both quantisations are one; 2
-    stages, 4 operators.
+    Float32: 4 stages, 160 operators including three multipliers. Fixed: the zero point is not
+    subtracted if input and result share a quantisation; 2 stages, 4 operators.
     """
 
     def __init__(self, *, fixed: bool, pipelined: bool) -> None:
@@ -215,7 +221,6 @@ class InterpolationTerm(Lane):
         )  # fmt: skip
 
     def elaborate(self, platform: object) -> Elaboratable:
-        """The lane's logic."""
         m = Module()
         m.d.comb += self.result.eq(self._fixed(m) if self.fixed else self._float(m))
         return m
@@ -236,9 +241,9 @@ class InterpolationTerm(Lane):
 
 
 class InterpolationResult(Lane):
-    """``result`` of a ``total`` of four terms (isa.numerics.interpolate, interpolate_fixed).
+    """Lane of the result from the ``total`` of four terms (isa.numerics.interpolate, interpolate_fixed).
 
-    3 stages. Float32: 70 operators with a divider. Fixed: 30, one of them multiplies.
+    3 stages. Float32: 70 operators including a divider. Fixed: 30 operators including a multiplier.
     """
 
     def __init__(self, *, fixed: bool, pipelined: bool) -> None:

@@ -1,4 +1,4 @@
-"""From accumulators to int8: the lane of post-processing."""
+"""Lane of post-processing: converts accumulators to int8."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from dla_sim.rtl.arithmetic.integers import clamped, wire
 from dla_sim.rtl.building import stage
 
 STAGES = 3
-"""Of the lane, with pipeline registers."""
+"""Pipeline stages of the lane."""
 RECORD_SHIFT = 32
-"""Bits of the shift of a channel record, which may be the upper half of a float64 factor; a register's has 8."""
+"""Bits of a channel record's shift, which may be half of a float64 factor; a register's shift has 8."""
 REDUCED_BITS = 37
-"""Of a sum of 2^20 int8 values less a zero point of 16 bits each."""
+"""Bits of a sum of 2^20 int8 values minus a 16-bit zero point each."""
 
 
 class Requantise(wiring.Component):
-    """``result`` = clip(rint(float32(accumulator) · scale) + zero_point, low, high) (isa.numerics.requantise).
+    """Requantiser: clip(rint(float32(accumulator) · scale) + zero_point, low, high).
 
-    With ``fixed`` numerics ``scale`` is a multiplier that goes with ``shift`` (requantise_fixed). A ``shift`` of 32
-    bits above 30 and ``scale`` are the halves of a float64 (requantise_once); one of 8 bits is always a shift.
-    ``bits`` are those of the accumulator, 32 where there may be a float64.
+    The rule is isa.numerics.requantise. With ``fixed`` numerics ``scale`` is an integer multiplier
+    used with ``shift`` (requantise_fixed). A 32-bit ``shift`` above 30 and ``scale`` are the halves
+    of a float64 factor (requantise_once); an 8-bit ``shift`` is always a shift. ``bits`` is the
+    accumulator's width, which must be 32 if float64 factors are possible.
 
-    A new ``accumulator``, ``scale`` and ``shift`` every cycle; ``zero_point``, ``low`` and ``high`` belong to a command
-    and are read behind the last of three stages: to a number (shifted to the left); the product; rounded. ``scale``
-    is a finite number. Operators, roughly: 60; fixed 30, with float64 70; one, one and three of them multiply.
+    ``accumulator``, ``scale`` and ``shift`` are new every cycle; ``scale`` is finite.
+    ``zero_point``, ``low`` and ``high`` are constant during a command and used after the last
+    stage. The three stages convert to a float (or shift left), multiply, and round. Approximate
+    operators: float32 60 with one multiplier; fixed 30 with one; fixed with float64 70 with three.
     """
 
     def __init__(self, *, fixed: bool, pipelined: bool, bits: int = 32, shift_bits: int = RECORD_SHIFT) -> None:
@@ -44,7 +46,6 @@ class Requantise(wiring.Component):
         super().__init__(ports | ({"shift": In(signed(shift_bits))} if fixed else {}))
 
     def elaborate(self, platform: object) -> Elaboratable:
-        """The lane's logic."""
         m = Module()
         scaled = self._fixed(m) if self.fixed else self._float(m)
         m.d.comb += self.result.eq(clamped(m, wire(m, scaled + self.zero_point), self.low, self.high))
@@ -58,7 +59,7 @@ class Requantise(wiring.Component):
         return stage(m, nearest, pipelined=self.pipelined)
 
     def _fixed(self, m: Module) -> Value:
-        """By multiplier and shift, or by what they are the halves of: both side by side, then one of them."""
+        """Scale by multiplier and shift and by the float64 factor in parallel, then select one result."""
         multiplier, shift, halves = self.scale.as_signed(), self.shift, self.shift_bits == RECORD_SHIFT
         parts = fixed.places(m, shift)
         twice = fixed.scaled(m, self.accumulator, multiplier, parts, pipelined=self.pipelined)

@@ -1,8 +1,9 @@
-"""Lanes and row states of OP_REDUCE, OP_SOFTMAX and OP_NORM: ``isa.numerics.rows`` to the bit.
+"""Lanes and row states of OP_REDUCE, OP_SOFTMAX and OP_NORM, bit-identical to ``isa.numerics.rows``.
 
-A row has a state between its two passes: the sum of its exponentials, or what takes the place of dividing by it; or the
-root of its variance. All lanes take ``LANE_LATENCY`` stages and all states ``STATE_LATENCY``, so that one pipeline
-serves the three instructions. Lanes limit to int8; only OP_REDUCE has limits of its own.
+Between its two passes a row has a state. For softmax this is the sum of exponentials (or its
+reciprocal with fixed numerics), for norms the square root of the variance. All lanes take
+``LANE_LATENCY`` stages and all states ``STATE_LATENCY``, so that one pipeline serves the three
+instructions. Lanes clamp to int8; only OP_REDUCE has its own limits.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from dla_sim.rtl.arithmetic.requantise import REDUCED_BITS
 from dla_sim.rtl.building import stage
 
 LANE_LATENCY, STATE_LATENCY = 5, 3
-"""Stages of lanes and of states."""
+"""Pipeline stages of lanes and of states."""
 SUM_BITS, SQUARE_BITS, DEVIATION_BITS, SPREAD_BITS = 40, 48, 42, 62
-"""Of a row's sum and sum of squares, of an element's distance from the mean, of the variance, each times elements."""
+"""Bits of a row's sum, its sum of squares, a deviation times count, and the variance times count²."""
 STATE_BITS = 36
 INT8_LOW, INT8_HIGH = Const(-128, signed(8)), Const(127, signed(8))
 _RECIPROCAL_BITS = 31
@@ -32,9 +33,9 @@ _NORM_BITS, _GAIN_BITS, _RATIO_BITS = 16, 15, 31
 
 
 class _Part(wiring.Component):
-    """What is made for one kind of numerics, with pipeline registers or without.
+    """Base class of components for one kind of numerics, with or without pipeline registers.
 
-    ``registers``: ports that are registers of the command, in small letters and without their EX_.
+    ``registers`` lists the ports that are registers of the command, in lower case and without EX_.
     """
 
     registers: tuple[str, ...] = ()
@@ -68,7 +69,10 @@ class _Part(wiring.Component):
 
 
 class ReduceLane(_Part):
-    """``result`` of the sum or the extreme ``value`` of a row, its zero point taken off: ``isa.ops.rows.reduced``."""
+    """Lane of OP_REDUCE: the result for a row's sum or extreme ``value`` minus its zero point.
+
+    The rule is ``isa.ops.rows.reduced``.
+    """
 
     registers = ("scale_a", "scale_y", "shift_a", "output_zero_point", "clamp_low", "clamp_high")
 
@@ -101,7 +105,7 @@ class ReduceLane(_Part):
 
 
 class SoftmaxSum(_Part):
-    """``result``: ``total`` and one more ``entry``, within a cycle; float32, or integers that lose 12 bits."""
+    """Combinational sum of ``total`` and ``entry``: float32, or integers that lose 12 bits per entry."""
 
     def __init__(self, *, is_fixed: bool, pipelined: bool) -> None:
         ports = {"total": In(32), "entry": In(32), "result": Out(32)}
@@ -117,7 +121,11 @@ class SoftmaxSum(_Part):
 
 
 class SoftmaxRow(_Part):
-    """``state`` of a row from the ``total`` of its exponentials: that itself; fixed: a reciprocal, and bits of it."""
+    """State of a softmax row from the ``total`` of its exponentials.
+
+    With float32 the state is the total; with fixed numerics it is its reciprocal and number of
+    bits.
+    """
 
     def __init__(self, *, is_fixed: bool, pipelined: bool) -> None:
         ports = {"total": In(32), "state": Out(STATE_BITS)}
@@ -145,7 +153,7 @@ class SoftmaxRow(_Part):
 
 
 class SoftmaxLane(_Part):
-    """``result`` of the exponential ``entry`` of a row with that ``state``: its share, in steps of 1 / ``scale_y``."""
+    """Lane of OP_SOFTMAX: an ``entry``'s share of its row, in steps of 1 / ``scale_y``."""
 
     registers = ("scale_y", "output_zero_point")
 
@@ -178,7 +186,7 @@ class SoftmaxLane(_Part):
 
 
 class NormRow(_Part):
-    """``state`` of a row of ``count`` elements: the root of its variance, float32 bits or an integer, 1 at least."""
+    """State of a norm row of ``count`` elements: the root of its variance as float32 bits or integer >= 1."""
 
     registers = ("scale_a",)
 
@@ -191,13 +199,17 @@ class NormRow(_Part):
 
     def _spread(self, m: Module) -> Value:
         spread = Signal(SPREAD_BITS, name="spread")
-        total = self.total[:32].as_signed()  # of fewer than 2^24 elements, so that the spread has its bits
+        total = self.total[:32].as_signed()  # a row has fewer than 2^24 elements, so the spread fits its bits
         many, one = (wire(m, (a * b)[:SPREAD_BITS]) for a, b in ((self.count[:24], self.squares[:40]), (total, total)))
         m.d.comb += spread.eq(Mux(self.centred, many - one, self.squares))
         return self._later(m, spread)
 
     def _float(self, m: Module) -> None:
-        """The radicand has 52 bits and an even exponent, so the root has 26 bits, and the rest makes one more."""
+        """Compute the root with float32 numerics.
+
+        The radicand has 52 bits and an even exponent. The root therefore has 26 bits, and the
+        remainder gives a sticky bit.
+        """
         spread = floats.from_integer(m, Cat(self._spread(m), Const(0, 1)).as_signed())
         exact = self._number(m, floats.total(m, spread, floats.finite(m, self.scale_a)))
         variance = floats.normalised(m, floats.rounded(m, exact))
@@ -219,13 +231,13 @@ class NormRow(_Part):
         m.d.comb += self.state.eq(Mux(root == 0, 1, root))
 
     def _rooted(self, m: Module, x: PartialRoot, rows: int) -> PartialRoot:
-        """So many rows, and a register."""
+        """Compute ``rows`` bits of the root, followed by a register."""
         x = root_rows(m, x, rows)
         return PartialRoot(*(self._later(m, part) for part in (x.radicand, x.rest, x.root)))
 
 
 class NormLane(_Part):
-    """``result`` of an element that is ``deviation`` away, of a row with that ``state``, by its gain and bias."""
+    """Lane of OP_NORM: an element's ``deviation`` divided by the row ``state``, with gain and bias."""
 
     registers = ("output_zero_point",)
 
@@ -248,9 +260,10 @@ class NormLane(_Part):
         _int8(m, self.result, self._later(m, nearest) + self.output_zero_point)
 
     def _fixed(self, m: Module) -> None:
-        """Of ⌊n / r⌋ with n below 0 the complement is that of the complement of n: one division of positive numbers.
+        """Normalise with fixed numerics.
 
-        The ratio of a deviation to the root of all is below 2^30.
+        For negative n, ⌊n / r⌋ is the complement of ⌊~n / r⌋, so a single division of positive
+        numbers is enough. The ratio of a deviation to the root is below 2^30.
         """
         dividend = wire(m, Cat(Const(0, _NORM_BITS), self.deviation).as_signed())
         size = wire(m, Mux(dividend[-1], ~dividend, dividend).as_unsigned() // self.state[:32])
@@ -269,4 +282,4 @@ def _int8(m: Module, result: Signal, value: Value) -> None:
 PARTS: dict[str, type[_Part]] = {
     part.__name__: part for part in (ReduceLane, SoftmaxSum, SoftmaxRow, SoftmaxLane, NormRow, NormLane)
 }
-"""By name."""
+"""Components of row instructions by class name."""

@@ -1,1 +1,1 @@
-"""The unit EX: engines, one a family of instructions, and the unit that keeps their time."""
+"""The unit EX: one engine per family of instructions, and the unit that times their steps."""

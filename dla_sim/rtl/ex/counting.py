@@ -1,6 +1,7 @@
-"""How engines count: nested loops, what runs along with them, and where in a tensor each of many lanes is.
+"""Counters of engines: nested loops, values that advance with them, and the positions of lanes.
 
-No divider anywhere: quotients and remainders of the lanes' numbers come from sums of those of powers of two.
+No divider is used: the quotient and remainder of a lane's number are sums of those of powers of
+two.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dla_sim.rtl.ports import ADDRESS_BITS
 
 
 def delayed(m: Module, value: ValueLike, stages: int, *, pipelined: bool, domain: str, name: str) -> Value:
-    """``value`` so many pipeline registers later."""
+    """Return ``value`` delayed by ``stages`` pipeline registers."""
     held = Value.cast(value)
     for number in range(stages):
         held = stage(m, held, pipelined=pipelined, domain=domain, name=f"{name}_{number}")
@@ -24,7 +25,7 @@ def delayed(m: Module, value: ValueLike, stages: int, *, pipelined: bool, domain
 
 
 def multiples(m: Module, value: Value, count: int, name: str) -> list[Value]:
-    """0, value, 2 · value, … modulo 2^32, an adder each."""
+    """Return the first ``count`` multiples of ``value`` (0, value, 2 · value, …) modulo 2^32, an adder each."""
     found: list[Value] = [Const(0, ADDRESS_BITS)]
     for number in range(1, count):
         power = number.bit_length() - 1
@@ -35,17 +36,21 @@ def multiples(m: Module, value: Value, count: int, name: str) -> list[Value]:
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """A loop from 0 in steps of ``step`` as long as it is below ``count``, which is 1 at least."""
+    """A loop from 0 in steps of ``step`` while below ``count``, which is at least 1."""
 
     count: Value
     step: ValueLike = 1
 
 
 class Nest:
-    """Loops within loops, the innermost first, one step in each cycle with ``advance``, in ``domain`` (with a reset).
+    """Nested loops, innermost first, that advance one step per cycle with ``advance``.
 
-    ``index`` of each level; ``ends``: level by level, whether it and all within are at their last step; ``last``: all
-    are. After the last step all begin again. ``first``: none has begun.
+    - ``index``: the current value of each level.
+    - ``ends``: entry n is 1 if levels 0 to n are all at their last step.
+    - ``last``: all levels are at their last step; after it all loops restart.
+    - ``first``: no step has been taken since the start.
+
+    ``domain`` must have a reset.
     """
 
     def __init__(self, m: Module, name: str, advance: Value, levels: Sequence[Level], *, domain: str = "sync") -> None:
@@ -67,7 +72,7 @@ class Nest:
             m.d[domain] += begun.eq(~self.last)
 
     def offset(self, m: Module, name: str, strides: Sequence[Value | None]) -> Value:
-        """Σ of stride · (steps taken along its level) at the step at hand, modulo 2^32. A stride None is 0."""
+        """Return the sum over levels of stride · steps taken, modulo 2^32; a stride of None counts as 0."""
         total: Value = Const(0, ADDRESS_BITS)
         for number, (stride, end) in enumerate(zip(strides, self.ends, strict=True)):
             if stride is None:
@@ -82,8 +87,9 @@ class Nest:
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """The steps of a nest as a data path sees them, some stages later: ``valid`` where there is one, whether it is the
-    ``first`` of the command, and the nest's ``ends``.
+    """Steps of a nest as a later pipeline stage sees them.
+
+    ``valid`` marks a step, ``first`` the first one of the command; ``ends`` are those of the nest.
     """
 
     valid: Value
@@ -91,7 +97,7 @@ class Walk:
     ends: Sequence[Value]
 
     def later(self, m: Module, stages: int, *, pipelined: bool, domain: str) -> Walk:
-        """The same so many stages later."""
+        """Return the same signals ``stages`` stages later."""
         packed = Cat(self.valid, self.first, *self.ends)
         held = delayed(m, packed, stages, pipelined=pipelined, domain=domain, name="walk")
         return Walk(held[0], held[1], [held[2 + number] for number in range(len(self.ends))])
@@ -100,9 +106,9 @@ class Walk:
 def running(
     m: Module, name: str, walk: Walk, strides: Sequence[ValueLike], start: ValueLike = 0, *, domain: str
 ) -> Signal:
-    """start + Σ of stride · (steps taken along its level), of the step that ``walk`` is at, modulo 2^32.
+    """Return start + the sum over levels of stride · steps taken, modulo 2^32, for the step of ``walk``.
 
-    Each level has a register with where its present step began.
+    Each level has a register that stores the value at which its current step began.
     """
     registers = [Signal(ADDRESS_BITS, name=f"{name}_{number}", reset_less=True) for number in range(len(strides))]
     current = [
@@ -124,24 +130,24 @@ def running(
 
 @dataclass(frozen=True, eq=False)
 class Position:
-    """Of an element: ``digits``, the fastest first, and ``offsets`` that go along with the last digit."""
+    """Position of an element: ``digits``, fastest first, and ``offsets`` that advance with the last digit."""
 
     digits: tuple[Value, ...]
     offsets: tuple[Value, ...] = ()
 
 
 class Odometer:
-    """Positions in a tensor whose dimensions, but for the outermost one, have ``radices`` elements.
+    """Arithmetic on positions in a tensor whose inner dimensions have ``radices`` elements.
 
-    The outermost digit has ``outer_bits`` and wraps nowhere; ``weights``: what it brings to each of the offsets. With
-    ``outer_bits`` 0 there is none, and the last of the radices wraps around.
+    The outermost digit has ``outer_bits`` and never wraps; each of its steps adds ``weights`` to
+    the offsets. With ``outer_bits`` 0 there is no such digit, and the last radix wraps around.
     """
 
     def __init__(self, radices: Sequence[Value], outer_bits: int = 0, weights: Sequence[Value] = ()) -> None:
         self.radices, self.outer_bits, self.weights = radices, outer_bits, weights
 
     def sum(self, m: Module, a: Position, b: Position) -> Position:
-        """The position as many elements after ``a`` as ``b`` is after the first one."""
+        """Return the position n elements after ``a``, where ``b`` is n elements after the first one."""
         carry: Value = Const(0, 1)
         digits: list[Value] = []
         for radix, left, right in zip(self.radices, a.digits, b.digits, strict=False):
@@ -158,12 +164,12 @@ class Odometer:
         return Position(tuple(digits), tuple(offsets))
 
     def zero(self) -> Position:
-        """The first element's."""
+        """Return the position of the first element."""
         widths = [len(radix) for radix in self.radices] + [self.outer_bits] * bool(self.outer_bits)
         return Position(tuple(Const(0, width) for width in widths), tuple(Const(0, ADDRESS_BITS) for _ in self.weights))
 
     def power(self, m: Module, bits: int) -> list[Position]:
-        """Those of the elements 1, 2, 4, … 2^(bits - 1)."""
+        """Return the positions of the elements 1, 2, 4, … 2^(bits - 1)."""
         zero = self.zero()
         found = [self.sum(m, zero, Position((Const(1, 1), *(Const(0, 1) for _ in zero.digits[1:])), zero.offsets))]
         for _ in range(bits - 1):
@@ -171,7 +177,7 @@ class Odometer:
         return found
 
     def held(self, m: Module, position: Position, *, pipelined: bool, domain: str) -> Position:
-        """The position behind a pipeline register."""
+        """Return the position behind a pipeline register."""
         keep = [
             [stage(m, part, pipelined=pipelined, domain=domain, name="held") for part in parts]
             for parts in (position.digits, position.offsets)
@@ -181,8 +187,10 @@ class Odometer:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """What the positions of lanes are made of, constant during a command: those of the powers of two, and of ``step``
-    elements, by which all lanes move on.
+    """Constants of a command from which the positions of lanes are computed.
+
+    ``powers`` are the positions of elements 1, 2, 4, …; ``step`` is the position by which all lanes
+    advance.
     """
 
     odometer: Odometer
@@ -191,7 +199,7 @@ class Group:
 
     @classmethod
     def of(cls, m: Module, odometer: Odometer, step: Value, *, pipelined: bool, domain: str) -> Group:
-        """Of a group of ``step`` lanes, behind a pipeline register."""
+        """Build the constants for a group of ``step`` lanes, behind a pipeline register."""
         powers, total = odometer.power(m, len(step)), odometer.zero()
         for number, power in enumerate(powers):
             more = odometer.sum(m, total, power)
@@ -205,7 +213,10 @@ class Group:
         return cls(odometer, powers, total)
 
     def positions(self, m: Module, lanes: int, valid: Value, first: Value, *, domain: str) -> list[Position]:
-        """Those of all lanes at the step at hand; with ``valid`` they move on. ``first``: they are at the beginning."""
+        """Return the positions of all lanes in this step.
+
+        The positions advance with ``valid``; with ``first`` they are the initial ones.
+        """
         initial = [self.odometer.zero()]
         found = []
         for lane in range(lanes):

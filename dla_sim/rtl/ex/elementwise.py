@@ -1,7 +1,8 @@
-"""Instructions of one result an element: requantising, element-wise operations of one or two tensors, looking up.
+"""Engine of instructions with one result per element: requantisation, element-wise work and look-up.
 
-Element by element, ``lanes`` of them a step, in the order of their addresses. What differs is how an element's operands
-are found, and the lane of arithmetic: each has a clock of its own, so that only one of them works.
+Each step processes ``lanes`` elements in address order. The instructions differ in how they find an
+element's operands and in their lane of arithmetic. Each lane type has its own clock, so only one
+type is active.
 """
 
 from __future__ import annotations
@@ -35,17 +36,24 @@ from isa.ops.lookup import LOOK_UP
 from isa.ops.pairs import ALONG_CHANNELS, ALONG_LENGTH, MAXIMUM, REPEAT_A, REPEAT_B, SQUARED
 
 CHANNELLED = ("OP_REQUANT", "OP_LUT")
-"""Elements are (rows, channels, length)."""
+"""Instructions whose elements have the shape (rows, channels, length)."""
 PAIRS = ("OP_E_MUL", "OP_E_SUB", "OP_B_ADD", "OP_B_MIN", "OP_E_DIV")
-"""Elements are (channels, length), and operands may repeat."""
+"""Instructions whose elements have the shape (channels, length) and whose operands may repeat."""
 DENSE_PAIRS = ("OP_C_MIN", "OP_C_MAX", "OP_E_ADD", "OP_E32_ADD")
 WORDS = ("OP_E32_ADD", "OP_E32_SHIFT")
 
 
 @dataclass(frozen=True)
 class Function:
-    """A lane of arithmetic: whose it is, what makes it, its inputs from the bits of operands a and b, and those that
-    are fields and registers of the command, but for what it calls its ``constants``.
+    """A lane of arithmetic and the instructions that use it.
+
+    Attributes:
+        name: name of the lane.
+        mnemonics: instructions that use it.
+        make: constructor for given limits.
+        inputs: the lane's inputs from the bits of operands a and b.
+        settings: inputs that are fields and registers of the command, except those in the lane's
+            ``constants``.
     """
 
     name: str
@@ -114,10 +122,10 @@ FUNCTIONS = (
 
 
 class Elementwise(Engine):
-    """A loop over groups of lanes.
+    """Engine of element-wise instructions: a loop over groups of lanes.
 
-    Stages: 0 counts, 1 positions of the lanes and the reads, 2 operands go to their lane, 3 arithmetic, then the
-    tables, then the write.
+    Stages: 0 counts; 1 computes positions and starts the reads; 2 routes operands to their lane;
+    then follow arithmetic, tables and the write.
     """
 
     mnemonics = tuple(name for function in FUNCTIONS for name in function.mnemonics)
@@ -142,7 +150,7 @@ class Elementwise(Engine):
         self.look_up = self._look_up()
         self.streams = self._streams()
 
-    # What the command says.
+    # Properties of the command
 
     def _count(self) -> Value:
         rows = Mux(self.command.is_(*CHANNELLED), self.command.register("EX_ROWS"), 1)
@@ -150,7 +158,7 @@ class Elementwise(Engine):
         return ((rows * channels)[:ADDRESS_BITS] * self.length)[:ADDRESS_BITS]
 
     def _look_up(self) -> Value:
-        """The field: 1 looks results up in one table, 2 in a table of their channel."""
+        """Return the field ``look_up``: 1 uses one table for all results, 2 one table per channel."""
         found: Value = Const(0, LOOK_UP.width)
         for name in self.mnemonics:
             if any(item.name == LOOK_UP.name for item in self.command.instruction(name).layout):
@@ -158,7 +166,7 @@ class Elementwise(Engine):
         return found
 
     def _repeat(self, register: str) -> Value:
-        """How the operand at ``register`` repeats; 0 where operands do not."""
+        """Return how the operand at ``register`` repeats; 0 for instructions whose operands do not."""
         name = {"EX_INPUT_ADDRESS": REPEAT_A.name, "EX_OPERAND_ADDRESS": REPEAT_B.name}[register]
         return Mux(self.command.is_(*PAIRS), self.command.field(PAIRS[0], name), 0)
 
@@ -179,7 +187,7 @@ class Elementwise(Engine):
 
     @property
     def _per_channel(self) -> Value:
-        """Whether results, if they are looked up, have a table a channel: commands without channels have one."""
+        """1 if looked-up results use one table per channel; instructions without channels use one table."""
         return ((self.look_up == 2) & self.command.is_(*CHANNELLED, *PAIRS)) | self.command.is_("OP_LUT")
 
     def _repeated(self, register: str) -> Value:
@@ -193,7 +201,7 @@ class Elementwise(Engine):
         last = (first + nbytes - 1)[:ADDRESS_BITS]
         return Stream(nbytes != 0, first, last, nbytes[:ADDRESS_BITS], register == "EX_OUTPUT_ADDRESS")
 
-    # The hardware.
+    # Hardware
 
     def elaborate(self, platform: object) -> Module:
         m, name = Module(), self.name
@@ -218,7 +226,7 @@ class Elementwise(Engine):
         return m
 
     def _positions(self, m: Module, group: Group, walk: Walk, at: int, wanted: Value) -> list[Position]:
-        """Of the lanes, at stage ``at``; anything, and without any work, where they are not ``wanted``."""
+        """Return the lanes' positions at stage ``at``; if not ``wanted`` they are undefined and cost nothing."""
         domain = f"{self.name}_positions_{at}"
         chosen_clock(m, domain, self.name, wanted)
         walk = walk.later(m, at - 1, pipelined=self.pipelined, domain=self.name)
@@ -226,7 +234,7 @@ class Elementwise(Engine):
         return group.positions(m, self.lanes, walk.valid, walk.first, domain=domain)
 
     def _read(self, m: Module, base: Value, there: Value, positions: Sequence[Position]) -> None:
-        """Drive the addresses of both operands. ``base``: the first lane's element."""
+        """Drive the addresses of both operands; ``base`` is the first lane's element."""
         command, requantises = self.command, self.command.is_("OP_REQUANT")
         for port, register, wide in (
             (self.a, "EX_INPUT_ADDRESS", self.words | requantises),
@@ -247,7 +255,7 @@ class Elementwise(Engine):
                 m.d.comb += port.address[lane].eq(address)
 
     def _compute(self, m: Module, there: Value) -> list[Value]:
-        """The lanes of arithmetic: what the command's function makes of the operands, ``work`` stages later."""
+        """Return the results of the command's function, ``work`` stages later."""
         results: list[Value] = [Const(0, 32)] * self.lanes
         constants = command_constants(m, self.command.register, fixed=self.limits.fixed)
         for function in FUNCTIONS:
@@ -264,7 +272,7 @@ class Elementwise(Engine):
     def _lane(
         self, m: Module, function: Function, constants: Mapping[str, Value], domain: str, lane: int
     ) -> dict[str, Value]:
-        """One lane's outputs, brought to the time of the slowest function."""
+        """Return one lane's outputs, delayed to the latency of the slowest function."""
         made = self.made[function.name]
         operands = (
             stage(m, port.data[lane], pipelined=self.pipelined, domain=domain, name=f"operand_{port.name}")
@@ -284,7 +292,7 @@ class Elementwise(Engine):
     def _finish(
         self, m: Module, results: Sequence[Value], positions: Sequence[Position], base: Value, there: Value
     ) -> None:
-        """Tables, and the write. ``base`` and ``there`` are those of stage 1."""
+        """Look results up and write them; ``base`` and ``there`` belong to stage 1."""
         command = self.command
         looks_up = wire(m, (self.look_up != 0) | command.is_("OP_LUT"), "looks_up")
         start = Mux(command.is_("OP_LUT"), command.register("EX_OPERAND_ADDRESS"), command.register("EX_TABLE_ADDRESS"))

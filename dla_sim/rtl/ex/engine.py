@@ -1,4 +1,4 @@
-"""What every engine of EX has in common: how the unit drives it, what it says of the command, pipelines, tables."""
+"""Common base of the engines of EX: control interface, step pipeline and table look-up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from isa.ops.lookup import TABLE_BYTES
 
 
 class Steps:
-    """``valid``: by stage, whether a step is there. Registers of ``sync``, which gate the clocks of the data path."""
+    """Valid bits of an engine's pipeline, one per stage.
+
+    They are registers of ``sync`` and gate the clocks of the data path.
+    """
 
     def __init__(self, m: Module, advance: Value, stages: int, *, pipelined: bool) -> None:
         self.valid: list[Value] = [advance] * (stages + 1)
@@ -24,7 +27,7 @@ class Steps:
             self.valid[1:] = list(held)
 
     def between(self, first: int, last: int) -> Value:
-        """1 where a step is at one of these stages."""
+        """Return 1 if a step is at one of these stages."""
         return Cat(*self.valid[first : last + 1]).any()
 
 
@@ -32,7 +35,7 @@ TABLE_SHIFT = TABLE_BYTES.bit_length() - 1
 
 
 class Tables:
-    """A read of a byte a lane: one stage of the pipeline, whether or not results are looked up."""
+    """Table look-up of one byte per lane; it takes one pipeline stage whether or not it is used."""
 
     def __init__(self, name: str, lanes: int, domain: str | None, serves: Serves) -> None:
         self.port = ReadPort(f"{name}_table", lanes, 1, domain, serves)
@@ -40,9 +43,15 @@ class Tables:
     def looked_up(
         self, m: Module, results: Sequence[Value], there: Value, tables: Sequence[Value], wanted: Value, domain: str
     ) -> list[Value]:
-        """What the tables that begin at the addresses ``tables`` have for ``results``, a stage later.
+        """Return the table entries for ``results``, one stage later, or the results if not ``wanted``.
 
-        The results themselves where they are not ``wanted`` looked up. ``there``: a bit a lane.
+        Args:
+            m: the module to extend.
+            results: one result per lane.
+            there: one bit per lane, 1 if the lane has a result.
+            tables: address of each lane's table.
+            wanted: 1 if results are looked up.
+            domain: clock domain of the stage.
         """
         m.d.comb += self.port.enable.eq(Mux(wanted, there, 0))
         found = []
@@ -54,22 +63,32 @@ class Tables:
 
 
 LARGEST_LATENCY = 14
-"""Cycles from the step of an engine to its results in the scratchpad, at most."""
+"""Maximum cycles from an engine's step to its results in the scratchpad."""
 
 
 class Engine(Elaboratable):
-    """Executes some instructions, one step in each cycle with ``advance`` while the command is its own.
+    """Base class of engines, which execute instructions one step per cycle with ``advance``.
 
-    The unit drives ``advance``. The engine drives ``last`` (a step taken now is the last one; then all counters are
-    at their beginning again in the next cycle) and ``fault`` (a result does not fit; stays until reset). Combinational
-    from the command: ``selected``, ``empty`` (no step at all), ``results`` (elements that go through the lanes of
-    post-processing: compute takes no fewer than ⌈results / lanes⌉ steps' time; 0 is no bound) and ``streams``, which
-    subclasses set in their constructor. ``latency``: cycles from a step to its effects, 0 without pipeline registers.
+    The unit drives ``advance`` while the command belongs to the engine. The engine drives:
+
+    - ``last``: a step taken now is the last one; all counters restart in the next cycle.
+    - ``fault``: a result did not fit; stays 1 until reset.
+
+    These signals depend on the command combinationally; subclasses set ``results`` and ``streams``
+    in their constructor:
+
+    - ``selected``: the command belongs to this engine.
+    - ``empty``: the command has no step.
+    - ``results``: elements that pass the post-processing lanes; the command takes at least ⌈results
+      / lanes⌉ steps, 0 sets no bound.
+    - ``streams``: the command's operands and result.
+
+    ``latency`` is the number of cycles from a step to its effects, 0 without pipeline registers.
     """
 
     latency: int = 0
     mnemonics: tuple[str, ...] = ()
-    """Instructions that it executes."""
+    """Instructions that the engine executes."""
 
     def __init__(self, limits: Limits, configuration: Configuration, command: CommandView, library: Library) -> None:
         self.limits, self.configuration, self.command, self.modules = limits, configuration, command, library
@@ -84,7 +103,7 @@ class Engine(Elaboratable):
 
     @property
     def name(self) -> str:
-        """Prefix of its signals, its clock domains and its ports on the scratchpad."""
+        """Prefix of the engine's signals, clock domains and scratchpad ports."""
         return type(self).__name__.lower()
 
     def _register(self, name: str) -> Value:
@@ -95,5 +114,5 @@ class Engine(Elaboratable):
 
     @property
     def selected(self) -> Value:
-        """1 where the command is its own."""
+        """1 if the command belongs to this engine."""
         return self.command.is_(*self.mnemonics)

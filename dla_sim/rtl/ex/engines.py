@@ -1,12 +1,12 @@
-"""The engines of EX: the project's, and those of packages outside it.
+"""Registry of the engines of EX: built-in engines and engines of installed packages.
 
-Such packages add a subclass of :class:`dla_sim.rtl.ex.engine.Engine` through the entry point group ``dla.rtl.engines``,
-for the instructions that they add through ``dla.isa``::
+A package adds a subclass of :class:`dla_sim.rtl.ex.engine.Engine` through the entry point group
+``dla.rtl.engines``, for instructions that it adds through ``dla.isa``::
 
     [project.entry-points."dla.rtl.engines"]
     my-engine = "my_package:MyEngine"
 
-An instruction belongs to exactly one engine.
+Each instruction belongs to exactly one engine.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ ENGINES: tuple[type[Engine], ...] = (Elementwise, Mac, Permute, Pool, Resize, Ro
 
 
 def engines(limits: Limits, configuration: Configuration, command: CommandView, library: Library) -> list[Engine]:
-    """One of each that hardware of these limits has.
+    """Return one engine of each class that hardware with these limits has.
 
-    Raises InputError for an instruction that no engine executes, and for an engine of a package that does not fit in.
+    Raises:
+        InputError: an instruction has no engine, or an engine of a package does not fit.
     """
     own = [engine for engine in ENGINES if limits.engines is None or engine.__name__.lower() in limits.engines]
     classes = [*own, *_further_engines(limits.isa)]
@@ -48,12 +49,12 @@ def engines(limits: Limits, configuration: Configuration, command: CommandView, 
 
 
 def needed(mnemonics: Collection[str]) -> tuple[str, ...]:
-    """The names of the project's engines that execute any of these instructions."""
+    """Return the names of the built-in engines that execute any of these instructions."""
     return tuple(engine.__name__.lower() for engine in ENGINES if not set(engine.mnemonics).isdisjoint(mnemonics))
 
 
 def _further_engines(isa: str) -> Iterator[type[Engine]]:
-    """Those of installed packages for what the variant has beside the newest instructions, in the order of owners."""
+    """Yield installed packages' engines for instructions beyond the newest set, in order of owners."""
     wanted = {one.mnemonic: one for one in further_instructions(isa)}
     if not wanted:
         return
@@ -78,7 +79,7 @@ def _further_engines(isa: str) -> Iterator[type[Engine]]:
 
 
 def _take(taken: dict[str, str], names: tuple[str, ...], owner: str, refusal: str) -> None:
-    """Enter the owner of ``names``; raises InputError where one has an owner."""
+    """Record ``owner`` for each of ``names``; raise InputError if one already has an owner."""
     for name in names:
         if name in taken:
             raise InputError(f"{owner}: {refusal.format(name, taken[name])}")

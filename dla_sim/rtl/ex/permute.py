@@ -1,4 +1,4 @@
-"""``OP_PERMUTE``: bytes copied in another order, as many a step as there are lanes."""
+"""Engine of ``OP_PERMUTE``: copies bytes in another order, up to one per lane and step."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from isa.ops.movement import DIMENSIONS
 
 
 class Permute(Engine):
-    """Four nested loops, the innermost over groups of lanes. Bytes that lie apart come from one bank each.
+    """Engine of permutations: four nested loops, the innermost over groups of lanes.
 
-    Stages: 0 counts, 1 addresses and the read, 2 the write.
+    If the bytes of a step are not adjacent, each of them uses another bank. Stages: 0 counts; 1
+    computes addresses and starts the read; 2 writes.
     """
 
     mnemonics = ("OP_PERMUTE",)
@@ -34,7 +35,7 @@ class Permute(Engine):
         self.streams = [self._stream("INPUT", write=False), self._stream("OUTPUT", write=True)]
 
     def _stream(self, side: str, *, write: bool) -> Stream:
-        """The bytes of a side; one that is read again, or written again, counts once."""
+        """Return the bytes of one side; a byte that is read or written repeatedly counts once."""
         first = self.command.register(f"EX_{side}_ADDRESS")
         last, nbytes = first, Value.cast(1)
         for count, stride in zip(self.counts, self._strides(side), strict=True):
@@ -79,7 +80,7 @@ class Permute(Engine):
         return m
 
     def _write(self, m: Module, target: Value) -> None:
-        """At the address in ``target``, by the lanes whose bits follow in it."""
+        """Write to the address in ``target``; its upper bits enable the lanes."""
         apart = multiples(m, self._strides("OUTPUT")[0], self.limits.lanes, "output_apart")
         filling = self.command.register("EX_INPUT_ZERO_POINT")[:8]
         for lane, more in enumerate(apart):

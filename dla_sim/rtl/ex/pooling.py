@@ -1,4 +1,4 @@
-"""``OP_POOL``: windows of planes, a channel to each pair of (ic, oc) of the array, a column to each of its ow."""
+"""Engine of ``OP_POOL``: one channel per (ic, oc) pair of the array and one column per ow."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE, MAX
 
 NAME = "OP_POOL"
 COLUMN_OF_KERNEL, ROW_OF_KERNEL, COLUMN, ROW, BLOCK = range(5)
-"""Levels of the loops, the innermost first."""
+"""Loop levels, innermost first."""
 COUNT_BITS, SUM_BITS = 22, 40
-"""Of the taps of a window, and of the sum of their values."""
+"""Bits of a window's tap count and of the sum of its values."""
 LOWEST = -128
 
 
@@ -35,11 +35,11 @@ Fold = Callable[[Module, Value, Value], Value]
 
 @dataclass(frozen=True, eq=False)
 class Taps:
-    """Taps on their way to the lanes of a ``kind``, which has a clock: ``values`` of all lanes at stage 3, and of each
-    column whether it lies ``inside`` the plane.
+    """Taps of one ``kind`` of pooling lane, which has its own clock.
 
-    At the stage of the sums: ``inside`` again as ``counted``, whether these taps are the ``first`` of their windows,
-    and whether there are any: ``valid``.
+    ``values`` (one per lane) and ``inside`` (one bit per column, 1 within the plane) are those of
+    stage 3. The others belong to the stage of the sums: ``counted`` equals ``inside``, ``first``
+    marks the first tap of a window, and ``valid`` marks a step.
     """
 
     kind: str
@@ -51,10 +51,11 @@ class Taps:
 
 
 class Pool(Engine):
-    """Five nested loops: blocks of channels, rows, groups of columns, and the taps of the windows.
+    """Engine of pooling: five nested loops over channel blocks, rows, groups of columns and window taps.
 
-    Stages: 0 counts, 1 addresses and the read, 2 taps go to their mode's lanes, 3 terms, then they are taken together;
-    what belongs to the last taps goes on: results, tables, the write.
+    Stages: 0 counts; 1 computes addresses and starts the read; 2 routes taps to the lanes of their
+    mode; 3 computes terms; then the taps are combined. The last taps continue to results, tables
+    and the write.
     """
 
     mnemonics = (NAME,)
@@ -76,7 +77,7 @@ class Pool(Engine):
         self.term = self.made["average_term"].latency
         self.work = max(self.made[name].latency for name in ("average_result", "pool_requantise"))
         self.sums = 3 + self.term
-        """The stage of the sums, at which taps are taken together."""
+        """Stage of the sums, at which taps are combined."""
         self.writes = self.sums + self.work + 2
         self.latency = self.writes if self.pipelined else 0
         domain = self.name if self.pipelined else None
@@ -86,10 +87,10 @@ class Pool(Engine):
         self.read_ports, self.write_ports = [self.read, self.tables.port], [self.write]
         self._understand()
 
-    # What the command says.
+    # Properties of the command
 
     def _understand(self) -> None:
-        """What follows from the command alone."""
+        """Derive everything that depends on the command only."""
         mode = self.command.field(NAME, "mode")
         self.is_max, self.is_average, self.is_global = mode == MAX, mode == AVERAGE, mode == GLOBAL_AVERAGE
         self.look_up = self.command.field(NAME, LOOK_UP.name)
@@ -114,7 +115,7 @@ class Pool(Engine):
         last = (first + (channels - 1) * plane + used - 1)[:ADDRESS_BITS]
         return Stream(Const(1, 1), first, last, (channels * used)[:ADDRESS_BITS], write)
 
-    # The hardware.
+    # Hardware
 
     def elaborate(self, platform: object) -> Module:
         m, config = Module(), self.configuration
@@ -147,12 +148,12 @@ class Pool(Engine):
         return m
 
     def _left(self, m: Module, level: Level, index: Value, most: int) -> Value:
-        """How many of the lanes along a level are within the tensor."""
+        """Return how many lanes along a level are within the tensor."""
         left = wire(m, level.count - index, "left")
         return wire(m, Mux(left < level.step, left, level.step)[: most.bit_length()], "number")
 
     def _clocks(self, m: Module, nest: Nest) -> None:
-        """Every step goes to its mode; only last taps go on from there."""
+        """Clock each step to the lanes of its mode; later stages are clocked for a window's last tap only."""
         taken = Steps(m, self.advance, self.sums, pipelined=self.pipelined)
         self.done = Steps(m, self.advance & nest.ends[ROW_OF_KERNEL], self.writes, pipelined=self.pipelined)
         going = taken.between(0, self.sums) | self.done.between(0, self.writes - 1)
@@ -168,7 +169,7 @@ class Pool(Engine):
         drive_clocks(m, (*self.read_ports, *self.write_ports))
 
     def _read(self, m: Module, walk: Walk, steps: Sequence[ValueLike], there: Value) -> Value:
-        """Address the taps. Returns of each column whether its tap is inside the plane."""
+        """Drive the addresses of the taps; return one bit per column, 1 if its tap is inside the plane."""
         down, along = (Mux(self.is_global, 1, self._register(f"DILATION_{name}")) for name in ("HEIGHT", "WIDTH"))
         top, left = (Mux(self.is_global, 0, self._register(f"PAD_{name}")) for name in ("TOP", "LEFT"))
         next_row, next_column = self._register("STRIDE_HEIGHT"), self._register("STRIDE_WIDTH")
@@ -199,10 +200,10 @@ class Pool(Engine):
         m.d.comb += self.read.enable.eq(Cat(*enable))
         return inside
 
-    # Taps and what becomes of them.
+    # Taps and their combination
 
     def _pool(self, m: Module, taps: Value) -> list[Value]:
-        """Results of the three modes, ``work`` stages after the stage behind the sums."""
+        """Return the results of the selected mode, ``work`` stages after the stage of the sums."""
         constants = command_constants(m, self.command.register, fixed=self.fixed)
         largest, whole = self._taps(m, taps, "max"), self._taps(m, taps, "whole")
         values = [
@@ -227,7 +228,7 @@ class Pool(Engine):
         return [wire(m, Mux(self.is_max, a, Mux(self.is_average, b, c)), "result") for a, b, c in chosen]
 
     def _taps(self, m: Module, taps: Value, kind: str) -> Taps:
-        """The taps at stage 3, in the clock of their kind; what belongs to all of them is at the stage of the sums."""
+        """Return the taps at stage 3, in the clock of their kind, and their flags at the stage of the sums."""
         domain = f"{self.name}_{kind}"
         held = stage(m, taps, pipelined=self.pipelined, domain=domain, name="taps")
         values = [
@@ -237,7 +238,7 @@ class Pool(Engine):
         return Taps(kind, values, held[2:], later[2:], later[1], later[0])
 
     def _lanes(self, taps: Taps) -> Iterator[tuple[Value, Value]]:
-        """Of every lane its value and whether it is inside."""
+        """Yield for each lane its value and whether it is inside the plane."""
         for lane, value in enumerate(taps.values):
             yield value, taps.inside[lane % self.columns]
 
@@ -246,7 +247,7 @@ class Pool(Engine):
         return delayed(m, value, self.term, pipelined=self.pipelined, domain=domain, name="term")
 
     def _terms(self, m: Module, taps: Taps, constants: Mapping[str, Value]) -> list[Value]:
-        """What taps add to the sums of averages."""
+        """Return the terms that taps add to the sums of averages."""
         found = []
         for value, inside in self._lanes(taps):
             inputs = {"value": value, "valid": inside}
@@ -256,7 +257,7 @@ class Pool(Engine):
     def _instance(
         self, m: Module, name: str, inputs: Mapping[str, ValueLike], constants: Mapping[str, Value], kind: str
     ) -> dict[str, Signal]:
-        """A lane of arithmetic in the clock of ``kind``, with those of the command's ``constants`` that it has."""
+        """Add a lane of arithmetic clocked by ``kind``, connected to the ``constants`` that it uses."""
         wanted = getattr(self.made[name], "constants", ())
         inputs = dict(inputs) | {port: constants[port] for port in wanted}
         return self.modules.instance(m, name, self.makes[name], inputs, domain=f"{self.name}_{kind}")
@@ -267,7 +268,7 @@ class Pool(Engine):
     def _fold(
         self, m: Module, taps: Taps, terms: Sequence[Value], width: int, both: Fold, start: int = 0
     ) -> list[Signal]:
-        """Of each lane its taps' ``terms`` taken together one by one, those of the step at hand included."""
+        """Return for each lane the combination of its taps' ``terms`` so far, including this step's."""
         found = []
         for term in terms:
             held = Signal(signed(width), name=f"{taps.kind}_so_far", reset_less=True)
@@ -279,17 +280,17 @@ class Pool(Engine):
         return found
 
     def _counts(self, m: Module, taps: Taps) -> list[Signal]:
-        """Of each column the taps that an average is divided by."""
+        """Return for each column the number of taps that divides an average."""
         counted = taps.counted | self.command.field(NAME, "count_include_pad").replicate(self.columns)
         pairs = self._fold(m, taps, list(counted), COUNT_BITS + 1, lambda m, total, one: total + one)
         return [pair[:COUNT_BITS] for pair in pairs]
 
     def _ended(self, m: Module, value: Value, kind: str) -> Signal:
-        """What last taps lead to, in the clock that ticks for these alone."""
+        """Register a value of the last taps in the clock that ticks only for them."""
         return stage(m, value, pipelined=self.pipelined, domain=f"{self.name}_{kind}", name="ended")
 
     def _worked(self, m: Module, value: Value, taken: int, kind: str) -> Value:
-        """A result after ``taken`` stages of work, at the time of the slowest mode's."""
+        """Delay a result that took ``taken`` stages to the latency of the slowest mode."""
         wait, domain = self.work - taken, f"{self.name}_{kind}"
         return delayed(m, value, wait, pipelined=self.pipelined, domain=domain, name=kind)
 
@@ -309,7 +310,7 @@ class Pool(Engine):
         return found
 
     def _globals(self, m: Module, sums: Sequence[Value]) -> list[Value]:
-        """Averages of whole planes: a factor for all."""
+        """Return each channel's average over its plane; all channels share one scale factor."""
         inputs: dict[str, ValueLike] = {
             "zero_point": self._register("OUTPUT_ZERO_POINT"),
             "low": self._register("CLAMP_LOW"),
@@ -331,12 +332,12 @@ class Pool(Engine):
             found.append(self._worked(m, result, self.made[name].latency, "global"))
         return found
 
-    # Results.
+    # Results
 
     def _finish(
         self, m: Module, results: Sequence[Value], walk: Walk, steps: Sequence[ValueLike], there: Value, block: Value
     ) -> None:
-        """Tables, and the write. ``there``, ``block`` and ``walk`` are those of stage 1."""
+        """Look results up and write them; ``there``, ``block`` and ``walk`` belong to stage 1."""
         tabled = self.writes - 1
         width, plane = self._register("OUTPUT_WIDTH"), self.output_plane
         strides = (0, 0, steps[COLUMN], width, plane * steps[BLOCK])

@@ -1,4 +1,4 @@
-"""``OP_RESIZE``: planes of another size, four steps for each group of lanes, one for each neighbour."""
+"""Engine of ``OP_RESIZE``: scales planes; each group of lanes takes four steps, one per neighbour."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from isa.ops.pooling import COORDINATE_BYTES
 
 CORNERS = 4
 COLUMN, ROW = 0, 1
-"""Digits of a position. Bit COLUMN of a corner's number says whether it is the one behind, bit ROW the one below."""
+"""Digits of a position. In a corner's number, bit COLUMN selects the right neighbour, bit ROW the lower."""
 
 
 class Resize(Engine):
-    """A loop over groups of lanes, within it one over the four neighbours.
+    """Engine of resizing: a loop over groups of lanes around a loop over four neighbours.
 
-    Stages: 0 counts, 1 positions of the lanes and the reads of their coordinates, 2 neighbours, then the reads of one
-    of them each, its term, the sum; the sum of four goes on to the result and the write.
+    Stages: 0 counts; 1 computes the lanes' positions and reads their coordinates; 2 finds the
+    neighbours; then each step reads one neighbour, computes its term and adds it. The sum of four
+    continues to the result and the write.
     """
 
     mnemonics = ("OP_RESIZE",)
@@ -47,7 +48,7 @@ class Resize(Engine):
         self.addressed = 2 + neighbours.latency - neighbours.early.get("below", 0)
         self.weighed = 2 + neighbours.latency
         self.terms = max(self.addressed + 1, self.weighed)
-        """The stage at which an element meets its weights."""
+        """Stage at which an element is multiplied by its weights."""
         self.sums = self.terms + self.made["interpolation_term"].latency
         self.writes = self.sums + self.made["interpolation_result"].latency
         self.latency = self.writes if self.pipelined else 0
@@ -61,10 +62,10 @@ class Resize(Engine):
         self.read_ports, self.write_ports = [*self.coordinates, self.read], [self.write]
         self._understand()
 
-    # What the command says.
+    # Properties of the command
 
     def _understand(self) -> None:
-        """What follows from the command alone."""
+        """Derive everything that depends on the command only."""
         dense, plane = {}, {}
         for side in ("INPUT", "OUTPUT"):
             dense[side] = (self._register(f"{side}_HEIGHT") * self._register(f"{side}_WIDTH"))[:ADDRESS_BITS]
@@ -72,7 +73,7 @@ class Resize(Engine):
         self.count = (self._register("INPUT_CHANNELS") * dense["OUTPUT"])[:ADDRESS_BITS]
         self.input_plane = plane["INPUT"]
         self.between = (plane["OUTPUT"] - dense["OUTPUT"])[:ADDRESS_BITS]
-        """Bytes between the end of an output plane and the next one."""
+        """Bytes between the end of an output plane and the start of the next one."""
         columns = self._register("OPERAND_ADDRESS")
         rows = columns + COORDINATE_BYTES * (self._register("OUTPUT_WIDTH") + self._register("FIRST_ROW"))
         self.tables = [columns, rows[:ADDRESS_BITS]]
@@ -93,7 +94,7 @@ class Resize(Engine):
         nbytes = count * COORDINATE_BYTES
         return Stream(nbytes != 0, first, (first + nbytes - 1)[:ADDRESS_BITS], nbytes)
 
-    # The hardware.
+    # Hardware
 
     def elaborate(self, platform: object) -> Module:
         m, lanes = Module(), self.configuration.lanes
@@ -127,14 +128,14 @@ class Resize(Engine):
         return self.modules.instance(m, name, self.makes[name], inputs, domain=self.name)
 
     def _positions(self, m: Module, group: Group, walk: Walk, at: int) -> list[Position]:
-        """Of the lanes at stage ``at``; they move on after the last neighbour."""
+        """Return the lanes' positions at stage ``at``; they advance after the last neighbour."""
         walk = walk.later(m, at, pipelined=self.pipelined, domain=self.name)
         return group.positions(m, self.lanes, walk.valid & walk.ends[0], walk.first, domain=self.name)
 
     def _neighbours(
         self, m: Module, positions: Sequence[Position], corner: Value, there: Value
     ) -> tuple[list[Value], list[dict[str, Value]]]:
-        """Elements and their weights, all at the same stage. ``corner`` and ``there`` are those of stage 1."""
+        """Return elements and weights of the same stage; ``corner`` and ``there`` belong to stage 1."""
         self.constants = command_constants(m, self.command.register, fixed=self.limits.fixed)
         sizes = [self._register("INPUT_WIDTH"), self._register("INPUT_HEIGHT")]
         firsts: list[Value] = [Const(0, 16), self._register("FIRST_INPUT_ROW")]
@@ -163,7 +164,10 @@ class Resize(Engine):
     def _sums(
         self, m: Module, values: Sequence[Value], weights: Sequence[Mapping[str, Value]], step: Value
     ) -> list[Value]:
-        """Of every lane the sum up to the neighbour at hand. ``step``: there is one; it is the first of its four."""
+        """Return each lane's sum up to this neighbour.
+
+        ``step`` has two bits: a step is present, and it is the first of its four.
+        """
         found = []
         for value, weight in zip(values, weights, strict=True):
             term = self._instance(m, "interpolation_term", {"value": value, **weight})["result"]
@@ -175,7 +179,10 @@ class Resize(Engine):
         return found
 
     def _write(self, m: Module, totals: Sequence[Value], positions: Sequence[Position], at: Value) -> None:
-        """Results of ``totals``, at their ``positions``; ``at``: bits of lanes that are there, the first element."""
+        """Write the results of ``totals`` to their ``positions``.
+
+        ``at`` consists of the bits of active lanes, followed by the first element.
+        """
         there, base = at[: self.lanes], at[self.lanes :]
         first = wire(m, self._register("OUTPUT_ADDRESS") + base, "target")
         for lane, (total, position) in enumerate(zip(totals, positions, strict=True)):

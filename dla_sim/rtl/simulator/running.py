@@ -1,4 +1,4 @@
-"""Running cases on an executable of the hardware, and what comes back: differences, cycles, outputs, waves."""
+"""Runs cases on an executable of the hardware and returns differences, cycles, outputs and waves."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ from isa.assembler import command_text
 from isa.errors import InputError
 
 Straps = Mapping[str, int]
-"""Values of the configuration by name."""
+"""Configuration values by name."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that the hardware did otherwise. ``command`` by number, None where it is about none.
+    """A difference between hardware and expectation.
 
-    ``details`` are what the harness says: kind, cycles or bytes, expected and actual.
+    Attributes:
+        kind: kind of difference.
+        command: number of the command, or None if no command is involved.
+        details: values from the harness: cycles or bytes, expected and actual.
     """
 
     kind: str
@@ -38,9 +41,18 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What the hardware did with a case. ``cycles`` until the interrupt, or until it ``ended`` otherwise.
+    """Result of a case on the hardware.
 
-    ``count`` differences, of which the first are in ``differences``. ``units`` are cycles by cause as in a trace.
+    Attributes:
+        case: the case.
+        ended: how the run ended.
+        cycles: cycles until the interrupt, or until the run ended otherwise.
+        seconds: duration of the simulation.
+        commands: number of completed commands.
+        units: cycles by unit and cause, as in a trace.
+        outputs: output tensors by name.
+        count: number of differences.
+        differences: the first differences.
     """
 
     case: Case
@@ -55,17 +67,23 @@ class Outcome:
 
     @property
     def first(self) -> Difference | None:
-        """The difference that the harness came upon first, in the order of cycles."""
+        """First difference in the order of cycles, or None."""
         return self.differences[0] if self.differences else None
 
 
 def run_cases(
     executable: Executable, cases: Sequence[tuple[Case, Straps]], *, seed: int | None = None
 ) -> list[Outcome]:
-    """Run every case, with the values of its open straps, one after another in one process.
+    """Run every case with the values of its open straps, one after another in one process.
 
-    ``seed`` (1 to 2^31 - 1) draws the bits that registers and memories have before the first case's reset; they are
-    zeros without. Raises InputError where the harness cannot go on, which a case that does not fit the build is.
+    Args:
+        executable: the hardware.
+        cases: cases with their straps.
+        seed: seed (1 to 2^31 - 1) of the random bits in registers and memories before the first
+            reset; None means zeros.
+
+    Raises:
+        InputError: the harness cannot continue, for example because a case does not fit the build.
     """
     with tempfile.TemporaryDirectory(prefix="dla-cases-") as folder:
         files = [Path(folder) / f"{number}.case" for number in range(len(cases))]
@@ -79,7 +97,7 @@ def run_cases(
 
 
 def write_waves(executable: Executable, case: Case, straps: Straps, file: Path, first: int, end: int) -> Outcome:
-    """Run a case on a traced executable; the signals of the cycles [first, end) go to ``file`` (VCD)."""
+    """Run a case on a traced executable and write the signals of cycles [first, end) to ``file`` (VCD)."""
     with tempfile.TemporaryDirectory(prefix="dla-cases-") as folder:
         place, results = Path(folder) / "0.case", Path(folder) / "outputs"
         place.write_bytes(case_bytes(case, straps, executable.straps))
@@ -115,7 +133,7 @@ def _outcomes(cases: Sequence[Case], lines: Sequence[str], content: memoryview) 
 
 
 def difference_text(case: Case, difference: Difference) -> str:
-    """The difference in one line that names the command by word, with its assembly."""
+    """Return the difference in one line that names the command by word, with its assembly."""
     details = {**difference.details}
     kind = "spurious" if difference.kind in ("start", "end") and difference.command is None else difference.kind
     if "cause" in details:
@@ -144,4 +162,4 @@ _SAY = {
     "stray": "{space} byte {address:#x} is {actual} at the end and should be {expected}; no command writes it so",
     "outside": "{access} of {count} bytes at {address:#x} in cycle {cycle}, outside the memory",
 }
-"""A sentence for each kind of difference that ``harness.cpp`` finds."""
+"""Sentence for each kind of difference that ``harness.cpp`` finds."""

@@ -1,1 +1,1 @@
-"""The engine of multiply-accumulates: convolutions and matrix products."""
+"""Engine of multiply-accumulates: convolutions and matrix products."""

@@ -1,6 +1,8 @@
-"""The array: what every element multiplies, sums along i within blocks, an accumulator where a block begins.
+"""The array: operands of each processing element, sums along i, and the accumulators.
 
-Stages: 1 where the lanes along i are in the window; 2 addresses and the reads; 3 what is read; 4 what is multiplied.
+Sums along i are taken within blocks, and the lane where a block begins has the accumulator. Stages:
+1 finds the window positions of the lanes along i; 2 computes addresses and starts the reads; 3
+registers the data; 4 multiplies.
 """
 
 from __future__ import annotations
@@ -21,12 +23,18 @@ from dla_sim.rtl.parameters import Configuration, Limits
 from dla_sim.rtl.ports import ADDRESS_BITS, ReadPort
 
 PRODUCT_BITS = 32
-"""Of what is multiplied, too: a processor's word."""
+"""Bits of products and of their factors: the word of a host processor."""
 
 
 class Lane(NamedTuple):
-    """A lane along i, for j = 0 and k = 0 of the first group: address and column of its input, whether there is a
-    product at all, whether its row is in the input, and the address of its weight.
+    """A lane along i, for j = 0 and k = 0 of the first group.
+
+    Attributes:
+        address: address of its input.
+        column: column of its input.
+        there: 1 if the lane has a product.
+        row_inside: 1 if its row is within the input.
+        weight: address of its weight.
     """
 
     address: Value
@@ -46,9 +54,11 @@ class Tap(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Multiplied:
-    """Stage 4: ``inputs`` by (i, j, k), less their zero point and 0 where there is no product, by ``weights`` (i, j).
+    """Factors of the products at stage 4.
 
-    ``excess``: by k, what the zero point of the weights adds to the sum of a column.
+    ``inputs`` by (i, j, k) are minus their zero point, and 0 if there is no product; ``weights``
+    are by (i, j). ``excess`` by k is the amount that the zero point of the weights adds to a
+    column's sum.
     """
 
     inputs: Table[tuple[int, int, int], Value]
@@ -57,7 +67,10 @@ class Multiplied:
 
 
 class Operands:
-    """Drives the ports ``inputs`` (i, j, k), those of j = 0 apart from the others, and ``weights`` (i, j)."""
+    """Driver of the read ports for inputs (i, j, k) and weights (i, j).
+
+    The inputs of j = 0 have a port of their own.
+    """
 
     def __init__(
         self,
@@ -75,7 +88,10 @@ class Operands:
         return stage(m, value, pipelined=self.limits.pipelined, domain=domain, name=name)
 
     def address(self, m: Module, step: Step, mapping: Mapping, groups: Groups, domains: tuple[str, str]) -> None:
-        """Stages 1 and 2: the reads. ``domains``: of all elements with j = 0, and of the others."""
+        """Drive the reads of stages 1 and 2.
+
+        ``domains`` are the clock domains of the elements with j = 0 and of the others.
+        """
         taps = self._taps(m, step, mapping, domains[0])
         lanes = [self._lane(m, step, mapping, i, tap) for i, tap in enumerate(taps)]
         held = [self._held(m, lane, domains[0]) for lane in lanes]
@@ -97,7 +113,7 @@ class Operands:
         self, m: Module, port: ReadPort, lanes: Sequence[Lane], across: Sequence[int], mapping: Mapping,
         groups: Groups, domain: str,
     ) -> None:  # fmt: skip
-        """Those of the elements ``across`` j."""
+        """Drive the reads of the elements whose j is in ``across``."""
         work, width = self.work, self.work.command.register("EX_INPUT_WIDTH")
         m.d.comb += port.enable.eq(-1)
         addresses = iter(port.address)
@@ -112,7 +128,7 @@ class Operands:
                     self._inside[i, j, k] = self._stage(m, inside, domain, f"inside_{i}_{j}_{k}")
 
     def _taps(self, m: Module, step: Step, mapping: Mapping, domain: str) -> list[Tap]:
-        """Of each lane along i; the channel only where taps are side by side."""
+        """Return the tap of each lane along i; the channel is only valid if taps are side by side."""
         work, pipelined = self.work, self.limits.pipelined
         odometer = Odometer(list(reversed(work.kernel)), COUNT_BITS, [work.input_channel])
         group = Group.of(m, odometer, self.configuration.ic, pipelined=pipelined, domain=domain)
@@ -120,7 +136,11 @@ class Operands:
         return [self._tap(m, step, mapping, i, places) for i in range(self.limits.ic)]
 
     def _tap(self, m: Module, step: Step, mapping: Mapping, i: int, places: Sequence[Position]) -> Tap:
-        """Of lane i, whose place is that of the lane of its number within its block, if taps are side by side."""
+        """Return the tap of lane i.
+
+        With taps side by side, its position is that of the lane whose number equals its index
+        within its block.
+        """
         work, place = self.work, places[i]
         parts = [place.digits[0], place.digits[1], place.offsets[0]]
         for number in sorted({i % size for size in range(1, i + 1)}):
@@ -148,7 +168,11 @@ class Operands:
         return Lane(base[:ADDRESS_BITS], column[:ADDRESS_BITS], there, inside, weight[:ADDRESS_BITS])
 
     def values(self, m: Module, several: Value, domains: tuple[str, str]) -> Multiplied:
-        """Stage 4. ``several``: elements with j > 0 have inputs of their own. ``domains`` as of :meth:`address`."""
+        """Return the factors at stage 4.
+
+        With ``several``, elements with j > 0 have inputs of their own. ``domains`` is as in
+        :meth:`address`.
+        """
         inputs = self._inputs(m, several, domains)
         weights = {}
         stored = iter(self.weights.data)
@@ -182,14 +206,15 @@ class Operands:
 
 Place = tuple[int, int, int]
 LARGEST_PRODUCT = 255 * 255
-"""Of two int8 less their zero points."""
+"""Largest product of two int8 values minus their zero points."""
 
 
 class Array:
-    """``sums`` by (i, j, k) after the step at stage 4, where a block begins in lane i.
+    """Accumulators: ``sums`` by (i, j, k) after the step at stage 4, for lanes i where a block begins.
 
-    Stage 4 alone. As wide as the sum of as many products as there are bytes in the scratchpad. Products and what is
-    added at once have PRODUCT_BITS, so that simulators extend no signs: synthesis knows which bits are copies.
+    Sums are wide enough for as many products as the scratchpad has bytes. Products and their sums
+    within a step have PRODUCT_BITS, so that simulators need no sign extension; synthesis removes
+    the copies of the sign bit.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -200,9 +225,16 @@ class Array:
     def accumulate(
         self, m: Module, operands: Multiplied, mapping: Mapping, valid: Value, first: Value, domains: tuple[str, str]
     ) -> None:
-        """``valid``: there is a step at stage 4; ``first``: it is that of its sums.
+        """Add the products of a step at stage 4 to the sums.
 
-        ``domains``: of the sums that begin in lane 0, and of those that begin in other lanes.
+        Args:
+            m: the module to extend.
+            operands: factors of the products.
+            mapping: assignment of lanes to blocks.
+            valid: a step is at stage 4.
+            first: it is the first step of its sums.
+            domains: clock domains of the sums that begin in lane 0, and of those that begin in
+                other lanes.
         """
         limits = self.limits
         for j in range(limits.oc):
@@ -224,14 +256,14 @@ class Array:
                     self.sums[i, j, k] = held if limits.pipelined else now
 
     def _totals(self, m: Module, products: list[Value]) -> list[Value]:
-        """The sums of the first 0, 1, 2, … products."""
+        """Return the sums of the first 0, 1, 2, … products."""
         totals: list[Value] = [Const(0, PRODUCT_BITS)]
         for product in products:
             totals.append(wire(m, (totals[-1] + product)[:PRODUCT_BITS], "total") if len(totals) > 1 else product)
         return totals
 
     def _segment(self, m: Module, totals: list[Value], i: int, mapping: Mapping) -> Value:
-        """The sum of the products of a block that begins in lane i: what is behind all others' lanes is 0."""
+        """Return the sum of a block that begins in lane i; lanes that are not used contribute 0."""
         size, lanes = mapping.deep.size, self.limits.ic
         if not i:
             found = totals[-1]

@@ -1,4 +1,4 @@
-"""The engine of ``OP_CONV``, ``OP_DEPTH_CONV``, ``OP_GROUP_CONV``, ``OP_MAT_MUL`` and ``OP_DYN_MAT_MUL``."""
+"""Engine of the convolutions and matrix products (``OP_CONV`` … ``OP_DYN_MAT_MUL``)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,17 @@ from dla_sim.rtl.ports import CommandView, ReadPort, drive_clocks
 
 
 class Mac(Engine):
-    """Sums of products, each complete before the next ones begin: output-stationary.
+    """Output-stationary engine: each sum of products is complete before the next ones begin.
 
-    Clocks: ``mac_steps`` the loops; ``mac`` the data path of blocks that begin in lane 0, ``mac_several`` inputs of
-    elements that do not share those of j = 0, ``mac_split`` sums that begin in other lanes; ``mac_groups`` the groups'
-    offsets; ``mac_results`` and ``mac_others`` post-processing of either.
+    Clock domains:
+
+    - ``mac_steps``: the loops.
+    - ``mac``: the data path of blocks that begin in lane 0.
+    - ``mac_several``: inputs of elements that do not share those of j = 0.
+    - ``mac_split``: sums that begin in other lanes.
+    - ``mac_groups``: offsets of the groups.
+    - ``mac_results``, ``mac_others``: post-processing of blocks that begin in lane 0 and of the
+      others.
     """
 
     mnemonics = MNEMONICS
@@ -69,7 +75,7 @@ class Mac(Engine):
         return delayed(m, value, number, pipelined=self.limits.pipelined, domain="mac", name=f"mac_{name}")
 
     def _gate(self, m: Module, mapping: Mapping, nest: Nest) -> Steps:
-        """All other clocks. Returns the steps by stage."""
+        """Declare the clocks of the data path and of post-processing; return the steps by stage."""
         pipelined = self.limits.pipelined
         steps = Steps(m, self.advance, FINISHED, pipelined=pipelined)
         gated_clock(m, "mac", steps.between(0, FINISHED))

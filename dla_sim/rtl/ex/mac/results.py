@@ -1,7 +1,8 @@
-"""Post-processing: from finished sums to results in the scratchpad.
+"""Post-processing of multiply-accumulates: from finished sums to results in the scratchpad.
 
-Stages: 4 where results are, and what their sums begin with is read; 5 the beginning is added; 6 the requantiser; then
-tables are read, and a stage later results are written; int32 at stage 7.
+Stages: 4 finds result positions and reads the initial values of the sums; 5 adds them; 6
+requantises; then tables are read, and results are written one stage later. int32 results are
+written at stage 7.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from dla_sim.rtl.ports import ADDRESS_BITS, ReadPort, WritePort
 FINISHED = 4
 """Stage at whose end sums are complete."""
 SUMMED = 6
-"""Stage at which int32 results are there."""
+"""Stage at which int32 results are available."""
 STAGE_OF = {"finished": FINISHED, "summed": SUMMED, "last": SUMMED + STAGES}
 INT32 = 1 << 31
 
 
 def stages(limits: Limits) -> int:
-    """From a step to the writing of its results."""
+    """Return the stages from a step to the write of its results."""
     return SUMMED + 1 + STAGES if limits.pipelined else 0
 
 
 class Results:
-    """Those of the blocks that begin in the lanes ``along`` of i: all other lanes are another one's."""
+    """Post-processing of the blocks that begin in the lanes ``along`` i; another instance has the rest."""
 
     def __init__(
         self,
@@ -69,7 +70,10 @@ class Results:
         return [(i, j, k) for i in self.along for j in range(limits.oc) for k in range(limits.ow)]
 
     def gate(self, m: Module, steps: Steps) -> None:
-        """Clocks, each of which ticks where there is something: ``steps`` are those that finish results, by stage."""
+        """Declare the clocks; each ticks only when its stage has work.
+
+        ``steps`` are the steps that finish results, by stage.
+        """
         work, stage_of = self.work, STAGE_OF if self.limits.pipelined else dict.fromkeys(STAGE_OF, 0)
         ends = Mux(work.requantise, steps.valid[stage_of["last"]], steps.valid[stage_of["summed"]])
         write = ends
@@ -87,7 +91,7 @@ class Results:
         return delayed(m, value, number, pipelined=self.limits.pipelined, domain=domain, name=f"{self.name}_{name}")
 
     def finish(self, m: Module, mapping: Mapping, sums: Table[tuple[int, int, int], Value]) -> None:
-        """``sums`` are complete at stage 5 where a step at stage 4 was their last one."""
+        """Build the post-processing; ``sums`` are complete at stage 5 after their last step at stage 4."""
         nest = self._nest(m, mapping, "begins", self.name)
         there = self._later(m, self._there(m, mapping, nest), self.name, "there")
         self._read_records(m, mapping, nest)
@@ -105,7 +109,7 @@ class Results:
         return Nest(m, f"{self.name}_{name}", Const(1), levels, domain=domain)
 
     def _there(self, m: Module, mapping: Mapping, nest: Nest) -> Value:
-        """Which lanes have a result, a bit each."""
+        """Return one bit per lane, 1 if it has a result."""
         work = self.work
         columns, outputs, groups = (
             wire(m, count - nest.index[level], f"{self.name}_left_{level}")
@@ -119,7 +123,7 @@ class Results:
         return wire(m, Cat(*bits), f"{self.name}_there")
 
     def _channel(self, m: Module, mapping: Mapping, nest: Nest, name: str) -> Value:
-        """The output channel of element (0, 0)."""
+        """Return the output channel of element (0, 0)."""
         strides = [None, None, self.configuration.oc, (mapping.parallel * self.work.outputs)[:ADDRESS_BITS]]
         return nest.offset(m, f"{self.name}_{name}_channel", strides)
 
@@ -143,7 +147,7 @@ class Results:
             m.d.comb += address.eq(start + wire(m, own[:ADDRESS_BITS], "own_partial"))
 
     def _totals(self, m: Module, there: Value, sums: Table[tuple[int, int, int], Value]) -> list[Value]:
-        """int32 results, and ``fault`` where one leaves int32; a register behind."""
+        """Return the int32 results behind a register, and drive ``fault`` if one overflows."""
         work, totals, wrong = self.work, [], []
         for number, place in enumerate(self.places):
             bias = self.records.data[number // self.limits.ow][:32].as_signed()
@@ -155,7 +159,7 @@ class Results:
         return totals
 
     def _requantise(self, m: Module, totals: Sequence[Value]) -> list[Value]:
-        """int8 results, STAGES later."""
+        """Return the int8 results, STAGES later."""
         work, register = self.work, self.work.command.register
         low, zero = register("EX_CLAMP_LOW"), register("EX_OUTPUT_ZERO_POINT")
         raised = wire(m, Mux(work.relu & (zero > low), zero, low)[:8].as_signed(), f"{self.name}_low")
@@ -194,7 +198,7 @@ class Results:
     def _write(
         self, m: Module, mapping: Mapping, nest: Nest, there: Value, wide: Sequence[Value], narrow: Sequence[Value]
     ) -> None:
-        """A stage after ``nest``; where lanes are ``there``."""
+        """Write the results of active lanes, one stage after ``nest``."""
         there, *held = (
             self._later(m, value, f"{self.name}_ends", name)
             for name, values in (("writes", [there]), ("wide", wide), ("narrow", narrow))

@@ -1,9 +1,10 @@
-"""What a command of multiply-accumulates computes, and which processing element does what.
+"""Work of a multiply-accumulate command, and its assignment to processing elements.
 
-Loops and strides are the same for convolutions and for products. Element (i, j, k) multiplies for one product of a sum
-along i, one output channel along j, one output column along k. Where the products of a sum are no more than half of the
-lanes along i, or the output channels along j, there are several blocks: each for another group or, with mapping 2 and
-3, for other columns.
+Convolutions and matrix products share the same loops and strides. Element (i, j, k) computes one
+product of a sum along i, one output channel along j and one output column along k. If a sum has at
+most half as many products as there are lanes along i, or the output channels are that few along j,
+the array holds several blocks. Each block computes another group or, with mappings 2 and 3, other
+columns.
 """
 
 from __future__ import annotations
@@ -23,17 +24,21 @@ CONVOLUTIONS = ("OP_CONV", "OP_DEPTH_CONV", "OP_GROUP_CONV")
 PRODUCTS = ("OP_MAT_MUL", "OP_DYN_MAT_MUL")
 MNEMONICS = (*CONVOLUTIONS, *PRODUCTS)
 COUNT_BITS = 20
-"""Of channels, rows and columns."""
+"""Bits of channel, row and column counts."""
 BYTES_BITS = 40
 
 
 class Work:
-    """Signals that depend on the command alone, one a name; :meth:`drive` makes them.
+    """Signals that depend on the command only; :meth:`drive` assigns them.
 
-    A product of (M, K) by (K, N) is a convolution of one row of M columns, K input and N output channels and one tap.
-    Strides are bytes, modulo 2^32. ``group_stride``: between the input channels of one group and the next one's;
-    ``shares`` groups of ``OP_DEPTH_CONV`` read the same. ``weight_in`` between products that are summed at once,
-    ``weight_out`` between output channels; ``output_*`` of results, ``partial_*`` of the sums to start from.
+    A product of (M, K) by (K, N) is a convolution with one row of M columns, K input channels, N
+    output channels and one tap. Strides are in bytes, modulo 2^32.
+
+    - ``group_stride``: distance between the input channels of neighbouring groups; ``shares``
+      groups of ``OP_DEPTH_CONV`` read the same channel.
+    - ``weight_in``, ``weight_out``: distance between products that are summed in one step, and
+      between output channels.
+    - ``output_*``, ``partial_*``: distances of results and of the partial sums to start from.
     """
 
     def __init__(self, limits: Limits, command: CommandView) -> None:
@@ -61,7 +66,7 @@ class Work:
         return held
 
     def _field(self, name: str, bits: int) -> Signal:
-        """A field of those instructions that have it; 0 of the others."""
+        """Return a field of the instructions that have it; 0 for the others."""
         found: Value = Const(0, bits)
         for mnemonic in MNEMONICS:
             if any(item.name == name for item in self.command.instruction(mnemonic).layout):
@@ -86,7 +91,7 @@ class Work:
         self.kernel = [self._wire(f"kernel_{n}", 11, Mux(convolution, one, 1)) for n, one in enumerate(kernel)]
         self.taps = self._wire("taps", 22, self.kernel[0] * self.kernel[1])
         self.side_by_side = self.mapping[0]
-        """Whether taps are, as if they were input channels."""
+        """1 if the taps of a window are processed side by side, like input channels."""
         sums = Mux(self.side_by_side, self.inputs * self.taps, self.inputs)
         self.sums = self._wire("sums", ADDRESS_BITS, sums)
         """Products of a result that are summed before the next tap."""
@@ -108,7 +113,7 @@ class Work:
         self.left = self._wire("left", 11, Mux(convolution, register("EX_PAD_LEFT"), 0))
         origin = register("EX_INPUT_ADDRESS") - self.top * width - self.left
         self.origin = self._wire("origin", ADDRESS_BITS, origin)
-        """Where the window of the first result begins, padding included."""
+        """Address of the first result's window, including padding."""
 
     def _weight_strides(self) -> None:
         along = Mux(self.transposed, 1, self.output_channels)
@@ -133,17 +138,17 @@ class Work:
 
     @property
     def empty(self) -> Value:
-        """No multiplication at all."""
+        """1 if the command has no multiplication."""
         return (self.sums == 0) | (self.columns == 0) | (self.outputs == 0)
 
     @property
     def results(self) -> Value:
-        """Elements that pass the lanes of post-processing."""
+        """Number of elements that pass the post-processing lanes."""
         return Mux(self.requantise | self.accumulate | self.look_up.any(), self.count, 0)
 
     @property
     def streams(self) -> list[Stream]:
-        """Input, weights, records, sums to start from, tables; and the result."""
+        """Input, weights, records, partial sums, tables and result, in this order."""
         register, count = self.command.register, self.count
         plane = Mux(self.convolution, register("EX_INPUT_HEIGHT") * register("EX_INPUT_WIDTH"), self.columns)
         channels = self.input_channels
@@ -173,9 +178,10 @@ class Work:
 
 
 class Axis:
-    """An axis of the array cut into blocks of ``size`` lanes: of each lane the ``block`` and its number ``within`` it.
+    """An axis of the array cut into blocks of ``size`` lanes.
 
-    ``blocks``: how many whole ones there are.
+    ``block`` and ``within`` give each lane's block and its index in it; ``blocks`` is the number of
+    whole blocks.
     """
 
     def __init__(self, m: Module, name: str, lanes: int, configured: Value, wanted: Value) -> None:
@@ -192,10 +198,11 @@ class Axis:
 
 
 class Mapping:
-    """What lanes do for a command, which all follows from it and the configuration.
+    """Assignment of lanes to groups, channels and columns for a command.
 
-    ``group``, ``set`` (of columns) by (i, j), and ``used`` whether that block has any; ``parallel`` groups and
-    ``columns`` in a step. ``channel``: the output channel of (i, j) in the first step, ``column``: of (i, j, k).
+    By (i, j), ``group`` is the lane's group and ``used`` is 1 if its block has work. A step
+    computes ``parallel`` groups and ``columns`` columns. ``channel`` by (i, j) and ``column`` by
+    (i, j, k) are the output channel and column in the first step.
     """
 
     def __init__(self, m: Module, limits: Limits, configuration: Configuration, work: Work) -> None:
@@ -227,18 +234,18 @@ class Mapping:
 
 
 OUTER = 3
-"""Level of the loops over columns; within it are those over a sum."""
+"""Level of the loop over columns; the levels within it are the loops over a sum."""
 
 
 def loops(m: Module, work: Work, mapping: Mapping, configuration: Configuration, advance: Value, domain: str) -> Nest:
-    """All loops of a command: taps, products summed at once, and those of :func:`outer_levels`."""
+    """Return all loops of a command: taps, products of a step, and :func:`outer_levels`."""
     kernel = [Mux(work.side_by_side, 1, size) for size in reversed(work.kernel)]
     inner = [*map(Level, kernel), Level(work.sums, configuration.ic)]
     return Nest(m, "mac_loop", advance, [*inner, *outer_levels(work, mapping, configuration)], domain=domain)
 
 
 def outer_levels(work: Work, mapping: Mapping, configuration: Configuration) -> list[Level]:
-    """The loops over results: columns, rows, output channels, groups."""
+    """Return the loops over results: columns, rows, output channels and groups."""
     return [
         Level(work.columns, mapping.columns),
         Level(work.rows),
@@ -249,29 +256,29 @@ def outer_levels(work: Work, mapping: Mapping, configuration: Configuration) -> 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """Stage 1: whether a step is there, whether it is the ``first`` one of its sums, and where the loops are."""
+    """Loop state at stage 1: ``valid`` marks a step, ``first`` the first step of its sums."""
 
     valid: Value
     first: Value
     tap_column: Value
     tap_row: Value
-    """In the kernel."""
+    """Tap's column and row in the kernel."""
     left: Value
-    """Products of a sum that are still to come."""
+    """Products of the sum that remain."""
     channel: Value
-    """Offset of its input channels."""
+    """Offset of the step's input channels."""
     weight: Value
-    """Address of its weights."""
+    """Address of the step's weights."""
     column: Value
     row: Value
-    """Of the window in the input, padding included: an offset, and rows."""
+    """Window position in the input, including padding: offset of the column, and rows."""
     row_offset: Value
 
 
 def begin(
     m: Module, work: Work, mapping: Mapping, configuration: Configuration, nest: Nest, *, pipelined: bool, domain: str
 ) -> Step:
-    """What stage 1 sees: counts and offsets in ``nest``'s domain, then registers of ``domain``."""
+    """Return the loop state at stage 1, registered in ``domain``; counters are in the domain of ``nest``."""
     register, none = work.command.register, [None] * OUTER
     apart = Mux(work.side_by_side, 0, (configuration.ic * work.input_channel)[:ADDRESS_BITS])
     blocks = configuration.ic * work.weight_in, configuration.oc * work.weight_out
@@ -301,10 +308,11 @@ def begin(
 
 
 class Groups:
-    """Offsets of the first input channel of each (i, j)'s group: on to the next groups when all else is done.
+    """Input-channel offsets of each (i, j)'s group; they advance after all other loops.
 
-    ``shares`` groups read the same channel: how many of those are behind, (i, j) counts. ``fresh``: a step is the first
-    of its groups, ``final``: those are the last ones; ``domain`` ticks where they are ``fresh``, and has a reset.
+    ``shares`` groups read the same channel; each (i, j) counts how many of them are done. ``fresh``
+    marks the first step of a set of groups, ``final`` the last set. ``domain`` ticks with ``fresh``
+    and has a reset.
     """
 
     def __init__(

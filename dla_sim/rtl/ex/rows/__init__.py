@@ -1,1 +1,1 @@
-"""The engine of rows: OP_REDUCE, OP_SOFTMAX and OP_NORM."""
+"""Engine of row instructions: OP_REDUCE, OP_SOFTMAX and OP_NORM."""

@@ -1,8 +1,9 @@
-"""The engine of OP_REDUCE, OP_SOFTMAX and OP_NORM: elements of rows side by side in the lanes.
+"""Engine of OP_REDUCE, OP_SOFTMAX and OP_NORM; consecutive elements of rows share a step.
 
-Stages behind a step, each a cycle with pipeline registers: places of the lanes' elements; the elements, their scan and
-the largest of their row; entries of the table, or gains and biases; then as many stages as the state of a row takes;
-then the lanes that make results; the write. Sums and extremes are a scan that begins anew at every row.
+Stages after a step, each one cycle with pipeline registers: positions of the lanes' elements; the
+elements, their scan and their row's maximum; table entries, or gains and biases; the stages of a
+row's state; the result lanes; the write. Sums and extremes come from a scan that restarts at every
+row.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from dla_sim.rtl.ports import ADDRESS_BITS, CommandView, ReadPort, Stream, Write
 from isa.ops.rows import MAXIMUM, MINIMUM, PARAMETER_BYTES, SUM, TABLE_BYTES, TABLE_ENTRIES
 
 SUM_BITS, SQUARE_BITS = 40, 48
-"""Of the sum of a row's elements, signed, and of their squares."""
+"""Bits of a row's signed sum of elements, and of its sum of squares."""
 
 
 @dataclass(frozen=True, eq=False)
 class Totals:
-    """Of some elements: their sum (signed), the sum of their squares, and the largest one (signed, 8 bits)."""
+    """Totals of some elements: signed sum, sum of squares, and largest element (signed, 8 bits)."""
 
     total: Value
     squares: Value
@@ -36,11 +37,11 @@ class Totals:
 
     @staticmethod
     def of(value: Value, key: Value) -> Totals:
-        """Of one element: ``value`` for the sums, ``key`` for the largest."""
+        """Return the totals of one element: ``value`` for the sums, ``key`` for the largest."""
         return Totals(value, value * value, key)
 
     def register(self, name: str, *, reset_less: bool = True) -> tuple[Totals, list[Signal]]:
-        """Signals for totals, as totals and as a list."""
+        """Return new signals for totals, as totals and as a list."""
         shapes = {"total": signed(SUM_BITS), "squares": SQUARE_BITS, "largest": signed(8)}
         signals = [Signal(shape, name=f"{name}_{part}", reset_less=reset_less) for part, shape in shapes.items()]
         return Totals(*signals), signals
@@ -50,7 +51,7 @@ class Totals:
 
 
 def joined(m: Module, first: Totals, second: Totals, name: str) -> Totals:
-    """Of the elements of both."""
+    """Return the totals of the elements of ``first`` and ``second`` together."""
     totals, signals = first.register(name)
     larger = Mux(first.largest > second.largest, first.largest, second.largest)
     values = (first.total + second.total, first.squares + second.squares, larger)
@@ -59,7 +60,7 @@ def joined(m: Module, first: Totals, second: Totals, name: str) -> Totals:
 
 
 def kept(m: Module, fresh: Value, old: Totals, new: Totals, name: str) -> Totals:
-    """``new`` where ``fresh``, else of both."""
+    """Return ``new`` if it starts a row (``fresh``), otherwise the totals of ``old`` and ``new``."""
     totals, signals = old.register(name)
     both = joined(m, old, new, f"{name}_both").values()
     choices = zip(signals, new.values(), both, strict=True)
@@ -68,13 +69,14 @@ def kept(m: Module, fresh: Value, old: Totals, new: Totals, name: str) -> Totals
 
 
 def scan(m: Module, elements: Sequence[Totals], begins: Sequence[Value], carry: Totals, name: str) -> list[Totals]:
-    """Of each lane, the totals of its row's elements up to it; ``carry`` are those of a row that began before lane 0.
+    """Return for each lane the totals of its row up to and including its element.
 
-    ``begins``: the lane has the first element of a row. In log2(lanes) steps (Hillis and Steele, "Data parallel
+    ``begins`` marks lanes with the first element of a row. ``carry`` holds the totals of a row that
+    began before lane 0. The scan takes log2(lanes) steps (Hillis and Steele, "Data parallel
     algorithms", Communications of the ACM 29(12), 1986).
     """
     running = [kept(m, begins[0], carry, elements[0], f"{name}_0"), *elements[1:]]
-    stops: list[Value] = [Const(1, 1), *begins[1:]]  # lane 0 has what is before it
+    stops: list[Value] = [Const(1, 1), *begins[1:]]  # lane 0 already includes the carry
     distance = 1
     while distance < len(running):
         lower = list(zip(running, stops, strict=True))
@@ -90,12 +92,21 @@ def scan(m: Module, elements: Sequence[Totals], begins: Sequence[Value], carry: 
 ENTRY_BYTES = TABLE_BYTES // TABLE_ENTRIES
 TABLE_CENTRE = TABLE_ENTRIES - 1
 _PLACE, _DATA, _ENTRY = 1, 2, 3
-"""Stages behind the step: places, elements, entries of the table."""
+"""Stages after the step: positions, elements, table entries."""
 
 
 @dataclass(frozen=True, eq=False)
 class Lane:
-    """What a lane does in its place: whether it has an element, the first or the last of a row, or a row's sum."""
+    """State of a lane in a step.
+
+    Attributes:
+        place: position of its element.
+        valid: 1 if the lane has an element.
+        begins: the element is the first of its row.
+        ends: the element is the last of its row.
+        output: address of its result.
+        parameter: address of its gain and bias.
+    """
 
     place: Place
     valid: Value
@@ -106,9 +117,10 @@ class Lane:
 
 
 class Rows(Engine):
-    """Rows side by side in the lanes, in the passes of :mod:`dla_sim.rtl.ex.rows.sequence`; stages as the module says.
+    """Engine of reductions, softmax and norms; its passes are those of :mod:`~dla_sim.rtl.ex.rows.sequence`.
 
-    What is known of a row between passes is in memories of a word a row, with a port for every lane.
+    The module's docstring lists the stages. Memories with one word per row and one port per lane
+    keep the state of rows between passes.
     """
 
     mnemonics = ("OP_REDUCE", "OP_SOFTMAX", "OP_NORM")
@@ -131,10 +143,10 @@ class Rows(Engine):
     def _stage(self, number: int) -> int:
         return number if self.limits.pipelined else 0
 
-    # What the command says.
+    # Properties of the command
 
     def _plane(self, name: str) -> Value:
-        """Bytes from one plane to the next; OP_NORM's lie side by side."""
+        """Return the bytes from one plane to the next; planes of OP_NORM are adjacent."""
         plane, dense = self._register(f"{name}_PLANE"), self._register("LENGTH")
         return Mux(self.norm | (plane == 0), dense, plane)
 
@@ -159,7 +171,7 @@ class Rows(Engine):
         size = (planes - 1) * self._plane(name) + inner
         return _stream(some, self._register(f"{name}_ADDRESS"), size, planes * inner, write=write)
 
-    # The hardware.
+    # Hardware
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -183,7 +195,7 @@ class Rows(Engine):
         return held_
 
     def _valid(self, m: Module) -> list[Value]:
-        """Whether there is a step in each stage: registers of ``sync``, which have a reset."""
+        """Return the valid bits by stage, which are registers of ``sync`` with a reset."""
         found: list[Value] = [self.advance]
         for number in range(self.latency):
             found.append(Signal(name=f"{self.name}_valid_{number + 1}"))
@@ -203,9 +215,10 @@ class Rows(Engine):
     def _places(
         self, m: Module, task: Task, step: Step, numbers: list[Place], width: Place, valid: Value
     ) -> list[Lane]:
-        """Where each lane's element is; drives the addresses of the elements."""
+        """Return the lanes' elements and drive their addresses."""
         between = step.kind == Pass.BETWEEN
-        down = Radix(task.radix.middle, Const(0, 1), Const(0, 1))  # one row is one place on
+        # positions of rows: advancing by one row adds one
+        down = Radix(task.radix.middle, Const(0, 1), Const(0, 1))
         rows = small_places(m, Radix(down.inner, Const(0, 1), Const(0, 1)), self.limits.lanes - 1)
         lanes = []
         for lane in range(self.limits.lanes):
@@ -225,7 +238,7 @@ class Rows(Engine):
         return lanes
 
     def _lane(self, m: Module, task: Task, place: Place, lane: int) -> Lane:
-        """Addresses of one lane."""
+        """Return one lane's element and addresses."""
         number, inner = Mux(self.norm, place.middle, place.inner), Mux(self.norm, place.inner, place.middle)
         count = self._register("INPUT_CHANNELS")
         plane = Signal(ADDRESS_BITS, name=f"plane_{lane}")
@@ -282,7 +295,7 @@ class Rows(Engine):
         return wire
 
     def _behind(self, m: Module, lane: Lane, stages: int) -> Lane:
-        """What is still needed of a lane, so many stages later."""
+        """Return the signals of a lane that later stages use, ``stages`` stages later."""
         place = Place(lane.place.inner, lane.place.middle, lane.place.outer, self._later(m, lane.place.row, stages))
         rest = (
             self._later(m, value, stages) for value in (lane.valid, lane.begins, lane.ends, lane.output, lane.parameter)
@@ -292,7 +305,7 @@ class Rows(Engine):
     def _scan(
         self, m: Module, step: Step, lanes: Sequence[Lane], data: Sequence[Value], values: Sequence[Value], valid: Value
     ) -> list[Totals]:
-        """Of each lane, the totals of its row up to it; what the last lane has is carried to the next step."""
+        """Return each lane's totals of its row; the last lane's totals carry over to the next step."""
         least = self.reduce & (self.command.field("OP_REDUCE", "mode") == MINIMUM)
         keys = [Mux(least, ~element, element).as_signed() for element in data]
         elements = [Totals.of(value, key) for value, key in zip(values, keys, strict=True)]
@@ -304,13 +317,13 @@ class Rows(Engine):
         return running
 
     def _reduced(self, totals: Totals) -> Value:
-        """The number of which OP_REDUCE makes a result."""
+        """Return the integer that OP_REDUCE converts to a result."""
         mode = self.command.field("OP_REDUCE", "mode")
         extreme = Mux(mode == MAXIMUM, totals.largest, ~totals.largest).as_signed()
         return Mux(mode == SUM, totals.total, extreme - self._register("INPUT_ZERO_POINT"))
 
     def _memory(self, m: Module, name: str, bits: int) -> Memory:
-        """One entry a row of the group."""
+        """Return a memory with one entry per row of the group."""
         memory = Memory(shape=bits, depth=max(2, 1 << (self.limits.lanes - 1).bit_length()), init=[])
         m.submodules[name] = memory
         return memory
@@ -327,7 +340,7 @@ class Rows(Engine):
     def _row_memories(
         self, m: Module, lanes: Sequence[Lane], totals: Sequence[Totals], enable: Value, step: Step
     ) -> tuple[list[Value], Totals]:
-        """The largest element of each lane's row, and the totals of the row whose number the step has."""
+        """Return the maximum of each lane's row, and the totals of the row that the step names."""
         largest, sums = self._memory(m, "largest", 8), self._memory(m, "sums", SUM_BITS + SQUARE_BITS)
         for lane, row in zip(lanes, totals, strict=True):
             written = enable & ~self.reduce & lane.valid & lane.ends
@@ -338,7 +351,7 @@ class Rows(Engine):
         return [self._read(m, largest, lane.place.row).as_signed() for lane in lanes], totals_
 
     def _look_up(self, m: Module, lanes: Sequence[Lane], data: Sequence[Value], largest: Sequence[Value]) -> None:
-        """Addresses of the table's entries, or of gains and biases."""
+        """Drive the addresses of table entries, or of gains and biases."""
         table = self._register("OPERAND_ADDRESS")
         for number, lane in enumerate(lanes):
             index = (TABLE_CENTRE + data[number] - largest[number])[:8]
@@ -346,7 +359,7 @@ class Rows(Engine):
             m.d.comb += [self.entries_in.address[number].eq(address), self.entries_in.enable[number].eq(lane.valid)]
 
     def _states(self, m: Module, step: Step, entries: Sequence[Value], sums: Totals, valid: Value) -> Memory:
-        """The state of each row of the group, from the sum of its entries or from the totals of its elements."""
+        """Return a memory of row states, computed from sums of entries or totals of elements."""
         between = valid & (step.kind == Pass.BETWEEN)
         memory = self._memory(m, "states", arithmetic.STATE_BITS + SUM_BITS)
         sums = Totals(*(self._later(m, value, 1) for value in sums.values()))
@@ -388,7 +401,7 @@ class Rows(Engine):
         return self.command.field("OP_NORM", "centred")
 
     def _part(self, m: Module, name: str, inputs: dict[str, ValueLike]) -> dict[str, Signal]:
-        """One more of a part of the arithmetic. Ports called as a register of the command are that register."""
+        """Add an arithmetic component; ports named like a register of the command are connected to it."""
         part = arithmetic.PARTS[name]
         make = functools.partial(part, is_fixed=self.limits.fixed, pipelined=self.limits.pipelined)
         known = {port: self._register(port.upper()) for port in part.registers}
@@ -396,7 +409,7 @@ class Rows(Engine):
 
 
 def _stream(some: Value, first: Value, size: Value, nbytes: Value, *, write: bool = False) -> Stream:
-    """A hull of ``size`` bytes from ``first`` on, within the scratchpad."""
+    """Return a stream over the range of ``size`` bytes from ``first`` on, within the scratchpad."""
     return Stream(some, first, (first + size - 1)[:ADDRESS_BITS], nbytes[:ADDRESS_BITS], write)
 
 

@@ -1,10 +1,10 @@
-"""In which order the elements of rows are read: passes over groups of as many rows as there are lanes.
+"""Order in which the elements of rows are read: passes over groups with one row per lane.
 
-OP_REDUCE goes over all elements once. OP_SOFTMAX and OP_NORM go over the elements of a group twice, and between that
-over its rows: the sums in order, a row a lane and an element a step; or a root a step. A whole group has as many
-elements as lanes times those of a row, so that no lane idles but in the last step of the last group, and all groups
-together take the steps of docs/isa.md. Where elements are: numbers of three digits, one a lane, that all move on by the
-number of lanes.
+OP_REDUCE reads all elements once. OP_SOFTMAX and OP_NORM read the elements of a group twice. In
+between, softmax sums its entries in order (one row per lane, one element per step), and norms
+compute one root per step. A whole group has lanes × row length elements, so lanes only idle in the
+last step of the last group. All groups together take the steps given in docs/isa.md. Each lane has
+its position as a three-digit number; all positions advance by the number of lanes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from enum import IntEnum
 from amaranth.hdl import Const, Module, Mux, Signal, Value
 
 DIGIT_BITS = 33
-"""Of a digit and its overflow."""
+"""Bits of a digit and its overflow."""
 
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """An element: digits from the innermost, the last of which never wraps, and the number of its row in the group."""
+    """Position of an element: digits, innermost first, and the number of its row in the group.
+
+    The outermost digit never wraps.
+    """
 
     inner: Value
     middle: Value
@@ -29,13 +32,16 @@ class Place:
     row: Value
 
     def values(self) -> tuple[Value, ...]:
-        """All of it."""
+        """Return all digits and the row."""
         return self.inner, self.middle, self.outer, self.row
 
 
 @dataclass(frozen=True, eq=False)
 class Radix:
-    """Sizes of the two inner digits. A row is over when the innermost wraps or, with ``deep``, the one above it."""
+    """Sizes of the two inner digits of a position.
+
+    A row ends when the innermost digit wraps or, with ``deep``, when the middle one does.
+    """
 
     inner: Value
     middle: Value
@@ -46,7 +52,7 @@ ZERO = Place(Const(0, 1), Const(0, 1), Const(0, 1), Const(0, 1))
 
 
 def held(domain: str, name: str, row_bits: int) -> tuple[Place, list[Signal]]:
-    """A register for places, as a place and as signals, and nothing that drives it."""
+    """Return registers for a position, as a position and as a list; nothing drives them yet."""
     widths = (DIGIT_BITS - 1, DIGIT_BITS - 1, DIGIT_BITS, row_bits)
     names = ("inner", "middle", "outer", "row")
     signals = [
@@ -57,7 +63,7 @@ def held(domain: str, name: str, row_bits: int) -> tuple[Place, list[Signal]]:
 
 
 def add(m: Module, radix: Radix, a: Place, b: Place, name: str) -> Place:
-    """The sum of two places, of each digit of which one at most has been wrapped, and of their rows."""
+    """Return the sum of two positions and of their rows; each digit wraps at most once."""
     inner, over = _digit(m, a.inner + b.inner, radix.inner, f"{name}_inner")
     middle, beyond = _digit(m, a.middle + b.middle + over, radix.middle, f"{name}_middle")
     row = a.row + b.row + Mux(radix.deep, beyond, over)
@@ -65,7 +71,7 @@ def add(m: Module, radix: Radix, a: Place, b: Place, name: str) -> Place:
 
 
 def _digit(m: Module, total: Value, size: Value, name: str) -> tuple[Signal, Signal]:
-    """(what remains, what is carried) of a digit below twice its size."""
+    """Return remainder and carry of a digit whose value is below twice its size."""
     rest, carry = Signal(DIGIT_BITS, name=name), Signal(name=f"{name}_carry")
     difference = Signal(DIGIT_BITS + 2, name=f"{name}_less")
     m.d.comb += [
@@ -77,7 +83,7 @@ def _digit(m: Module, total: Value, size: Value, name: str) -> tuple[Signal, Sig
 
 
 def small_places(m: Module, radix: Radix, count: int) -> list[Place]:
-    """The places of elements 0 to ``count``, from place 0: each is the one before, and one more."""
+    """Return the positions of elements 0 to ``count``, each computed from the previous one."""
     bits = count.bit_length()
     places = [ZERO]
     for number in range(count):
@@ -96,7 +102,10 @@ def small_places(m: Module, radix: Radix, count: int) -> list[Place]:
 
 
 def chosen(m: Module, places: list[Place], number: Value, name: str) -> Place:
-    """The place of that number, in signals: all lanes move on by it. Of a constant number without any logic."""
+    """Return the position of element ``number``, by which all lanes advance.
+
+    A constant number needs no logic.
+    """
     if isinstance(number, Const):
         return places[int(number.value)]
     digits: list[Value] = [Const(0, 1)] * 4
@@ -108,7 +117,7 @@ def chosen(m: Module, places: list[Place], number: Value, name: str) -> Place:
 
 
 class Pass(IntEnum):
-    """What a step does."""
+    """Kind of a step: first pass, work between the passes, last pass."""
 
     FIRST = 0
     BETWEEN = 1
@@ -117,7 +126,7 @@ class Pass(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A command: ``radix`` of its elements and ``outer`` groups of them; which instruction; whether it has elements."""
+    """A row command: sizes of its element digits, its instruction, and whether it has elements."""
 
     radix: Radix
     outer: Value
@@ -128,8 +137,15 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A step: its pass, whether it is the pass's first or last one, the first row of its group as the two outer digits,
-    and the number of the step between the passes.
+    """State of one step in the passes over rows.
+
+    Attributes:
+        kind: the pass.
+        opens: the step is the first of its pass.
+        closes: the step is the last of its pass.
+        middle: middle digit of the first row of the group.
+        outer: outer digit of the first row of the group.
+        number: index of the step between the passes.
     """
 
     kind: Signal
@@ -141,9 +157,9 @@ class Step:
 
 
 def sequence(m: Module, task: Task, lanes: Value, width: Place, advance: Value, last: Signal, row_bits: int) -> Step:
-    """The step of this cycle, and registers of ``sync`` that go on with ``advance``. Drives ``last``.
+    """Return this cycle's step, whose registers of ``sync`` advance with ``advance``; drive ``last``.
 
-    ``width``: the place that is as many elements on as there are lanes.
+    ``width`` is the position that is one element per lane ahead.
     """
     kind, opens, closes = Signal(2), Signal(init=1), Signal()
     base_middle, base_outer = Signal(DIGIT_BITS - 1), Signal(DIGIT_BITS)
@@ -187,7 +203,7 @@ def _go_on(
     registers: Sequence[Signal],
     following: Place,
 ) -> None:
-    """The next step of the pass, or the first one of the next pass, or all as it was in the beginning."""
+    """Advance to the next step or pass, or restart after the last step."""
     now, closes, last = flags
     kind, opens, number = state
     m.d.sync += [register.eq(value) for register, value in zip(registers, following.values(), strict=True)]
