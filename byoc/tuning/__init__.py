@@ -1,1 +1,1 @@
-"""Schedules chosen by measuring: what can be chosen, the moves from one choice to another, and what was measured."""
+"""Schedules chosen by measurement: what can be chosen, moves between schedules, and measured results."""

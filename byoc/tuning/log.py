@@ -1,8 +1,8 @@
-"""The tuning log: what was measured, a JSON object a line, appended as it comes; a search reads it and goes on.
+"""Tuning log: one JSON object a line for each measurement, appended at once; a search can resume from it.
 
-The first line says what was tuned and how; every other one is a schedule and what it takes. There are no times in it:
-the same search writes the same bytes. Whoever is killed leaves at most a last line that is not whole, which nobody
-reads, and which is cut off when the search goes on.
+The first line describes the network and the settings. Every further line is a schedule and its
+cycles. The log contains no times of day, so the same search writes the same bytes. An interrupted
+search leaves at most one incomplete last line. Readers ignore it, and a resumed search removes it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Line(BaseModel):
 
 
 class LoggedSite(_Line):
-    """A layer: its class, and the sizes that make a tiling so many tiles."""
+    """A layer of the tuned network: its class, and the sizes that determine its numbers of tiles."""
 
     layer: str
     kind: str
@@ -43,9 +43,9 @@ class LoggedSite(_Line):
 
 
 class Header(_Line):
-    """What was tuned: digests of package, machine, Timing and compiler, and the words of the compiler's options.
+    """Tuned network: digests of package, machine, Timing and compiler, and the compiler's options.
 
-    ``search``: the settings that decide what is tried.
+    ``search`` has the settings that decide which schedules are tried.
     """
 
     schema_: Literal["dla-tune/1"] = Field(alias="schema")
@@ -74,20 +74,20 @@ Line = TypeVar("Line", bound=_Line)
 
 @dataclass(frozen=True)
 class Record:
-    """A schedule and what was measured of it."""
+    """A schedule and its measurement."""
 
     choices: Choices
     measurement: Measurement
 
     def text(self, number: int) -> str:
-        """Its line as measurement ``number``, counted from 1."""
+        """Return the log line of measurement ``number``, counted from 1."""
         cycles, sites = self.measurement.cycles, list(self.measurement.sites)
         return _Measured(measurement=number, cycles=cycles, sites=sites, schedule=as_json(self.choices)).text()
 
 
 @dataclass(frozen=True)
 class TuningLog:
-    """All that a log says."""
+    """Content of a log."""
 
     path: Path
     header: Header
@@ -95,7 +95,7 @@ class TuningLog:
 
     @property
     def best(self) -> Record:
-        """The schedule that takes the fewest cycles, of equal ones the first; raises InputError where there is none."""
+        """First schedule with the fewest cycles; raises InputError if there is none."""
         placed = [record for record in self.records if record.measurement.cycles is not None]
         if not placed:
             raise InputError(f"{self.path}: nothing was measured yet; let 'dla tune' finish a measurement")
@@ -103,7 +103,7 @@ class TuningLog:
 
 
 def read_log(path: Path) -> TuningLog:
-    """A log, less a last line that is not whole; raises InputError naming the line for anything else."""
+    """Read a log and ignore an incomplete last line; raise InputError naming the line for other errors."""
     header, *lines = _whole_lines(path) or [b""]
     if not header:
         raise InputError(f"{path}: it has not one whole line; {_REMEDY}")
@@ -113,7 +113,7 @@ def read_log(path: Path) -> TuningLog:
 
 
 def mend(path: Path) -> None:
-    """Cut off a last line that is not whole."""
+    """Remove an incomplete last line."""
     whole = sum(len(line) + 1 for line in _whole_lines(path))
     if whole < path.stat().st_size:
         with path.open("r+b") as file:
@@ -121,10 +121,7 @@ def mend(path: Path) -> None:
 
 
 def load_tuned(path: Path, options: CompileOptions, compiler: str) -> Choices:
-    """The best schedule of a log, to be compiled with ``options`` by the compiler of that digest.
-
-    Raises InputError where the log was made with others.
-    """
+    """Return the best schedule of a log; raise InputError if its options or compiler digest differ."""
     log = read_log(path)
     header, given, source = log.header, " ".join(options.words), f"--tuned {path}"
     if header.options != given:
@@ -138,7 +135,7 @@ def load_tuned(path: Path, options: CompileOptions, compiler: str) -> Choices:
 
 
 def difference(logged: Header, wanted: Header) -> str | None:
-    """What differs first between two headers, with both values; None where they are equal."""
+    """Return a text with the first difference of two headers and both values; None if they are equal."""
     old, new = (header.model_dump(exclude={"search"}) | header.search for header in (logged, wanted))
     for name, value in new.items():
         if old.get(name) != value:

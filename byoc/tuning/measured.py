@@ -1,9 +1,9 @@
-"""What was measured of all schedules, piece by piece, and the best schedule that its pieces make.
+"""Measurements of all schedules by piece, and the best schedule that combines measured pieces.
 
-A piece is what runs as one: a layer with its tiling, or a group. A measurement says how long every one takes behind the
-one before it. A schedule is a path of pieces from the first layer to the last; the shortest one takes runs of layers
-from one schedule and others from another, wherever the same tensors stay between them, and is found by dynamic
-programming, without a measurement.
+A piece is a layer with its tiling, or a group. A measurement gives the cycles of each piece after
+its predecessor. A schedule is a path of pieces from the first layer to the last. Dynamic
+programming finds the shortest path without a measurement. The path may combine layers of several
+schedules where the same tensors are resident between them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from byoc.options import GroupChoice
 from byoc.tuning.subject import State, Tried
 
 WIDTH = 8
-"""Pieces for the same layers between the same tensors that stay, of which the fastest are taken into account."""
+"""Number of pieces considered for the same layers and residents, fastest first."""
 
 
 class Piece(NamedTuple):
-    """Sites ``first`` to ``last`` that run as one, with what stays in the scratchpad beside any of them."""
+    """Sites ``first`` to ``last`` that run as one unit, with the tensors resident during any of them."""
 
     first: int
     last: int
@@ -32,7 +32,7 @@ class Piece(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """Measurements of a piece: how many, and the cycles of all together, by site."""
+    """Measurements of a piece: their number, and the sum of their cycles by site."""
 
     often: int
     sites: tuple[int, ...]
@@ -43,14 +43,18 @@ class _Known(NamedTuple):
 
 
 def _known(before: _Known | None, sites: tuple[int, ...]) -> _Known:
-    """One measurement more than there was before."""
+    """Return ``before`` with one more measurement."""
     if before is None:
         return _Known(1, sites)
     return _Known(before.often + 1, tuple(map(sum, zip(before.sites, sites, strict=True))))
 
 
 class MeasuredPieces:
-    """The measured pieces of schedules of so many sites; ``spans``: those beside which each tensor would stay."""
+    """Measured pieces of schedules with ``count`` sites.
+
+    ``spans`` has, for each tensor that can be resident, the sites during which it stays in the
+    scratchpad.
+    """
 
     def __init__(self, count: int, spans: Mapping[str, range]) -> None:
         self._count, self._spans = count, spans
@@ -60,9 +64,9 @@ class MeasuredPieces:
         self._promised: dict[int, float] = {}
 
     def note(self, state: State, sites: Sequence[int] | None) -> None:
-        """Learn from a measurement: cycles by site; None where the schedule found no place.
+        """Record a measurement, cycles by site; None if memory planning failed for the schedule.
 
-        Then pieces that never ran one behind the other are taken not to fit so.
+        After a failure, pairs of consecutive pieces that never ran together are assumed not to fit.
         """
         before = -1
         for piece in self._of(state):
@@ -76,14 +80,17 @@ class MeasuredPieces:
             before = number
 
     def expect(self, state: State, cycles: Sequence[float]) -> None:
-        """Pieces that may be in the best schedule, too, each with the cycles that a model gives it, until measured."""
+        """Add pieces that were not measured, each with the ``cycles`` that a model predicts until they are."""
         for piece, taken in zip(self._of(state), cycles, strict=True):
             number = self._pieces.setdefault(piece, len(self._pieces))
             known = self._promised.get(number, math.inf)
             self._promised[number] = min(known, taken)
 
     def best(self, stretch: Callable[[], float] | None = None) -> Tried:
-        """The schedule that should take the fewest cycles, were every piece's times what ``stretch`` says."""
+        """Return the schedule with the fewest expected cycles.
+
+        ``stretch`` returns a factor for the cycles of each piece, by default 1.
+        """
         values: dict[int, tuple[float, int]] = {}
         ends: dict[tuple[int, frozenset[str]], list[tuple[float, int]]] = {(0, frozenset()): [(0.0, -1)]}
         pieces, starts = list(self._pieces), self._starts()
@@ -102,26 +109,26 @@ class MeasuredPieces:
         return self._joined([(pieces[number], number) for number in reversed(path)])
 
     def _cycles(self, before: int, number: int) -> float:
-        """The mean cycles of a piece behind another, or, where it never was, behind any, or as promised."""
+        """Return the mean cycles of a piece after ``before``, or after any piece, or as predicted."""
         if (before, number) not in self._behind:
             return self._mean(number)
         known = self._behind[before, number]
         return math.inf if known is None else known.cycles
 
     def _mean(self, number: int) -> float:
-        """The mean cycles of a piece, or as promised; infinite where it was never measured to find a place."""
+        """Return the mean cycles of a piece, or as predicted; infinite if it never fitted."""
         known = self._alone.get(number)
         return self._promised.get(number, math.inf) if known is None else known.cycles
 
     def _sites(self, piece: Piece, number: int) -> list[int]:
-        """The cycles of a piece by site; what is only promised stands at its first one."""
+        """Return the cycles of a piece by site; a prediction is assigned to its first site."""
         known = self._alone.get(number)
         if known is None:
             return [round(self._promised[number]), *[0] * (piece.last - piece.first)]
         return [round(cycles / known.often) for cycles in known.sites]
 
     def _joined(self, path: Sequence[tuple[Piece, int]]) -> Tried:
-        """The schedule of pieces one behind the other, with what they should take."""
+        """Return the schedule of consecutive pieces with its expected cycles."""
         tilings = tuple(tiling for piece, _ in path for tiling in piece.tilings)
         groups = tuple((piece.first, piece.group) for piece, _ in path if piece.group is not None)
         residents = frozenset(name for piece, _ in path for name in piece.residents)
@@ -129,7 +136,7 @@ class MeasuredPieces:
         return Tried(State(tilings, residents, groups), sum(sites), sites)
 
     def _starts(self) -> dict[int, list[int]]:
-        """The pieces that begin with each site: of those in each other's place, the fastest."""
+        """Return the pieces that start at each site: the fastest ones of those that are interchangeable."""
         alike: dict[tuple[int, int, frozenset[str]], list[tuple[float, int]]] = defaultdict(list)
         for piece, number in self._pieces.items():
             cycles = self._mean(number)
@@ -147,5 +154,5 @@ class MeasuredPieces:
             yield Piece(first, last, state.tilings[first : last + 1], group, here)
 
     def _across(self, piece: Piece, place: int) -> frozenset[str]:
-        """What stays from before site ``place``, where a piece begins or ends, to it."""
+        """Return the residents that stay in the scratchpad across the boundary before site ``place``."""
         return frozenset(name for name in piece.residents if self._spans[name].start < place < self._spans[name].stop)

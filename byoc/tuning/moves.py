@@ -1,7 +1,7 @@
-"""What can be changed of a schedule at one place: another tiling, other groups, a tensor more or less that stays.
+"""Moves: changes of a schedule at one place, such as another tiling, other groups or another resident.
 
-Tilings are drawn from the space of all that are legal, or one step away from one that is known; groups of layers that
-run band by band are one step away from those that do now.
+Tilings are drawn from all legal ones, or one step from a known one. Groups are one step from the
+current ones.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ from isa.arch import Arch
 from isa.instruction import ceil_div
 
 RIDES = 0.5
-"""Share of what could go tile by tile that comes to do so, or no longer does, other than to be taken apart."""
+"""Probability that two layers that can run tile by tile are joined so, or such a group is dissolved."""
 GROUP_TRIES = 12
-"""Steps that are drawn before the groups are left as they are: most layers cannot be in one."""
+"""Number of draws before the groups are left unchanged; most layers cannot be in a group."""
 
 
 class Grouping:
-    """Draws steps from one set of groups to another."""
+    """Generator of random steps from one set of groups to another."""
 
     def __init__(self, subject: Subject, random: np.random.Generator) -> None:
         self._subject, self._random = subject, random
 
     def changed(self, groups: PlacedGroups, place: int) -> PlacedGroups | None:
-        """Groups with one thing changed of number ``place``: its ends, band, tiles, or what it keeps; -1: one more.
+        """Return the groups with one property of group ``place`` changed, or with one more for -1.
 
-        None where nothing was found.
+        A step changes ends, band height, tiles or kept tensors. Returns None if no legal change was
+        found.
         """
         for _ in range(GROUP_TRIES):
             found = self._added(groups) if place < 0 else self._stepped(groups, place)
@@ -47,7 +48,7 @@ class Grouping:
         return None
 
     def _added(self, groups: PlacedGroups) -> PlacedGroups | None:
-        """Two or three neighbours that are in no group, in one of their own; or two, tile by tile."""
+        """Add a group of two or three ungrouped neighbours, or of two that run tile by tile."""
         first = int(self._random.integers(len(self._subject.sites)))
         if self._subject.ridden(first) is not None and self._random.random() < RIDES:
             return self._riding(groups, None, first)
@@ -75,7 +76,7 @@ class Grouping:
         return (*groups[:place], (first, changed), *groups[place + 1 :])
 
     def _riding(self, groups: PlacedGroups, place: int | None, first: int) -> PlacedGroups | None:
-        """Groups in which one, or a new one, is a site with the next one on its tiles."""
+        """Return the groups with group ``place``, or a new one, replaced by two sites that run tile by tile."""
         others = tuple(one for number, one in enumerate(groups) if number != place)
         if not _free(others, first, first + 1):
             return None
@@ -83,12 +84,12 @@ class Grouping:
         return with_group(others, first, GroupChoice(names, 0))
 
     def _banded(self, group: GroupChoice, last: int) -> GroupChoice:
-        """Higher or lower bands."""
+        """Return the group with higher or lower bands."""
         rows = self._subject.rows(last)
         return replace(group, rows=beside(self._random, even_sizes(range(1, rows + 1), rows), group.rows))
 
     def _tiled(self, group: GroupChoice, first: int) -> GroupChoice:
-        """Other channel tiles of one layer, its constants loaded once or in every band, or one tensor kept or not."""
+        """Change one layer's channel tiles or constant loads, or whether one tensor is kept."""
         count = len(group.layers)
         member = int(self._random.integers(count))
         sites = self._subject.sites[first : first + count]
@@ -108,7 +109,7 @@ class Grouping:
         return replace(group, channels=tuple(channels), held=tuple(held))
 
     def _with(self, groups: PlacedGroups, place: int | None, first: int, last: int) -> PlacedGroups | None:
-        """Groups in which one, or a new one, goes from site ``first`` to site ``last``; None where that cannot be."""
+        """Return the groups with one from site ``first`` to ``last``, new or in place of ``place``; None if illegal."""
         others = tuple(one for number, one in enumerate(groups) if number != place)
         if last <= first:
             return others
@@ -119,7 +120,10 @@ class Grouping:
         return with_group(others, first, self._made(sites, first, before))
 
     def _made(self, sites: Sequence[Site], first: int, before: tuple[int, GroupChoice] | None) -> GroupChoice:
-        """A group of these sites, as far as they were in one as they were there, else whole and kept."""
+        """Return a group of ``sites``, with the settings that they had in group ``before``.
+
+        Other sites compute all channels in one tile, load their constants once and keep all rows.
+        """
         rows = self._subject.rows(first + len(sites) - 1)
         bands = even_sizes(range(1, rows + 1), rows)
         if before is None:
@@ -138,25 +142,28 @@ class Grouping:
 
 
 def _free(groups: PlacedGroups, first: int, last: int) -> bool:
-    """Whether sites ``first`` to ``last`` are in none of some groups."""
+    """Return True if no group contains any of the sites ``first`` to ``last``."""
     return all(other > last or other + len(one.layers) <= first for other, one in groups)
 
 
 def with_group(groups: PlacedGroups, first: int, group: GroupChoice) -> PlacedGroups:
-    """Groups with one more, in place of those of which it takes layers."""
+    """Return the groups with one more, which replaces groups that share layers with it."""
     last = first + len(group.layers) - 1
     others = (one for one in groups if one[0] > last or one[0] + len(one[1].layers) <= first)
     return tuple(sorted((*others, (first, group)), key=lambda one: one[0]))
 
 
 TRIES = 24
-"""Shapes that are drawn before a site is given up: most of what is drawn does not fit a small scratchpad."""
+"""Number of draws before a site is given up; in a small scratchpad most draws do not fit."""
 FRESH, REBUFFERED = 0.35, 0.3
-"""Shares of new draws, and of steps that change buffers and order alone; the others change one size."""
+"""Probabilities of a fresh draw, and of a step that changes only buffers and order.
+
+The remaining steps change one size.
+"""
 
 
 class Drawing:
-    """Draws tilings of one geometry beside what is resident, within ``budget`` bytes."""
+    """Generator of random tilings of one geometry, given its resident operands and ``budget`` bytes."""
 
     def __init__(self, geometry: Geometry, arch: Arch, resident: Resident, budget: int) -> None:
         self._geometry, self._arch, self._resident, self._budget = geometry, arch, resident, budget
@@ -164,7 +171,7 @@ class Drawing:
         self._known: dict[tuple[int, int, int], tuple[Tiling, ...]] = {}
 
     def fresh(self, random: np.random.Generator) -> Tiling | None:
-        """Any tiling: few tiles are as likely as many. None where nothing that was drawn fits."""
+        """Return a random tiling, with few tiles as likely as many; None if no draw fits."""
         for _ in range(TRIES):
             channels = _pick(random, self._channels)
             shape = Tiling(channels, _pick(random, self._rows(channels)), depth=_pick(random, self._depths))
@@ -174,7 +181,7 @@ class Drawing:
         return None
 
     def near(self, random: np.random.Generator, known: Tiling) -> Tiling | None:
-        """A tiling that differs from ``known``, mostly in one thing; None where nothing that was drawn fits."""
+        """Return a tiling that usually differs from ``known`` in one property; None if no draw fits."""
         for _ in range(TRIES):
             kind = random.random()
             if kind < FRESH:
@@ -186,7 +193,7 @@ class Drawing:
         return None
 
     def _stepped(self, random: np.random.Generator, known: Tiling) -> Tiling:
-        """``known`` with one of its sizes a little larger or smaller."""
+        """Return ``known`` with one of its sizes slightly larger or smaller."""
         axis = ("channels", "rows", "depth")[int(random.integers(3))]
         if axis == "rows":
             return known._replace(rows=beside(random, self._rows(known.channels), known.rows))
@@ -197,7 +204,7 @@ class Drawing:
         return known._replace(channels=channels, rows=known.rows if len(rows) > 1 else rows[0])
 
     def _buffered(self, random: np.random.Generator, shape: Tiling) -> Tiling | None:
-        """One of the ways to order and buffer a shape, None where none fits."""
+        """Return a random order and buffering of a shape; None if none fits."""
         key = shape.channels, shape.rows, shape.depth
         found = self._known.get(key)
         if found is None:
@@ -211,7 +218,7 @@ class Drawing:
 
 @lru_cache(maxsize=1024)
 def _sizes(geometry: Geometry, arch: Arch, resident: Resident) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Channel tiles and depths to draw from, from coarse to fine."""
+    """Return the channel tiles and depths to draw from, from coarse to fine."""
     nest, parallel = geometry.nest, geometry.parallel_channels(arch)
     channels = even_sizes(channel_tiles(geometry, resident), nest.channels, parallel)
     cuts = depths(geometry, resident)
@@ -224,7 +231,7 @@ def _bands(geometry: Geometry, channels: int) -> tuple[int, ...]:
 
 
 def even_sizes(sizes: Sequence[int], whole: int, parallel: int = 0) -> tuple[int, ...]:
-    """The most even cut into each number of pieces, and cuts into what the array takes in parallel."""
+    """Return the most even cut into each number of pieces, and all multiples of ``parallel``."""
     smallest: dict[int, int] = {}
     for size in sizes:
         count = ceil_div(whole, size)
@@ -234,25 +241,25 @@ def even_sizes(sizes: Sequence[int], whole: int, parallel: int = 0) -> tuple[int
 
 
 def _pick(random: np.random.Generator, sizes: Sequence[int]) -> int:
-    """One of some sizes; the first ones, which are coarse, more often."""
+    """Return a random size; the first, coarse ones are more likely."""
     return sizes[int(len(sizes) * random.random() ** 2)]
 
 
 def beside(random: np.random.Generator, sizes: Sequence[int], known: int) -> int:
-    """A size up to three places from ``known``, or from the first that is not larger."""
+    """Return a size up to three positions from ``known``, or from the first size that is not larger."""
     place = next((number for number, size in enumerate(sizes) if size <= known), len(sizes) - 1)
     step = int(random.integers(1, 4)) * (1 if random.random() < 0.5 else -1)
     return sizes[min(max(place + step, 0), len(sizes) - 1)]
 
 
 PLACES = 64
-"""Layers, groups, and tensors at which changes are drawn at a time, of each so many at most."""
+"""Maximum number of layers, groups and tensors at which changes are drawn at a time, for each kind."""
 
 Item = TypeVar("Item")
 
 
 class Moves:
-    """Draws moves, each once, from what is legal and fits by itself, and from what a ``donor`` offers."""
+    """Generator of moves, each once, from legal changes that fit and from the schedules of a ``donor``."""
 
     def __init__(self, subject: Subject, random: np.random.Generator) -> None:
         self._subject, self._random = subject, random
@@ -263,17 +270,21 @@ class Moves:
         self.donor: Donor | None = None
 
     def make(self, moves: Iterable[Move]) -> None:
-        """Moves that are measured now, and not drawn again."""
+        """Mark moves as measured, so that they are not drawn again."""
         self._made.update(move.content for move in moves)
 
     def note(self, state: State) -> None:
-        """A schedule that was measured: its tilings are not drawn again where they are."""
+        """Record a measured schedule, so that its tilings are not drawn again in the same room."""
         for number, _ in state.tiled:
             resident, _ = state.room(self._subject, number)
             self._tested.setdefault((number, resident), set()).add(state.tilings[number])
 
     def pools(self, base: State, tilings: int, groups: int, flips: int) -> Iterator[list[Move]]:
-        """Moves from ``base``, place by place: so many tilings a layer, changes a group, and tensors in all."""
+        """Yield moves from ``base`` by place.
+
+        ``tilings`` and ``groups`` are the numbers of changes drawn for each layer and group,
+        ``flips`` that of tensors whose residency changes.
+        """
         for number, last in self._some(base.tiled, PLACES):
             drawn = self._drawn(number, base, tilings)
             yield [Move(number, last, _with_tiling(base, number, tiling)) for tiling in drawn]
@@ -287,19 +298,22 @@ class Moves:
             yield self._new(base, [self._refitted(base, base.residents ^ {name}, base.groups)])
 
     def _some(self, items: Sequence[Item], most: int) -> Sequence[Item]:
-        """All of ``items``, or ``most`` of them by chance, in order."""
+        """Return all ``items``, or ``most`` random ones in order."""
         if len(items) <= most:
             return items
         chosen = self._random.choice(len(items), most, replace=False)
         return [items[number] for number in sorted(chosen.tolist())]
 
     def _new(self, base: State, states: Iterable[State | None]) -> list[Move]:
-        """Schedules as moves, less those that were made before."""
+        """Return the moves to ``states`` that were not made before."""
         moves = [self._move(base, state) for state in states if state is not None and state != base]
         return [move for move in moves if move.content not in self._made]
 
     def _move(self, base: State, state: State) -> Move:
-        """The move from one schedule to another: all sites whose tiling, group or room differ, in whole groups."""
+        """Return the move between two schedules.
+
+        It covers all sites whose tiling, group or room differ, extended to whole groups.
+        """
         pairs = enumerate(zip(base.tilings, state.tilings, strict=True))
         changed = {number for number, (before, after) in pairs if before != after}
         for first, group in set(base.groups) ^ set(state.groups):
@@ -316,7 +330,10 @@ class Moves:
         return Move(low, high, state)
 
     def _refitted(self, state: State, residents: frozenset[str], groups: PlacedGroups) -> State | None:
-        """A schedule with other residents and groups: the compiler's tilings where the room is another; None: none."""
+        """Return a schedule with other residents and groups; None if a layer or group no longer fits.
+
+        Sites with different residents or less room get the compiler's tilings.
+        """
         banded = [one for one in groups if one[1].rows and (residents != state.residents or one not in state.groups)]
         for first, group in groups:
             if not group.rows:
@@ -337,7 +354,7 @@ class Moves:
         return replace(found, tilings=tuple(tilings))
 
     def _drawn(self, number: int, base: State, count: int) -> list[Tiling]:
-        """Up to ``count`` different tilings of a site that were never measured there, those that are offered first."""
+        """Return up to ``count`` tilings of a site that were never measured there, the donor's first."""
         resident, budget = base.room(self._subject, number)
         key = self._subject.sites[number].geometry, resident, budget
         drawing = self._drawings.get(key)

@@ -1,6 +1,7 @@
-"""A network on a machine as tuning sees it: the places where something can be chosen, and what a choice takes.
+"""The network and machine being tuned: the sites of a choice, and the cycles of a schedule.
 
-A complete schedule is a state, which a search changes at one place, or at several that are apart, together.
+A complete schedule is a state. A search changes it at one site, or at several separate sites
+together.
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ from isa.errors import InputError
 from isa.program import Program
 
 SHARES = (90, 95, 85, 97, 92, 87, 80, 75, 110, 70, 60, 50, 125)
-"""Per cent of the scratchpad for which the compiler chooses, too: the schedules that a search begins with, in order."""
+"""Percentages of the scratchpad size for which the compiler's schedules start a search, in order."""
 
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """A layer whose tiling can be chosen; ``index`` is its place in its region.
+    """A layer whose tiling can be chosen; ``index`` is its position in its region.
 
-    ``kind`` is its class, after Gibson 2023, chapter 6: layers of one sequence of operators, whatever their sizes.
+    ``kind`` is its class as in Gibson 2023, chapter 6: the layer's sequence of operators,
+    independent of sizes.
     """
 
     region: int
@@ -50,7 +52,7 @@ class Site:
 
 
 class Clock(NamedTuple):
-    """How long programs take on the machine: cycles by layer; and its bus."""
+    """Timing of programs on the machine, in cycles by layer, and the machine's bus."""
 
     layers: Callable[[Program], Mapping[str, int]]
     bus: Bus
@@ -58,17 +60,19 @@ class Clock(NamedTuple):
 
 @dataclass(frozen=True)
 class Measurement:
-    """Cycles of a network and of each of its sites, in order; None where the choices find no place."""
+    """Cycles of a network and of each of its sites, in order; None if memory planning failed."""
 
     cycles: int | None
     sites: tuple[int, ...] = ()
 
 
 class GroupAccount(NamedTuple):
-    """What a group takes by itself: cycles of computation and of the bus, transfers, tiles, most bytes of buffers.
+    """Cost of a group by itself.
 
-    ``first``: bus cycles of what its first tile waits for. ``budget``: the bytes that residents leave to its layers.
-    ``estimate``: the compiler's clock for it; None where it finds no place in these bytes.
+    ``compute``, ``loading`` and ``storing`` are cycles of EX and of the bus. ``first`` are the bus
+    cycles that the first tile waits for. ``nbytes`` is the peak of its buffers and ``budget`` the
+    bytes that residents leave to its layers. ``estimate`` is the compiler's estimate in cycles;
+    None if the group does not fit.
     """
 
     compute: int
@@ -83,7 +87,7 @@ class GroupAccount(NamedTuple):
 
 
 def bare_memory(arch: Arch, lowered: Lowered, residents: Iterable[str], bus: Bus = DEFAULT_BUS) -> Memory:
-    """A memory for steps that nobody executes, with these buffers resident."""
+    """Return a memory for steps that are never executed, with these buffers resident."""
     memory = empty_memory(lowered, arch, bus, data=False)()
     for name in residents:
         memory.residents[name] = memory.reserve(name, 0)
@@ -91,7 +95,7 @@ def bare_memory(arch: Arch, lowered: Lowered, residents: Iterable[str], bus: Bus
 
 
 def kind_of(layer: Layer) -> str:
-    """The class of a layer: its instruction, and what is fused into it."""
+    """Return the class of a layer: its instruction and the fused table look-up."""
     return layer.mnemonic + {"none": "", "one": "+look_up", "each": "+look_up_each"}[layer.geometry.tables]
 
 
@@ -102,7 +106,7 @@ def _joined(found: Sequence[Choices]) -> Choices:
 
 
 def _peak(sizes: Sequence[int], tiles: Sequence[TileSteps], alignment: int) -> int:
-    """The most bytes of buffers that are in use at a tile."""
+    """Return the peak bytes of buffers in use at any tile."""
     changes = [0] * (len(tiles) + 1)
     for buffer, (first, last) in lifetimes(tiles).items():
         changes[first] += aligned(sizes[buffer], alignment)
@@ -111,7 +115,7 @@ def _peak(sizes: Sequence[int], tiles: Sequence[TileSteps], alignment: int) -> i
 
 
 class Subject:
-    """Regions of a network on one machine; remembers how long each takes with the choices that it has met."""
+    """Regions of a network on one machine, with a cache of their cycles for each schedule."""
 
     def __init__(self, regions: Sequence[Region], values: Mapping[str, Value], arch: Arch, clock: Clock) -> None:
         self.arch, self.clock = arch, clock
@@ -143,27 +147,27 @@ class Subject:
 
     @property
     def candidates(self) -> tuple[tuple[int, str], ...]:
-        """Every tensor that could stay in the scratchpad, with the number of its region."""
+        """Every tensor that could be resident, with the index of its region."""
         return tuple((number, name) for number, rooms in enumerate(self._rooms) for name in rooms.lives)
 
     def span(self, region: int, name: str) -> range:
-        """The sites, by number, beside which a tensor of a region would stay."""
+        """Return the sites during which a tensor of a region would be resident."""
         life, first = self._rooms[region].lives[name], self._firsts[region]
         return range(first + life.first, first + life.last + 1)
 
     def groupable(self, first: int, last: int) -> bool:
-        """Whether the sites from number ``first`` to ``last`` may be computed together, band by band."""
+        """Return True if the sites ``first`` to ``last`` can be computed together, band by band."""
         if first < 0 or last >= len(self.sites) or self.sites[first].region != self.sites[last].region:
             return False
         ends = self.sites[first].index, self.sites[last].index
         return lawful(self._graphs[self.sites[first].region], *ends)
 
     def beside(self, number: int) -> int:
-        """Operands that are loaded beside those of a site when the next one is computed on its tiles."""
+        """Return the number of operands loaded in addition to a site's when the next site uses its tiles."""
         return len(self._layer(number + 1).operation.inputs) - 1
 
     def ridden(self, number: int) -> frozenset[str] | None:
-        """The tensors that cannot stay when the next site is computed on a site's tiles; None where it cannot be."""
+        """Return tensors that cannot be resident if the next site runs on a site's tiles; None if it cannot."""
         site, graph = self.sites[number], self._graphs[self.sites[number].region]
         layers = self._lowered[site.region][1]
         if site.index + 1 >= len(layers) or not may_ride(layers, graph, site.index + 1):
@@ -175,7 +179,7 @@ class Subject:
         return self._lowered[site.region][1][site.index]
 
     def rows(self, number: int) -> int:
-        """The rows of the planes that a site makes which can be in groups: its bands are of these."""
+        """Return the number of rows of a groupable site's output, which bands divide."""
         site = self.sites[number]
         graph = self._graphs[site.region]
         member = graph.members[site.index]
@@ -183,7 +187,7 @@ class Subject:
         return graph.planes[member.writes.buffer].rows
 
     def account(self, first: int, group: GroupChoice, residents: Collection[str]) -> GroupAccount:
-        """What a group that begins with site number ``first`` takes, beside ``residents``."""
+        """Return the cost of a group that starts at site ``first``, with these ``residents``."""
         site = self.sites[first]
         lives, last = self._rooms[site.region].lives.items(), site.index + len(group.layers) - 1
         here = [name for name, life in lives if name in residents and life.first <= last and site.index <= life.last]
@@ -196,7 +200,8 @@ class Subject:
     def _accounted(self, site: Site, group: GroupChoice, residents: Sequence[str]) -> GroupAccount:
         lowered, layers = self._lowered[site.region]
         graph, rooms = self._graphs[site.region], self._rooms[site.region]
-        # Several layers may have the same name, so the group is found by the number of its first layer.
+        # Several layers may have the same name, so the index of the first layer identifies the
+        # group.
         chosen = group_at(site.index, group, Choices(groups=(group,)), layers, graph)
         costs = [search.cost for search in self._pool.searches(layers, self.arch)]
         memory = bare_memory(self.arch, lowered, residents, self.clock.bus)
@@ -221,23 +226,23 @@ class Subject:
         )
 
     def room(self, site: Site, residents: Collection[str]) -> tuple[Resident, int]:
-        """Which operands of a site are resident, and the bytes that residents leave it."""
+        """Return which operands of a site are resident, and the bytes that residents leave it."""
         rooms = self._rooms[site.region]
         return rooms.of(site.index, [name for name in rooms.lives if name in residents], self.arch.sram_bytes)
 
     def search(self, number: int) -> TileSearch:
-        """The compiler's own search for tilings of a site, with its estimates."""
+        """Return the compiler's tile search of a site, with its estimates."""
         return self._searches[number]
 
     def own(self) -> Choices:
-        """What the compiler chooses by itself, nothing of it open."""
+        """Return the compiler's own complete schedule."""
         return _joined(self._own)
 
     def others(self, shares: Sequence[int] = SHARES) -> Iterator[Choices]:
-        """What the compiler would choose, had the scratchpad other sizes: other residents, groups and tilings.
+        """Yield the schedules that the compiler chooses for other scratchpad sizes.
 
-        Sizes are such as scratchpads have: equal banks, and an end where a buffer may end. Those of which other layers
-        come out, as of a tensor that is moved in more pieces, say nothing of these.
+        The sizes are legal: equal banks and a multiple of the buffer alignment. A schedule with
+        other layers is skipped, for example one in which a tensor is moved in more pieces.
         """
         whole = lcm(self.arch.sram_banks, self.arch.granule)
         for share in shares:
@@ -245,14 +250,14 @@ class Subject:
             resized = self.arch.model_copy(update={"sram_bytes": size - size % whole})
             try:
                 compiled = compile_regions(self._regions, self._values, resized, data=False, searches=self._pool)
-            except InputError:  # a layer has no tiling that is so small
+            except InputError:  # a layer has no tiling that fits
                 continue
             found = _joined([layers.choices for _, layers in compiled])
             if tuple(choice.layer for choice in found.layers) == self.names:
                 yield found
 
     def measure(self, choices: Choices) -> Measurement:
-        """The cycles of the network with these choices, by the clock, everything compiled anew."""
+        """Compile the network with these choices and measure its cycles."""
         total, sites = 0, list[int]()
         for number in range(len(self._regions)):
             found = self._measured(number, self._part(number, choices))
@@ -275,7 +280,7 @@ class Subject:
         if key not in self._known:
             try:
                 program, _ = self._compiled(number, choices)
-            except InputError:  # they find no place: that is what was measured
+            except InputError:  # a schedule that does not fit is recorded as a measurement
                 self._known[key] = None
             else:
                 layers = self.clock.layers(program)
@@ -290,9 +295,9 @@ class Subject:
 
 @dataclass(frozen=True)
 class State:
-    """A complete schedule: the tiling of every site, what stays in the scratchpad, and what is computed in groups.
+    """Complete schedule: the tiling of every site, the resident tensors, and the groups.
 
-    Of sites in groups of bands the tilings are those that they would have alone.
+    Sites in groups of bands keep the tilings that they would have alone.
     """
 
     tilings: tuple[Tiling, ...]
@@ -301,7 +306,7 @@ class State:
 
     @cached_property
     def spans(self) -> list[tuple[int, int, GroupChoice | None]]:
-        """Sites that run as one, in order: first and last with the group that they are in, or one alone."""
+        """Units in order: first and last site with their group, or a single site."""
         groups, found, number = dict(self.groups), list[tuple[int, int, GroupChoice | None]](), 0
         while number < len(self.tilings):
             group = groups.get(number)
@@ -312,25 +317,25 @@ class State:
 
     @property
     def tiled(self) -> tuple[tuple[int, int], ...]:
-        """The sites that are tiled so, each with the last of those that go tile by tile with it, mostly itself."""
+        """Sites whose own tiling applies, each with the last site that runs on its tiles, usually itself."""
         return tuple((first, last) for first, last, group in self.spans if group is None or not group.rows)
 
     def room(self, subject: Subject, number: int) -> tuple[Resident, int]:
-        """Which operands of a tiled site are resident or loaded beside it, and the bytes that residents leave it."""
+        """Return which operands of a tiled site are resident or loaded for the next site, and its bytes."""
         resident, budget = subject.room(subject.sites[number], self.residents)
         ridden = any(first == number and not group.rows for first, group in self.groups)
         return (resident._replace(beside=subject.beside(number)) if ridden else resident), budget
 
 
 def state_of(choices: Choices) -> State:
-    """Complete choices as a schedule."""
+    """Return the state of complete choices."""
     groups = placed([choice.layer for choice in choices.layers], choices.groups or ())
     return State(tuple(map(tiling_of, choices.layers)), frozenset(choices.residents or ()), groups)
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A schedule with what it was measured to take."""
+    """A schedule with its measured cycles."""
 
     state: State
     cycles: int
@@ -339,25 +344,28 @@ class Tried:
 
 @dataclass(frozen=True)
 class Move:
-    """A schedule changed at sites ``first`` to ``last``: ``state`` is what it is with this change alone."""
+    """Change of a schedule at sites ``first`` to ``last``; ``state`` is the schedule with only this change."""
 
     first: int
     last: int
     state: State
 
     def apart(self, other: Move) -> bool:
-        """Whether a site at least lies between what both change: neither then changes what runs before the other."""
+        """Return True if at least one unchanged site separates two moves.
+
+        Neither move then changes what runs immediately before the other's sites.
+        """
         return other.first > self.last + 1 or self.first > other.last + 1
 
     @property
     def content(self) -> Hashable:
-        """What is tried at its sites, wherever the rest of the schedule stands."""
+        """Key of the change at its sites, independent of the rest of the schedule."""
         here = [(first, group) for first, group in self.state.groups if self.first <= first <= self.last]
         return self.first, self.state.tilings[self.first : self.last + 1], tuple(here), self.state.residents
 
 
 def combined(base: State, moves: Sequence[Move]) -> State:
-    """``base`` with all of some moves, each of which was made from it and apart from the others."""
+    """Return ``base`` with all ``moves``, which were made from it and are pairwise separate."""
     tilings, residents, groups = list(base.tilings), set(base.residents), set(base.groups)
     for move in moves:
         changed = slice(move.first, move.last + 1)

@@ -1,7 +1,8 @@
-"""Transfer-tuning, after Gibson 2023, chapter 6: schedules found for one network, offered to layers of another.
+"""Transfer tuning, after Gibson 2023, chapter 6: offer one network's schedules to layers of another.
 
-Layers of one class, that is of one sequence of operators, take each other's schedules, whatever their sizes. The donor
-is the network that has tuned most of what the target spends its time on.
+Layers of one class, which is a sequence of operators, use each other's schedules independent of
+sizes. The donor is the network that has tuned most of the classes in which the target spends its
+cycles.
 """
 
 from __future__ import annotations
@@ -22,12 +23,16 @@ from isa.instruction import ceil_div
 
 
 def donor_score(shares: Mapping[str, float], schedules: Mapping[str, int]) -> float:
-    """Sum over classes of P² · √W: P the share of the target's untuned cycles, W the donor's tuned schedules."""
+    """Return the sum over classes of P² · √W.
+
+    P is the share of the target's untuned cycles in the class, W the number of the donor's tuned
+    schedules.
+    """
     return sum(share**2 * math.sqrt(schedules.get(kind, 0)) for kind, share in shares.items())
 
 
 def shares_of(sites: Sequence[Site], cycles: Sequence[int]) -> dict[str, float]:
-    """The share of cycles that each class of layers takes."""
+    """Return the share of cycles that each class of layers takes."""
     spent: Counter[str] = Counter()
     for site, taken in zip(sites, cycles, strict=True):
         spent[site.kind] += taken
@@ -36,7 +41,7 @@ def shares_of(sites: Sequence[Site], cycles: Sequence[int]) -> dict[str, float]:
 
 
 def schedules_of(log: TuningLog) -> dict[str, int]:
-    """How many schedules a log has tuned of each class: those of layers that differ in their sizes or schedules."""
+    """Count a log's tuned schedules by class; layers equal in sizes and schedule count once."""
     different = {
         (site.kind, site.channels, site.rows, site.inputs, choice)
         for site, choice in zip(log.header.layers, log.best.choices.layers, strict=True)
@@ -45,12 +50,12 @@ def schedules_of(log: TuningLog) -> dict[str, int]:
 
 
 def choose_donor(logs: Sequence[TuningLog], shares: Mapping[str, float]) -> TuningLog:
-    """The log with the highest score, of equal ones the first."""
+    """Return the log with the highest score, the first of equal ones."""
     return max(logs, key=lambda log: donor_score(shares, schedules_of(log)))
 
 
 class Donor:
-    """A log whose best schedule is offered to the sites of a subject, as far as it is legal and fits there."""
+    """Log whose best schedule is offered to the sites of a subject where it is legal and fits."""
 
     def __init__(self, subject: Subject, log: TuningLog) -> None:
         self._subject, self.log = subject, log
@@ -59,9 +64,9 @@ class Donor:
 
     @property
     def whole(self) -> Choices | None:
-        """The schedule itself where it is of the same layers: another machine's, or by another compiler.
+        """The log's schedule, if it has the same layers; it may be from another machine or compiler.
 
-        What stays in the scratchpad there, or is computed together, and cannot be here is left out.
+        Residents and groups that are not possible on this machine are left out.
         """
         subject, best = self._subject, self.log.best.choices
         if tuple(site.layer for site in self.log.header.layers) != subject.names:
@@ -79,7 +84,10 @@ class Donor:
         return replace(best, residents=tuple(name for name in best.residents or () if name in known), groups=groups)
 
     def tilings(self, number: int, resident: Resident, budget: int) -> Iterator[Tiling]:
-        """Schedules for the class of site ``number``, each once: with their sizes, and with their numbers of tiles."""
+        """Yield tilings for the class of site ``number``, each once.
+
+        Each known tiling is tried with its sizes, and with its numbers of tiles.
+        """
         site, seen = self._subject.sites[number], set[Tiling]()
         for own, known in self._sites:
             if own.kind == site.kind:
@@ -90,9 +98,10 @@ class Donor:
                         yield tiling
 
     def groups(self) -> Iterator[tuple[int, GroupChoice]]:
-        """Groups for layers of the same classes in the same order, each with the number of its first site.
+        """Yield groups for layers of the same classes in the same order, each with its first site's index.
 
-        In bands of as many rows, and in as many bands; all rows that bands share are kept, or none.
+        Each is tried with the same rows per band and with the same number of bands; bands keep all
+        shared rows, or none.
         """
         kinds = [site.kind for site in self._subject.sites]
         for start, group in self._groups:
@@ -110,9 +119,10 @@ class Donor:
 def _fitted_groups(
     known: GroupChoice, own: Sequence[LoggedSite], sites: Sequence[Site], rows: int
 ) -> Iterator[GroupChoice]:
-    """A group of layers ``own`` for others, which make ``rows`` rows.
+    """Adapt a group of layers ``own`` to ``sites`` whose result has ``rows`` rows.
 
-    Layers that go element by element have their elements for rows: how many bands there were, the others say.
+    An element-wise layer counts its elements as rows, so the number of bands comes from the other
+    layers.
     """
     names, bands = tuple(site.name for site in sites), ceil_div(min(site.rows for site in own), known.rows)
     wanted = known.channels or tuple(site.channels for site in own)
@@ -126,7 +136,7 @@ def _fitted_groups(
 
 
 def _fitted(known: Tiling, own: LoggedSite, site: Site, resident: Resident) -> Iterator[Tiling]:
-    """A schedule of a layer ``own`` for another: its sizes as they are, then as many tiles as there."""
+    """Adapt a tiling of layer ``own`` to ``site``: first with the same sizes, then with the same numbers of tiles."""
     nest = site.geometry.nest
     counts = ceil_div(own.channels, known.channels), ceil_div(own.rows, known.rows)
     depth = ceil_div(nest.input_channels, ceil_div(own.inputs, known.depth)) if known.depth else 0

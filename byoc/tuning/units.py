@@ -1,4 +1,4 @@
-"""What the learned model sees of a schedule: layers alone with their tilings, groups, and what runs before each."""
+"""Features of a schedule's units for the learned model: layers with tilings, groups, and predecessors."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from byoc.tuning.subject import State, Subject
 
 Features = tuple[float, ...]
 LAYER, GROUP = 30, 14
-"""Features of a layer alone and of a group: a unit has zeros for the other's."""
+"""Number of features of a layer and of a group; a unit has zeros for the other kind."""
 FEATURES = LAYER + GROUP + 7
 AMPLE = 4.0
-"""So many times the idle bus cycles, or the room, that the first loads of a unit ask for are as good as more."""
+"""Cap for the predecessor's idle cycles and spare bytes, as a multiple of what the first loads need."""
 
 
 class Unit(NamedTuple):
-    """Sites ``first`` to ``last``, which run as one, as the model sees them, and what they take at least."""
+    """Sites ``first`` to ``last`` that run as one, with their features and a lower bound in cycles."""
 
     first: int
     last: int
@@ -29,10 +29,11 @@ class Unit(NamedTuple):
 
 
 class _Sight(NamedTuple):
-    """What is seen of a unit, whatever runs before it, with what it takes at ``least``, and by estimate.
+    """Features of a unit independent of its predecessor, with its lower bound and estimate in cycles.
 
-    What follows may load beside it: ``idle`` are cycles in which it leaves the bus alone, ``spare`` the bytes of its
-    room that it does not need. ``first``: bytes that its own first tile waits for.
+    ``idle`` are cycles in which it leaves the bus free and ``spare`` the bytes that it leaves
+    unused, both for prefetches of its successor. ``first`` are the bus cycles of the loads that its
+    first tile waits for.
     """
 
     features: Features
@@ -44,18 +45,18 @@ class _Sight(NamedTuple):
 
 
 _NOTHING = _Sight((), 1, 1.0, 0, 0, 0)
-"""What runs before the first unit."""
+"""Predecessor of the first unit."""
 
 
 class Units:
-    """Describes the units of schedules of one subject."""
+    """Feature extraction for the units of one subject's schedules."""
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self._layers: dict[tuple[int, int, Tiling, Resident, int], _Sight] = {}
 
     def of(self, state: State, first: int = 0, last: int | None = None) -> Iterator[Unit]:
-        """The units of a schedule, in order: those of sites ``first`` to ``last``, and the one that follows."""
+        """Yield the units of a schedule in order: those of sites ``first`` to ``last`` and the next one."""
         spans = state.spans
         end = len(state.tilings) if last is None else last + 1
         wanted = [place for place, (begin, final, _) in enumerate(spans) if final >= first and begin <= end]
@@ -77,7 +78,7 @@ class Units:
         return found
 
     def _layer_sight(self, number: int, last: int, tiling: Tiling, resident: Resident, budget: int) -> _Sight:
-        """What is seen of a layer alone, or with one, ``last``, on its tiles."""
+        """Return the features of a layer, or of a layer with the next ones up to ``last`` on its tiles."""
         rider = sum(self._subject.search(other).cost.compute.least().cycles for other in range(number + 1, last + 1))
         cost, nest = self._subject.search(number).cost, self._subject.sites[number].geometry.nest
         shape, slots = cost.shape_of(tiling), tiling.slots
@@ -103,7 +104,7 @@ class Units:
         return _Sight((*own, *[0.0] * GROUP), least, estimate, max(shape.compute - traffic, 0), spare, first)
 
     def _least(self, compute: int, loading: int) -> int:
-        """What a unit takes at least that loads in so many bus cycles: a scratchpad full may be there already."""
+        """Return the lower bound of a unit in cycles; a scratchpad's worth of loads may be prefetched."""
         bus = self._subject.clock.bus
         return max(compute, bus.cycles_of(bus.bytes_in(loading) - self._subject.arch.sram_bytes), 1)
 
@@ -126,7 +127,7 @@ class Units:
 
 
 def _seen(sight: _Sight, before: _Sight, bus: Bus) -> Features:
-    """A unit beside what runs before it; last come the logarithms of the least that it takes, and of the estimate."""
+    """Return a unit's features with its predecessor's; last are the logarithms of bound and estimate."""
     first = sight.first + 1
     return (
         *sight.features,

@@ -1,1 +1,1 @@
-"""The TensorFlow Lite front end: reading a model, recognising its operators, cutting parts out of it."""
+"""TensorFlow Lite front end: read a model, recognise its operators, cut parts out of it."""

@@ -1,6 +1,6 @@
-"""Tables: what operators compute element by element from one 8-bit tensor and constants is one table of 256 results.
+"""Merge chains of element-wise operators on one 8-bit tensor and constants into 256-entry tables.
 
-However many operators that are, LiteRT runs them on every value, so that a table is exact by construction.
+LiteRT runs the operators on every possible value, so a table is exact by construction.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from byoc.runtimes.litert_process import Session
 from isa.errors import InputError
 
 _LONE = frozenset({"RELU", "RELU6", "RELU_N1_TO_1", "QUANTIZE", "MINIMUM", "MAXIMUM"})
-"""What has an instruction of its own: alone it is no table."""
+"""Operators with an instruction of their own; a single one of them does not become a table."""
 CLOSES = _LONE | {
     "ABS", "ADD", "CEIL", "COS", "DEQUANTIZE", "DIV", "ELU", "EXP", "FLOOR", "GELU", "HARD_SWISH", "LEAKY_RELU", "LOG",
     "LOGISTIC", "MUL", "NEG", "POW", "PRELU", "RELU_0_TO_1", "ROUND", "RSQRT", "SIGN", "SIN", "SQRT", "SQUARE",
@@ -27,13 +27,14 @@ CLOSES = _LONE | {
     "EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "LOGICAL_AND", "LOGICAL_NOT", "LOGICAL_OR", "NOT_EQUAL",
     "SELECT", "SELECT_V2",
 }  # fmt: skip
-"""Operators of which whole subgraphs can be a table."""
+"""Operators whose subgraphs can become a table."""
 
 
 @dataclass(frozen=True)
 class Closure:
-    """Operators, by number, that make tensor ``result`` of tensor ``source``; another function in every one of
-    ``channels`` where that is not 1.
+    """Operators, by index, that compute tensor ``result`` element by element from tensor ``source``.
+
+    If ``channels`` is not 1, every channel has a function of its own.
     """
 
     source: int
@@ -43,7 +44,7 @@ class Closure:
 
 
 def find_closures(model: TfliteModel) -> tuple[dict[int, Closure], frozenset[int]]:
-    """Closures by the tensors that they make, and the numbers of operators that nothing needs once they do."""
+    """Return closures by result tensor, and the indices of operators that the closures make unnecessary."""
     origins: dict[int, int] = {}
     for operator in model.operators:
         source = _source(model, operator, origins)
@@ -63,7 +64,7 @@ def find_closures(model: TfliteModel) -> tuple[dict[int, Closure], frozenset[int
 
 
 def _source(model: TfliteModel, operator: Operator, origins: dict[int, int]) -> int | None:
-    """The one 8-bit tensor of whose elements the result's are functions; None where there is none."""
+    """Return the one 8-bit tensor of which the result is an element-wise function; None if there is none."""
     if operator.kind not in CLOSES or operator.custom or len(operator.outputs) != 1:
         return None
     tensors = model.tensors
@@ -95,14 +96,15 @@ def _closure(model: TfliteModel, result: int, origins: dict[int, int]) -> Closur
 
 
 def tabulate(model: TfliteModel, closure: Closure) -> tuple[NDArray[np.generic], str]:
-    """Return the results of every value, and the numerics to which they are limited (empty: none).
+    """Return the table of a closure, and the numerics that it is limited to (empty: none).
 
-    The table has the order of the bytes of the source's type: (256,), or (channels, 256). Where LiteRT's reference and
-    default kernels differ it is that of the former. Raises InputError where neither runs the operators.
+    The table is in the order of the source type's bytes and has shape (256,) or (channels, 256). If
+    LiteRT's reference and default kernels differ, the reference table is returned. Raises
+    InputError if neither runs the operators.
     """
     try:
         table = _tabulate(model, closure, "reference")
-    except InputError:  # such as ELU, version 1
+    except InputError:  # for example ELU, version 1
         return _tabulate(model, closure, "default"), "onnxruntime"
     try:
         same = np.array_equal(table, _tabulate(model, closure, "default"))

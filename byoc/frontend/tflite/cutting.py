@@ -1,4 +1,4 @@
-"""Parts of a TensorFlow Lite model on LiteRT: operators between tensors of the graph, cut from the user's own file."""
+"""Cut parts out of a TensorFlow Lite model and run them on LiteRT."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ Tensors = Mapping[str, NDArray[Any]]
 
 
 def cut_model(model: TfliteModel, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
-    """The operators between tensors ``inputs`` and ``outputs``, by number, as a model of its own.
+    """Return the operators between tensors ``inputs`` and ``outputs``, by index, as a model of their own.
 
-    Tensors keep their numbers, and constants come along where something reads them. Equal cuts make equal models.
+    Tensors keep their indices, and constants are included if something reads them. Equal cuts give
+    equal models.
     """
     schema = litert.schema()
     whole = schema.ModelT.InitFromPackedBuf(model.content, 0)
@@ -36,7 +37,7 @@ def cut_model(model: TfliteModel, inputs: Sequence[int], outputs: Sequence[int])
 
 
 def operators_between(model: TfliteModel, inputs: Iterable[int], outputs: Iterable[int]) -> list[int]:
-    """The numbers of the operators that ``outputs`` depend on, not looking behind ``inputs``."""
+    """Return the indices of the operators that ``outputs`` depend on, stopping at ``inputs``."""
     sources = set(inputs)
     needed, chosen = set(outputs) - sources, []
     for number in reversed(range(len(model.operators))):
@@ -48,10 +49,10 @@ def operators_between(model: TfliteModel, inputs: Iterable[int], outputs: Iterab
 
 
 class LitertPart:
-    """What lies between values of a graph, on LiteRT; tensors in and out are as they lie in the graph.
+    """Part of a model between values of a graph, on LiteRT; its tensors have the graph's layout.
 
-    With ``reference`` kernels, a part that begins where the model does is the user's file as it is, of which the
-    interpreter keeps every tensor.
+    With ``reference`` kernels, a part that starts at the model's inputs runs the user's unchanged
+    file. The interpreter then keeps every tensor.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class LitertPart:
         outputs: Sequence[str],
         resolver: litert.Resolver,
     ) -> None:
-        """Raises InputError where LiteRT does not take the part."""
+        """Prepare the part; raise InputError if LiteRT rejects it."""
         self._graph, self._inputs, self._outputs = graph, tuple(inputs), tuple(outputs)
         self._numbers = {name: _number(model, graph.values[name]) for name in (*inputs, *outputs)}
         given = list(dict.fromkeys(self._numbers[name] for name in inputs))
@@ -74,7 +75,7 @@ class LitertPart:
             self._session = Session(model.content if whole else cut_model(model, given, wanted), resolver, keep=whole)
 
     def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
-        """The part's outputs; ``tensors`` holds at least its inputs."""
+        """Return the part's outputs; ``tensors`` has at least its inputs."""
         values, numbers = self._graph.values, self._numbers
         given = {numbers[name]: values[name].restored(tensors[name]) for name in self._inputs}
         found = given if self._session is None else given | self._session.run(given, self._wanted)

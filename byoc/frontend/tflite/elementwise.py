@@ -1,4 +1,4 @@
-"""Operators that work element by element: sums and products of two tensors, limits, changes of scale."""
+"""Readers of element-wise operators: sums and products of two tensors, clamps, changes of scale."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from byoc.operators.arithmetic import SQUARED_DIFFERENCE
 
 
 def operands(unit: Unit, positions: Sequence[int] = (0, 1)) -> tuple[list[str], View]:
-    """Operands that broadcast, and the result, in one view."""
+    """Return the names of broadcasting operands and the view of the result, all in one layout."""
     shape = unit.result().shape
     computed = [position for position in positions if unit.tensor(position).data is None]
     views = [unit.view(position) for position in computed]
@@ -28,20 +28,20 @@ def operands(unit: Unit, positions: Sequence[int] = (0, 1)) -> tuple[list[str], 
 
 
 def broadcast(shape: tuple[int, ...], axes: tuple[int, ...]) -> View:
-    """A tensor as one of more dimensions, the first of them 1, with its axes in another order."""
+    """Return the view of a tensor with leading dimensions of 1 added and its axes in the order ``axes``."""
     factors = (*(1,) * (len(axes) - len(shape)), *shape)
     return View(shape, factors, axes, tuple(factors[axis] for axis in axes), axes if factors == shape else None)
 
 
 def arithmetic(op_type: str, unit: Unit) -> None:
-    """ADD, SUB, MUL, SQUARED_DIFFERENCE: two rescaled operands."""
+    """Read ADD, SUB, MUL or SQUARED_DIFFERENCE, whose two operands are rescaled."""
     activation = unit.activation()
     names, view = operands(unit)
     unit.node(op_type, names, view, activation)
 
 
 def extreme(op_type: str, unit: Unit) -> None:
-    """MINIMUM, MAXIMUM: LiteRT compares stored integers, whatever their scales."""
+    """Read MINIMUM or MAXIMUM; LiteRT compares stored integers and ignores their scales."""
     if not same_quantisation(unit.tensor(0), unit.result()) or not same_quantisation(unit.tensor(1), unit.result()):
         raise KeptOnCpuError("its operands and its result have different scales, which LiteRT leaves out of account")
     names, view = operands(unit)
@@ -49,14 +49,14 @@ def extreme(op_type: str, unit: Unit) -> None:
 
 
 def same_quantisation(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same element type and quantisation."""
+    """Return True if two tensors have the same element type and quantisation."""
     if one.quantization is None or other.quantization is None:
         return False
     return one.dtype == other.dtype and one.quantization.same_as(other.quantization)
 
 
 def clamp(number: int, unit: Unit) -> None:
-    """RELU and its relatives, by their numbers as fused activations: a change of scale within limits."""
+    """Read RELU and its variants, by their number as fused activations: a change of scale with limits."""
     found = limits(unit.result(), ACTIVATIONS[number])
     view = unit.view(0)
     kind, bounds = ("Relu", {}) if number == 1 else ("Clip", {"bounds": found["activation"][1:]})
@@ -65,14 +65,14 @@ def clamp(number: int, unit: Unit) -> None:
 
 
 def rescale(unit: Unit) -> None:
-    """QUANTIZE of integers: another scale, or uint8 as int8 and back, which are the same bytes there."""
+    """Read QUANTIZE of integers: a change of scale, or uint8 to int8 and back, which keeps the bytes."""
     view = unit.view(0)
     before, after = (_steps(tensor) for tensor in (unit.tensor(0), unit.result()))
     unit.node("Identity" if before == after else REQUANTISE, [unit.value(0, view)], view)
 
 
 def _steps(tensor: Tensor) -> tuple[float, int] | None:
-    """Scale and zero point in the accelerator's int8 domain."""
+    """Return scale and zero point in the accelerator's int8 domain; None if there is not one scale."""
     found = tensor.quantization
     if found is None or not found.per_tensor:
         return None

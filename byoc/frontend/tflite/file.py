@@ -1,8 +1,9 @@
-"""Reads TensorFlow Lite files and proves them whole before anybody uses them: one clear line for what is wrong.
+"""Read TensorFlow Lite files and check them completely first; errors are one clear line.
 
-The classes that the schema's compiler made read flatbuffers without looking where their offsets lead. Here every vector
-is within the file and everything together is of bounded number before it is read; what tensors, operators and constants
-say of each other is then checked, and whatever the interpreter is given has passed.
+The schema compiler's classes read flatbuffers without checking where offsets lead. This module
+checks that every vector is inside the file and that the total number of entries is bounded before
+reading. It then checks that tensors, operators and constants are consistent. Only checked models
+reach the interpreter.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ MAXIMUM_FILE = 1 << 31
 MAXIMUM_RANK = 8
 MAXIMUM_NAME = 4096
 MAXIMUM_ITEMS = 1 << 20
-"""Tensors, operators, dimensions, scales and the like of one file."""
+"""Maximum number of tensors, operators, dimensions, scales and similar entries of one file."""
 REMEDY = "convert or copy it again"
 _WRONG = (struct.error, ValueError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, MemoryError)
-"""What reading a flatbuffer raises whose offsets lead nowhere."""
+"""Exceptions raised by reading a flatbuffer with invalid offsets."""
 _DTYPES = {
     "FLOAT32": "float32", "FLOAT16": "float16", "FLOAT64": "float64", "BOOL": "bool", "STRING": "str",
     "INT8": "int8", "INT16": "int16", "INT32": "int32", "INT64": "int64", "INT4": "int4", "INT2": "int2",
@@ -43,14 +44,15 @@ _DTYPES = {
     "BFLOAT16": "bfloat16",
 }  # fmt: skip
 _BITS = {"int4": 4, "uint4": 4, "int2": 2, "bfloat16": 16}
-"""Bits of an element of types that NumPy does not have; texts, resources and variants have none."""
+"""Bits per element of types that NumPy lacks; strings, resources and variants have none."""
 
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A tensor of the main subgraph; ``name`` is unique. ``data`` of a constant; None of one whose form NumPy lacks.
+    """Tensor of the main subgraph; ``name`` is unique.
 
-    ``constant``: it has data in the file. ``variable``: a state that operators keep from one inference to the next.
+    ``constant`` is True if the file contains its data. ``data`` are a constant's elements, None for
+    types that NumPy lacks. ``variable`` marks a state that operators keep between inferences.
     """
 
     name: str
@@ -64,10 +66,10 @@ class Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """An operator: ``kind`` is its builtin name, or that of a ``custom`` one; ``name`` its kind and number in the file.
+    """Operator; ``kind`` is its builtin name, or a ``custom`` one's; ``name`` is kind and index in the file.
 
-    ``inputs`` and ``outputs`` are numbers of tensors, -1 of what is left out; ``options`` the object of the schema that
-    holds its attributes, or None.
+    ``inputs`` and ``outputs`` are tensor indices, -1 for omitted ones. ``options`` is the schema
+    object with its attributes, or None.
     """
 
     name: str
@@ -80,10 +82,10 @@ class Operator:
 
 @dataclass(frozen=True, eq=False)
 class TfliteModel:
-    """A model as its file has it: ``content``, and what its main subgraph says. ``name`` is that of the subgraph.
+    """Checked model: the file's ``content`` and its main subgraph, which gives the ``name``.
 
-    ``content`` is the file's own but where data lie behind the flatbuffer, or LiteRT would refuse the axis of a bias's
-    scales.
+    ``content`` is the file's own unless data follow the flatbuffer or LiteRT would reject the axis
+    of a bias's scales.
     """
 
     content: bytes
@@ -95,17 +97,17 @@ class TfliteModel:
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """The number of every tensor by its name."""
+        """Index of every tensor by its name."""
         return {tensor.name: number for number, tensor in enumerate(self.tensors)}
 
 
 def is_tflite(path: Path) -> bool:
-    """Whether a file is a TensorFlow Lite model by its suffix or its first bytes."""
+    """Return True if a file's suffix or first bytes are those of a TensorFlow Lite model."""
     return path.suffix == ".tflite" or first_bytes(path, 8)[4:] == IDENTIFIER
 
 
 def load_tflite(path: str | Path) -> TfliteModel:
-    """The model in ``path``, checked. Raises InputError: no such file, no TensorFlow Lite model, a damaged one."""
+    """Read and check the model in ``path``; raise InputError if it is missing, of another kind or damaged."""
     file = Path(path)
     content = read_bytes(file, MAXIMUM_FILE, "a TensorFlow Lite model", "give the path of a .tflite file")
     memory.require(2 * len(content), str(file))
@@ -113,7 +115,7 @@ def load_tflite(path: str | Path) -> TfliteModel:
 
 
 def read_tflite(content: bytes, source: str, remedy: str = REMEDY) -> TfliteModel:
-    """The model that ``content`` holds, checked; ``source`` names it in messages. Raises InputError."""
+    """Read and check the model in ``content``; ``source`` is its name in messages. Raises InputError."""
     if content[4:8] != IDENTIFIER:
         raise InputError(f"{source}: not a TensorFlow Lite model, or a truncated one; {remedy}")
     schema = litert.schema()
@@ -130,9 +132,10 @@ def read_tflite(content: bytes, source: str, remedy: str = REMEDY) -> TfliteMode
 
 
 def _rewritten(content: bytes, schema: Any) -> bytes:
-    """The file with all data inside the flatbuffer, and scales of tensors of one axis along it.
+    """Return the file with all data inside the flatbuffer, and scales of one-axis tensors on that axis.
 
-    Some quantisers write data behind it; LiteRT 2.3 refuses other axes, which older converters wrote.
+    Some quantisers write data after the flatbuffer. LiteRT 2.3 rejects other axes, which older
+    converters wrote.
     """
     model = schema.ModelT.InitFromPackedBuf(content, 0)
     for buffer in (buffer for buffer in model.buffers if buffer.offset > 1):
@@ -145,14 +148,17 @@ def _rewritten(content: bytes, schema: Any) -> bytes:
 
 
 class _Reader:
-    """Reads one file, and counts what it reads."""
+    """Reader of one file, which limits the number of entries that it reads."""
 
     def __init__(self, content: bytes, schema: Any) -> None:
         self._content = content
         self._schema = schema
         self._left = MAXIMUM_ITEMS
         self.misnamed = self.behind = False
-        """Whether scales of a tensor with one axis run along another: biases name that of their filters at times."""
+        """Whether the scales of a one-axis tensor name another axis, and whether data follow the flatbuffer.
+
+        Some files give a bias the scale axis of its filters.
+        """
         self._tensor_types = _names(self._schema.TensorType)
         self._kinds = _names(self._schema.BuiltinOperator)
         self._options = _names(self._schema.BuiltinOptions)
@@ -170,13 +176,13 @@ class _Reader:
         return found[0]
 
     def _items(self, table: Any, name: str) -> Iterator[Any]:
-        """The entries of a vector, once it lies in the file and is not one too many."""
+        """Return the entries of a vector after checking that it is in the file and within the limit."""
         count = self._count(table, name)
         read = getattr(table, name)
         return (read(number) for number in range(count))
 
     def _count(self, table: Any, name: str, element: int = 4) -> int:
-        """How many entries a vector has, each of so many bytes."""
+        """Return the number of entries of a vector, each of ``element`` bytes, after checking it."""
         count = getattr(table, f"{name}Length")()
         self._left -= count
         if count < 0 or element * count > len(self._content) or self._left < 0:
@@ -193,7 +199,7 @@ class _Reader:
         return text
 
     def _code(self, code: Any) -> tuple[str, bool]:
-        """The kind of an operator code, and whether it is a custom one."""
+        """Return the kind of an operator code and whether it is custom."""
         number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
         kind = self._kinds.get(number, f"BUILTIN_{number}")
         if kind != "CUSTOM":
@@ -290,7 +296,7 @@ class _Reader:
         return Operator(f"{kind}:{number}", kind, custom, inputs, outputs, options)
 
     def _options_of(self, operator: Any, wanted: str) -> Any:
-        """The object of the schema with an operator's attributes; the defaults where it has others: LiteRT does so."""
+        """Return the schema object of an operator's attributes; defaults if the file has others, as in LiteRT."""
         name, table = self._options.get(operator.BuiltinOptionsType(), "NONE"), operator.BuiltinOptions()
         kind = getattr(self._schema, f"{wanted}T", None)
         if kind is None or name != wanted or table is None:
@@ -323,7 +329,7 @@ def _unique(names: list[str], ends: Collection[int]) -> list[str]:
 
 
 def _array(raw: NDArray[np.uint8], name: str, shape: tuple[int, ...], dtype: str) -> NDArray[Any] | None:
-    """The elements of a constant; None of types that NumPy does not have."""
+    """Return the elements of a constant; None for types that NumPy lacks."""
     if dtype in ("str", "resource", "variant"):
         return None
     bits = _BITS.get(dtype) or 8 * np.dtype(dtype).itemsize
@@ -340,7 +346,10 @@ def _array(raw: NDArray[np.uint8], name: str, shape: tuple[int, ...], dtype: str
 
 
 def _check_order(model: TfliteModel) -> None:
-    """Every tensor is there, made once, and before it is read; constants, inputs and states are made by nothing."""
+    """Check that every tensor exists, has one producer at most, and is produced before it is read.
+
+    Constants, inputs and states have no producer.
+    """
     count = len(model.tensors)
     given = {*model.inputs, *(n for n, tensor in enumerate(model.tensors) if tensor.constant or tensor.variable)}
     known = set(given)

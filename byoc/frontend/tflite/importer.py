@@ -1,8 +1,9 @@
-"""The importer: a quantised TensorFlow Lite model becomes a canonical graph.
+"""Import a quantised TensorFlow Lite model as a canonical graph.
 
-Every operator on integers becomes canonical nodes under the names that operator families know; what is left becomes
-host nodes under the schema's names. Tensors of four dimensions lie with channels first where a window reads them: a
-view, by which weights, axes and shapes are turned here, so that a network costs what the same network in NCHW costs.
+Every integer operator becomes canonical nodes with the names of operator families. Other operators
+become host nodes with the schema's names. Four-dimensional tensors that a window operator reads
+have channels first, by a view. Weights, axes and shapes are transposed here, so the network has the
+same cycles as its NCHW version.
 """
 
 from __future__ import annotations
@@ -38,36 +39,37 @@ _WINDOWS = frozenset(
     {"CONV_2D", "DEPTHWISE_CONV_2D", "AVERAGE_POOL_2D", "MAX_POOL_2D", "RESIZE_NEAREST_NEIGHBOR", "RESIZE_BILINEAR"}
     | {"TRANSPOSE_CONV", "SPACE_TO_DEPTH", "DEPTH_TO_SPACE"}
 )
-"""What reads planes."""
+"""Operators that read planes."""
 _INDIFFERENT = frozenset(
     {*elementwise.READERS, "PAD", "PADV2", "MIRROR_PAD", "CONCATENATION", "SLICE", "STRIDED_SLICE", "SPLIT", "SPLIT_V"}
     | {"TILE", "PRELU", "LOGISTIC", "TANH", "HARD_SWISH", "GELU", "LEAKY_RELU", "ELU", "ABS", "NEG", "EXP", "LOG"}
     | {"RSQRT", "SQRT", "DEQUANTIZE"}
 )
-"""What lets results lie as operands do."""
+"""Operators whose results can have the layout of their operands."""
 _SEARCHES = frozenset({"ARG_MAX", "ARG_MIN"})
-"""What makes indices."""
+"""Operators that compute indices."""
 _INT8_ALONE = frozenset({"AVERAGE_POOL_2D", "MEAN", "SOFTMAX", "RESIZE_BILINEAR"})
-"""Operators whose uint8 kernels round otherwise than those for int8."""
+"""Operators whose uint8 kernels round differently from the int8 kernels."""
 REASONS = {
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "its state and its gates are int16",
     "DIV": "LiteRT has it in float only",
     "LOG_SOFTMAX": "its rule is LiteRT's own",
 }
-"""Why operators that are well known are none here."""
+"""Reasons why well-known operators are not supported."""
 _DATA_DEPENDENT = frozenset({"WHERE", "UNIQUE", "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", "RANGE"})
-"""What makes tensors of a shape that depends on the data."""
+"""Operators whose result's shape depends on the data."""
 _SHAPED = frozenset(
     {"RESHAPE", "SLICE", "STRIDED_SLICE", "PAD", "PADV2", "MIRROR_PAD", "TILE", "BROADCAST_TO", "FILL", "SPLIT_V"}
     | {"RESIZE_NEAREST_NEIGHBOR", "RESIZE_BILINEAR", "TRANSPOSE_CONV", "EXPAND_DIMS", "TRANSPOSE", "MEAN", "SUM"}
 )
-"""What does where a parameter is computed: an operand of whole numbers."""
+"""Operators whose result's shape depends on the data if an integer parameter is computed at run time."""
 
 
 def import_tflite(model: TfliteModel) -> Graph:
-    """Canonical graph of a quantised model, nodes in topological order.
+    """Return the canonical graph of a quantised model, with nodes in topological order.
 
-    Raises InputError for a model without integer operators, one with state of its own, and one of unknown shapes.
+    Raises InputError for a model without integer operators, with state variables, or with unknown
+    shapes.
     """
     _refuse_state(model)
     _refuse_float(model)
@@ -75,11 +77,11 @@ def import_tflite(model: TfliteModel) -> Graph:
 
 
 _STATE = ("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
-"""Operators of variables, which live from one inference to the next."""
+"""Operators on variables, which keep their values between inferences."""
 
 
 def _refuse_state(model: TfliteModel) -> None:
-    """Raises InputError for a model with variables: nothing here keeps them, and each inference would be the first."""
+    """Raise InputError for a model with variables: they are not kept, so each inference would be the first."""
     kinds = {operator.kind for operator in model.operators}
     found = [kind for kind in _STATE if kind in kinds]
     if found:
@@ -90,7 +92,7 @@ def _refuse_state(model: TfliteModel) -> None:
 
 
 def _refuse_float(model: TfliteModel) -> None:
-    """Raises InputError for a model nothing of which could run: its remedy lies with the converter."""
+    """Raise InputError for a model without 8-bit operators, which must be converted again."""
     tensors = model.tensors
     made = [n for operator in model.operators for n in operator.outputs]
     read = [n for operator in model.operators for n in operator.inputs if n >= 0 and not tensors[n].constant]
@@ -104,7 +106,7 @@ def _refuse_float(model: TfliteModel) -> None:
 
 
 def _without_custom(model: TfliteModel) -> bytes:
-    """A model without its custom operators, which LiteRT may not have: it is given what they make."""
+    """Return a model without its custom operators, which LiteRT may lack; their results become inputs."""
     custom = [operator for operator in model.operators if operator.custom]
     if not custom:
         return model.content
@@ -116,7 +118,7 @@ def _without_custom(model: TfliteModel) -> bytes:
 
 
 def _delegated(model: TfliteModel, content: bytes) -> set[int]:
-    """The operators, by number, that XNNPACK takes over; none of a model that it refuses as a whole."""
+    """Return the indices of operators that XNNPACK runs; empty for a model that it rejects."""
     try:
         taken = Session(content, "default").delegated
     except InputError:
@@ -125,7 +127,7 @@ def _delegated(model: TfliteModel, content: bytes) -> set[int]:
 
 
 def _check_shapes(model: TfliteModel, shapes: Mapping[int, tuple[int, ...]]) -> None:
-    """Raises InputError where LiteRT makes a tensor of another shape than the model declares."""
+    """Raise InputError if LiteRT computes a tensor of another shape than the model declares."""
     for operator in model.operators:
         for number in operator.outputs:
             declared = model.tensors[number].shape
@@ -137,7 +139,7 @@ def _check_shapes(model: TfliteModel, shapes: Mapping[int, tuple[int, ...]]) -> 
 
 
 class _Builder:
-    """Collects values and nodes in one walk over the operators."""
+    """Builder of values and nodes in one pass over the operators."""
 
     def __init__(self, model: TfliteModel) -> None:
         self._model = model
@@ -163,7 +165,7 @@ class _Builder:
         return verify_graph(Graph(model.name, inputs, outputs, values, tuple(nodes)))
 
     def _free(self, number: int) -> View:
-        """How a tensor lies that the CPU makes, or is given: it arranges it in any way."""
+        """Return the view of a tensor from the CPU or the application, which can have any layout."""
         tensor = self._model.tensors[number]
         return planes(tensor.shape) if number in self._wanted else natural(tensor.shape)
 
@@ -179,7 +181,10 @@ class _Builder:
             self._host(operator, str(reason))
 
     def _check(self, operator: Operator) -> None:
-        """Raise KeptOnCpuError for an operator that is none on 8-bit integers; empty where its kind says enough."""
+        """Raise KeptOnCpuError for an operator that does not run on 8-bit integers.
+
+        The reason is empty if the operator's kind explains it.
+        """
         if operator.custom:
             raise KeptOnCpuError("it is a custom operator")
         if operator.kind not in {*READERS, *CLOSES} or (operator.kind in REASONS and operator.kind not in READERS):
@@ -213,7 +218,7 @@ class _Builder:
             raise KeptOnCpuError("it is no function of one tensor and a constant a channel")
 
     def _table(self, closure: Closure, operator: Operator) -> None:
-        """A closure as a look-up, for all numerics where LiteRT's reference and default kernels make the same table."""
+        """Add a closure as a table look-up; limit its numerics if LiteRT's kernels give different tables."""
         made = self._made
         table, numerics = tabulate(self._model, closure)
         result = self._model.tensors[closure.result]
@@ -229,7 +234,7 @@ class _Builder:
         )
 
     def _host(self, operator: Operator, remark: str) -> None:
-        """A node that LiteRT runs. Quantisation of float tensors goes by the name that the interface knows."""
+        """Add a node that LiteRT runs; quantisation of float tensors gets the type that the interface knows."""
         made, tensors = self._made, self._model.tensors
         computed = (n for n in operator.inputs if n >= 0 and not (tensors[n].constant or tensors[n].variable))
         inputs = dict.fromkeys(computed)
@@ -243,7 +248,7 @@ class _Builder:
         made.nodes.append(replace(node, remark="" if kind else remark, macs=_macs(self._model, operator)))
 
     def _output(self, number: int) -> str:
-        """The name of an output: as the model has it, or with channels first."""
+        """Return the name of an output in the model's layout, or with channels first."""
         made, tensor = self._made, self._model.tensors[number]
         if tensor.constant:
             return made.value(number, natural(tensor.shape), tensor.name)
@@ -253,7 +258,7 @@ class _Builder:
 
 
 def _by_channel(view: View, table: NDArray[np.generic]) -> tuple[View, NDArray[np.generic]]:
-    """A view in which channels are the second dimension, or the only one, and a table a channel in its order."""
+    """Return a view with channels as its second or only dimension, and the table in its channel order."""
     shape, channels = view.shape, len(table)
     if len(shape) == 4:
         return planes(shape), table
@@ -263,7 +268,7 @@ def _by_channel(view: View, table: NDArray[np.generic]) -> tuple[View, NDArray[n
 
 
 def _boundary(model: TfliteModel, operator: Operator) -> str:
-    """What a change between real numbers and integers is called at the edge of a network; empty for other operators."""
+    """Return the type of a float-integer conversion at the network's edge; empty for other operators."""
     if len(operator.inputs) != 1 or len(operator.outputs) != 1:
         return ""
     before, after = (model.tensors[number] for number in (operator.inputs[0], operator.outputs[0]))
@@ -273,7 +278,7 @@ def _boundary(model: TfliteModel, operator: Operator) -> str:
 
 
 def _macs(model: TfliteModel, operator: Operator) -> int:
-    """Multiply-accumulates of an operator on the CPU: of products with weights, and of matrices."""
+    """Return the MACs of an operator on the CPU, for products with weights and of matrices."""
     shapes = [model.tensors[number].shape if number >= 0 else () for number in operator.inputs]
     made = prod(model.tensors[operator.outputs[0]].shape) if operator.outputs else 0
     if operator.kind in ("CONV_2D", "FULLY_CONNECTED"):
@@ -291,7 +296,7 @@ def _macs(model: TfliteModel, operator: Operator) -> int:
 
 
 def _wanted(model: TfliteModel) -> frozenset[int]:
-    """Tensors that are read, at last, by windows, so that planes are wanted of them."""
+    """Return tensors that window operators read, directly or through layout-keeping operators."""
     found: set[int] = set()
     for operator in reversed(model.operators):
         reads = operator.kind in _WINDOWS

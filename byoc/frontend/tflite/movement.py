@@ -1,5 +1,6 @@
-"""Data movement: another shape costs nothing, another order of axes is a view; which element of a result is a copy of
-which, is found by running the operator on LiteRT.
+"""Readers of data movement: reshapes cost nothing, and transposes become views.
+
+For other operators, running them on LiteRT shows which element of a result is a copy of which.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from byoc.operators.movement import movement_attributes
 from byoc.operators.nest import NOTHING
 
 LARGEST = 1 << 24
-"""Elements of an operand whose movement is worked out: three bytes tell them apart."""
+"""Size limit of an operand whose movement is traced: three bytes identify an element."""
 
 
 def reshape(unit: Unit) -> None:
-    """RESHAPE, SQUEEZE, EXPAND_DIMS: the same elements in the same order, wherever they lie."""
+    """Read RESHAPE, SQUEEZE or EXPAND_DIMS: the same elements in the same order."""
     if unit.given(1):
         unit.parameter(1, "parameter")
     view = unit.view(0)
@@ -30,7 +31,7 @@ def reshape(unit: Unit) -> None:
 
 
 def transpose(unit: Unit) -> None:
-    """TRANSPOSE: the same elements where they are, as a result whose axes lie otherwise."""
+    """Read TRANSPOSE as a view: elements stay in place and the result's axes are renumbered."""
     order, view = unit.parameter(1, "permutation"), unit.axes_view(0)
     assert view.axes is not None
     from_axis = [int(axis) % len(view.shape) for axis in order.reshape(-1)]
@@ -39,7 +40,7 @@ def transpose(unit: Unit) -> None:
 
 
 def concatenation(unit: Unit) -> None:
-    """CONCATENATION along an axis of operands of one scale."""
+    """Read CONCATENATION along an axis of operands with one scale."""
     positions = range(len(unit.operator.inputs))
     if unit.options.fusedActivationFunction:
         raise KeptOnCpuError("it has an activation")
@@ -53,7 +54,7 @@ def concatenation(unit: Unit) -> None:
 
 
 def pack(unit: Unit) -> None:
-    """PACK: operands side by side along an axis of its own."""
+    """Read PACK: concatenate operands along a new axis."""
     result = unit.free_view()
     assert result.axes is not None
     axis = unit.options.axis % len(result.shape)
@@ -69,7 +70,7 @@ def pack(unit: Unit) -> None:
 
 
 def moved(op_type: str, unit: Unit, operand: int = 0) -> None:
-    """Whatever copies elements of one operand as its constant parameters say, filled up with one number."""
+    """Read an operator that copies elements of one operand by constant parameters and fills with one number."""
     source = unit.tensor(operand)
     for position, number in enumerate(unit.operator.inputs):
         if position != operand and number >= 0:
@@ -101,9 +102,10 @@ def _real(unit: Unit, number: int, stored: int) -> float:
 
 
 def _traced(unit: Unit, operand: int, count: int) -> list[tuple[NDArray[np.int64], int | None]]:
-    """For every result, which element of the operand each is a copy of, and what fills it up.
+    """Return for every result the source index of each element, and the fill value.
 
-    The operator runs on positions, a byte at a time, and on the first byte inverted: what is the same then is no copy.
+    The operator runs on the elements' positions, a byte at a time, and on the inverted first byte.
+    An element that is the same in both runs is not a copy.
     """
     source = unit.tensor(operand)
     alone = unit.alone(operand)

@@ -1,4 +1,4 @@
-"""Convolutions, fully connected layers and products of matrices: weights turn, channels come first."""
+"""Readers of convolutions, fully connected layers and matrix products; weights are transposed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from byoc.frontend.tflite.views import View, natural, permuted, planes
 from byoc.graph import Quantization
 
 SAME, VALID = 0, 1
-"""Paddings, by their numbers in the schema."""
+"""Padding modes by their numbers in the schema."""
 
 
 def window(unit: Unit, kernel: tuple[int, int], strides: tuple[int, int], dilations: tuple[int, int]) -> dict[str, Any]:
-    """Attributes of a window on planes; SAME pads the smaller half before (ComputePaddingWithOffset)."""
+    """Return the attributes of a window on planes; SAME puts the smaller half first.
+
+    As in LiteRT's ComputePaddingWithOffset.
+    """
     source, result = unit.shape(0)[1:3], unit.result().shape[1:3]
     begins, ends = [], []
     for axis in range(2):
@@ -31,9 +34,10 @@ def window(unit: Unit, kernel: tuple[int, int], strides: tuple[int, int], dilati
 
 
 def _constant_weights(unit: Unit, source: int, *, symmetric: bool = False) -> NDArray[Any]:
-    """Return the weights, the second operand, which LiteRT's kernel and the accelerator must read alike.
+    """Return the constant weights; raise KeptOnCpuError if LiteRT would read them differently.
 
-    Kernels take the weights' bytes for the type of the ``source``, and those ``symmetric`` read no zero point of int8.
+    LiteRT's kernels interpret the weights' bytes as the type of operand ``source``. Kernels with
+    ``symmetric`` weights ignore the zero point of int8.
     """
     weights, given = unit.tensor(1), unit.tensor(source)
     if weights.data is None:
@@ -51,17 +55,17 @@ def _constant_weights(unit: Unit, source: int, *, symmetric: bool = False) -> ND
 
 
 def convolution(unit: Unit) -> None:
-    """CONV_2D: filters (outputs, rows, columns, inputs of a group)."""
+    """Read CONV_2D; its filters have axes (outputs, rows, columns, inputs of a group)."""
     _convolution(unit, (0, 3, 1, 2))
 
 
 def depthwise(unit: Unit) -> None:
-    """DEPTHWISE_CONV_2D: filters (1, rows, columns, channels × multiplier)."""
+    """Read DEPTHWISE_CONV_2D; its filters have axes (1, rows, columns, channels × multiplier)."""
     _convolution(unit, (3, 0, 1, 2))
 
 
 def _convolution(unit: Unit, order: tuple[int, int, int, int]) -> None:
-    """Filters transposed by ``order`` are (outputs, inputs of a group, rows, columns)."""
+    """Add a convolution; ``order`` transposes the filters to (outputs, inputs of a group, rows, columns)."""
     activation, options = unit.activation(), unit.options
     data = np.ascontiguousarray(_constant_weights(unit, 0, symmetric=True).transpose(order))
     _, depth, *kernel = data.shape
@@ -83,11 +87,12 @@ def _convolution(unit: Unit, order: tuple[int, int, int, int]) -> None:
 
 
 def transposed_convolution(unit: Unit) -> None:
-    """TRANSPOSE_CONV: filters (outputs, rows, columns, inputs).
+    """Read TRANSPOSE_CONV; its filters have axes (outputs, rows, columns, inputs).
 
-    Element stride · q + r of a result is a sum over the taps r + pad, r + pad + stride, ... of the window: a plain
-    convolution for every r, all of them one with stride² times the channels. Its result, seen as (batch, r of rows and
-    columns, channels, rows, columns), holds the elements of the model's tensor.
+    Element stride · q + r of a result is a sum over the taps r + pad, r + pad + stride, ... of the
+    window. For every r this is a plain convolution, and all of them together are one convolution
+    with stride² times the channels. Its result, viewed as (batch, r of rows and columns, channels,
+    rows, columns), contains the elements of the model's tensor.
     """
     activation, weights, options = unit.activation(), unit.tensor(1), unit.options
     data = _constant_weights(unit, 2, symmetric=True)
@@ -120,7 +125,7 @@ _EVERY_STEP = {"strides": (1, 1), "dilations": (1, 1)}
 
 
 def _phase_filters(weights: Tensor, data: NDArray[Any], rows: NDArray[Any], columns: NDArray[Any]) -> NDArray[Any]:
-    """Filters (r of rows and columns and outputs, inputs, taps, taps); a tap that there is not reads the zero point."""
+    """Return filters (r of rows and columns and outputs, inputs, taps, taps); missing taps read the zero point."""
     zero = 0 if weights.quantization is None else int(weights.quantization.zero_point.flat[0])
     padded = np.pad(data.transpose(0, 3, 1, 2), ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=zero)
     found = padded[:, :, rows][:, :, :, :, columns]  # outputs, inputs, r, taps, r, taps
@@ -129,9 +134,9 @@ def _phase_filters(weights: Tensor, data: NDArray[Any], rows: NDArray[Any], colu
 
 
 def _phases(kernel: int, stride: int, source: int, result: int, padding: int) -> tuple[NDArray[Any], int, int]:
-    """Along one axis: which tap of the window each phase has at each place of its own (``kernel``: none), and pads.
+    """Return, along one axis, the tap at each position of each phase (``kernel`` for none), and the pads.
 
-    Element stride · q + r takes tap k of input (stride · q + r + pad - k) / stride.
+    Element stride · q + r uses tap k of input (stride · q + r + pad - k) / stride.
     """
     pad = max((source - 1) * stride + kernel - result, 0) // 2 if padding == SAME else 0
     first = [(phase + pad) % stride for phase in range(stride)]
@@ -149,7 +154,7 @@ def _phases(kernel: int, stride: int, source: int, result: int, padding: int) ->
 
 
 def _repeated(unit: Unit, position: int, label: str, data: NDArray[Any], copies: int) -> str:
-    """A constant with one entry a channel for each of several copies of the channels."""
+    """Add a per-channel constant, repeated for several copies of the channels."""
     found = unit.tensor(position).quantization
     if found is not None and not found.per_tensor:
         found = Quantization(np.tile(found.scale, copies), np.tile(found.zero_point, copies), 0)
@@ -157,7 +162,7 @@ def _repeated(unit: Unit, position: int, label: str, data: NDArray[Any], copies:
 
 
 def _biases(unit: Unit, position: int, copies: int) -> list[str]:
-    """The bias of several copies of the channels."""
+    """Return the bias repeated for several copies of the channels."""
     if not unit.given(position):
         return []
     data = unit.known(position)
@@ -174,7 +179,7 @@ def _filters(unit: Unit, data: NDArray[Any], order: tuple[int, ...]) -> str:
 
 
 def _bias(unit: Unit, position: int) -> list[str]:
-    """The bias, where there is one; its scale is that of the accumulators by definition."""
+    """Return the bias if there is one; its scale is the accumulators' by definition."""
     if not unit.given(position):
         return []
     found = unit.tensor(position)
@@ -184,7 +189,10 @@ def _bias(unit: Unit, position: int) -> list[str]:
 
 
 def fully_connected(unit: Unit) -> None:
-    """FULLY_CONNECTED: weights (outputs, inputs); where the input lies in planes, its columns are turned instead."""
+    """Read FULLY_CONNECTED; its weights have axes (outputs, inputs).
+
+    If the input has channels first, the weights' columns are reordered instead of the input.
+    """
     activation, weights = unit.activation(), unit.tensor(1)
     if unit.options.weightsFormat:
         raise KeptOnCpuError("its weights are shuffled")
@@ -204,7 +212,7 @@ def fully_connected(unit: Unit) -> None:
 
 
 def _rows(unit: Unit, rows: int, depth: int) -> tuple[View, NDArray[Any]]:
-    """A view of the input as rows, and which column of the weights each of their elements meets."""
+    """Return a view of the input as rows, and the weight column that each of their elements multiplies."""
     have = unit.view(0)
     positions = have.arranged(np.arange(rows * depth).reshape(have.shape)).reshape(rows, depth)
     columns = positions[0] if rows else np.arange(depth)
@@ -216,12 +224,12 @@ def _rows(unit: Unit, rows: int, depth: int) -> tuple[View, NDArray[Any]]:
 
 
 def batch_matmul(unit: Unit) -> None:
-    """BATCH_MATMUL: matrices in the last two dimensions, either of which may be transposed."""
+    """Read BATCH_MATMUL: matrices in the last two dimensions, either of which may be transposed."""
     left, right = natural(unit.shape(0)), natural(unit.shape(1))
     attributes = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 1} if unit.options.adjY else {}
     if unit.options.adjY and unit.known(1) is not None:
         right, attributes = _turned(right), {}
-    attributes = {**attributes, "pairwise": 1}  # LiteRT does not look whether an operand is constant
+    attributes = {**attributes, "pairwise": 1}  # LiteRT's rule is the same for constant and computed operands
     if unit.options.adjX:
         left = _turned(left)
     macs = prod(unit.result().shape) * unit.shape(0)[-2 if unit.options.adjX else -1]
@@ -230,7 +238,7 @@ def batch_matmul(unit: Unit) -> None:
 
 
 def _turned(view: View) -> View:
-    """Matrices with their last two dimensions exchanged."""
+    """Return a view of matrices with their last two dimensions exchanged."""
     axes = tuple(range(len(view.shape)))
     return permuted(view.shape, (*axes[:-2], *axes[-2:][::-1]))
 

@@ -1,4 +1,4 @@
-"""What makes numbers of many: pools, means, sums, extremes; planes resized linearly; softmax, which looks at rows."""
+"""Readers of pools, reductions, bilinear resizing, softmax and index searches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from isa.numerics import resize_coordinates
 
 
 def pool(op_type: str, unit: Unit) -> None:
-    """AVERAGE_POOL_2D, which leaves padding out of account, and MAX_POOL_2D; both leave scales as they are."""
+    """Read AVERAGE_POOL_2D, which excludes padding, or MAX_POOL_2D; both keep the scale."""
     options, activation = unit.options, unit.activation()
     if op_type == "MaxPool" and activation:
         raise KeptOnCpuError("its activation cuts the maximum off")
@@ -31,7 +31,7 @@ def pool(op_type: str, unit: Unit) -> None:
 
 
 def reduction(op_type: str, unit: Unit) -> None:
-    """MEAN, SUM, REDUCE_MAX, REDUCE_MIN along constant axes."""
+    """Read MEAN, SUM, REDUCE_MAX or REDUCE_MIN along constant axes."""
     axes, view = unit.parameter(1, "axes", "are"), unit.axes_view(0)
     assert view.axes is not None
     rank = len(view.shape)
@@ -50,7 +50,7 @@ def reduction(op_type: str, unit: Unit) -> None:
 
 
 def resize(unit: Unit) -> None:
-    """RESIZE_BILINEAR of planes: each place of the result between four of the operand."""
+    """Read RESIZE_BILINEAR of planes: each result is interpolated between four elements of the operand."""
     options = unit.options
     unit.parameter(1, "sizes", "are")
     if not same_quantisation(unit.tensor(0), unit.result()):
@@ -65,7 +65,7 @@ def resize(unit: Unit) -> None:
 
 
 def softmax(unit: Unit) -> None:
-    """SOFTMAX along the last axis."""
+    """Read SOFTMAX along the last axis."""
     beta = float(unit.options.beta)
     if not 0 < beta < np.inf:
         raise KeptOnCpuError(f"its beta is {beta:g}")
@@ -74,7 +74,7 @@ def softmax(unit: Unit) -> None:
 
 
 def search(op_type: str, unit: Unit) -> None:
-    """ARG_MAX, ARG_MIN: the first of equals."""
+    """Read ARG_MAX or ARG_MIN, which return the first of equal elements."""
     axis, view = unit.parameter(1, "axis"), unit.axes_view(0)
     assert view.axes is not None
     reduced = int(axis.reshape(-1)[0]) % len(view.shape)

@@ -1,7 +1,7 @@
-"""An operator of a TensorFlow Lite model on its way to canonical nodes: operands in any view, results, nodes.
+"""One operator of a TensorFlow Lite model during conversion: operands in any view, results, nodes.
 
-Every value of the graph is a view of one of the model's tensors, so that whatever leaves a region can be compared with
-what LiteRT computes, and handed to it.
+Every value of the graph is a view of one of the model's tensors. Any region output can therefore be
+compared with LiteRT's tensor, or passed to it.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ _UNROUNDED = frozenset(
     | {"ReverseSequence", "SpaceToDepth", "DepthToSpace", "Transpose", "Min", "Max", "ReduceMax", "ReduceMin"}
     | {"ArgMax", "ArgMin"}
 )
-"""Canonical operators that round nothing here, so that all kernels of LiteRT and all numerics agree."""
+"""Canonical operators that do not round here, so all kernels of LiteRT and all numerics agree."""
 _BY_XNNPACK = frozenset({"Conv", "MatMul"})
-"""Those whose rule with numerics onnxruntime is XNNPACK's: 0 of 2.6 M outputs differ. With fixed, every operator's rule
-is that of LiteRT's reference kernels.
+"""Operators that follow XNNPACK's rule with numerics onnxruntime: 0 of 2.6 M outputs differ.
+
+With numerics fixed, every operator follows LiteRT's reference kernels.
 """
 _OTHERS = {4: "TANH", 5: "SIGN_BIT"}
 
 
 class Collection:
-    """The values and nodes of a graph that is being made, and the views in which each tensor is there."""
+    """Values and nodes of a graph under construction, and the views in which each tensor exists."""
 
     def __init__(self, model: TfliteModel) -> None:
         self.model = model
@@ -46,9 +47,10 @@ class Collection:
         self._views: dict[int, dict[View, str]] = {}
 
     def made(self, number: int, view: View, *, open: bool = False, dtype: str = "") -> str:
-        """The name of a value that is tensor ``number`` in this view, which nothing has made yet.
+        """Add tensor ``number`` in a view as a computed value and return its name.
 
-        ``dtype`` where it is not the model's; that of a view that is there already by default.
+        ``dtype`` replaces the model's type; by default it is that of an existing view of the
+        tensor.
         """
         known = next(iter(self._views.get(number, {}).values()), None)
         tensor, name = self.model.tensors[number], self._name(number, view)
@@ -60,7 +62,7 @@ class Collection:
         return name
 
     def _name(self, number: int, view: View) -> str:
-        """A name for one more view of a tensor: that of the tensor for the first."""
+        """Return an unused name for one more view of a tensor; the first view gets the tensor's name."""
         views, name = self._views.setdefault(number, {}), self.model.tensors[number].name
         if views:
             name = f"{name}:{'x'.join(map(str, view.lies))}:{len(views)}"
@@ -70,11 +72,11 @@ class Collection:
         return name
 
     def view(self, number: int) -> View:
-        """The view in which a computed tensor was made."""
+        """Return the view in which a computed tensor was produced."""
         return next(iter(self._views[number]))
 
     def value(self, number: int, view: View, reader: str) -> str:
-        """The name of tensor ``number`` in a view; nodes that bring it there are added for operator ``reader``."""
+        """Return the name of tensor ``number`` in a view; add nodes that convert it for operator ``reader``."""
         tensor = self.model.tensors[number]
         views = self._views.setdefault(number, {})
         if view in views:
@@ -100,7 +102,7 @@ class Collection:
         return self.held(name, view.arranged(tensor.data), _moved(tensor.quantization, view))
 
     def held(self, name: str, data: NDArray[Any], quantization: Quantization | None) -> str:
-        """The name of a constant: ``name``, unless that is the name of another one already."""
+        """Add a constant and return its name, with an apostrophe appended if another constant has the name."""
         known = self.values.get(name)
         while known is not None and not (known.constant is not None and np.array_equal(known.constant, data)):
             name += "'"
@@ -109,9 +111,9 @@ class Collection:
         return name
 
     def name_as_in_file(self, ends: Mapping[int, str]) -> list[str]:
-        """Give the views that are outputs, by their tensors, the names of the tensors; return these names.
+        """Give the output views, by tensor index, the names of their tensors; return these names.
 
-        Another view that has the name of the tensor takes that of the output.
+        Another view with the tensor's name gets the output's previous name in exchange.
         """
         own = {name: self.model.tensors[number].name for number, name in ends.items()}
         names = own | {wanted: name for name, wanted in own.items()}
@@ -122,7 +124,7 @@ class Collection:
         return list(own.values())
 
     def _reshaped(self, number: int, view: View, reader: str) -> View:
-        """``view``, which holds the same elements in the same order as one that is there; from here on it is, too."""
+        """Ensure that ``view`` exists, from an existing view with the same elements in the same order."""
         views = self._views[number]
         if view not in views:
             source = next(name for known, name in views.items() if known.steps == view.steps)
@@ -130,7 +132,7 @@ class Collection:
         return view
 
     def _transposed(self, number: int, have: View, view: View, reader: str) -> None:
-        """Makes a tensor whose elements are there in the order of ``have`` in that of ``view``, of the same factors."""
+        """Convert a tensor from the element order of ``have`` to that of ``view``, which has the same factors."""
         views = self._views[number]
         source = self._reshaped(number, _unfolded(have), reader)
         result = _unfolded(view)
@@ -151,30 +153,31 @@ def _renamed(value: Value, names: Mapping[str, str]) -> Value:
 
 
 def _unfolded(view: View) -> View:
-    """A view as an array of its factors."""
+    """Return a view as an array of its factors, in the view's order."""
     return replace(view, lies=tuple(view.factors[axis] for axis in view.order))
 
 
 def _factored(view: View) -> View:
-    """A tensor in the model's order, as an array of a view's factors."""
+    """Return the model's element order as an array of a view's factors."""
     return replace(view, order=tuple(range(len(view.factors))), lies=view.factors, axes=None)
 
 
 def _moved(quantization: Quantization | None, view: View) -> Quantization | None:
-    """The quantisation of a tensor in a view; of several scales where the view has their axis."""
+    """Return the quantisation of a tensor in a view; per-channel scales need a view with that axis."""
     if quantization is None or quantization.per_tensor or view.axes is None:
         return quantization
     return replace(quantization, axis=view.axis(quantization.axis or 0))
 
 
 class KeptOnCpuError(Exception):
-    """Why the CPU runs an operator."""
+    """An operator runs on the CPU; the message gives the reason."""
 
 
 class Unit:
-    """One operator, for its reader, which makes nodes through it.
+    """One operator during conversion; its reader adds nodes through it.
 
-    ``wanted``: tensors of which planes are wanted; ``delegated``: XNNPACK takes the operator over.
+    ``wanted`` are the tensors preferred as planes. ``delegated`` is True if XNNPACK runs the
+    operator.
     """
 
     def __init__(self, collection: Collection, operator: Operator, wanted: frozenset[int], delegated: bool) -> None:
@@ -188,7 +191,7 @@ class Unit:
     # Operands. ------------------------------------------------------------------------------------------------------
 
     def number(self, position: int) -> int:
-        """The number of the tensor of an operand; -1 of one that is not there."""
+        """Return the tensor index of an operand; -1 if it is omitted."""
         inputs = self.operator.inputs
         return inputs[position] if position < len(inputs) else -1
 
@@ -199,11 +202,11 @@ class Unit:
         return self.number(position) >= 0
 
     def known(self, position: int) -> NDArray[Any] | None:
-        """What a constant operand holds; None where it is computed, or not there."""
+        """Return the contents of a constant operand; None if it is computed or omitted."""
         return self.tensor(position).data if self.given(position) else None
 
     def parameter(self, position: int, what: str, verb: str = "is") -> NDArray[Any]:
-        """What a constant operand holds; raises KeptOnCpuError for one that is computed."""
+        """Return the contents of a constant operand; raise KeptOnCpuError if it is computed."""
         found = self.known(position)
         if found is None:
             raise KeptOnCpuError(f"its {what} '{self.tensor(position).name}' {verb} computed at run time")
@@ -213,18 +216,18 @@ class Unit:
         return self.tensor(position).shape
 
     def view(self, position: int) -> View:
-        """How an operand lies: a computed one as it was made, a constant as in the model."""
+        """Return the view of an operand: as produced, or as in the model for a constant."""
         if self.tensor(position).data is not None:
             return natural(self.shape(position))
         return self._collection.view(self.number(position))
 
     def axes_view(self, position: int) -> View:
-        """How an operand lies, and at least with axes of its own: else as in the model."""
+        """Return the view of an operand, or the model's own if the view does not keep the axes."""
         view = self.view(position)
         return view if view.axes is not None else natural(view.shape)
 
     def alone(self, operand: int) -> Callable[[NDArray[Any]], list[NDArray[Any]]]:
-        """The operator on LiteRT with another array for one operand: makes its results."""
+        """Return a function that runs the operator on LiteRT with another array for one operand."""
         number, outputs = self.number(operand), self.operator.outputs
         made = known_session(cut_model(self._model, [number], outputs), self.operator.name)
 
@@ -237,11 +240,11 @@ class Unit:
         return self._collection.value(self.number(position), view, self.operator.name)
 
     def held(self, position: int, label: str, data: NDArray[Any], quantization: Quantization | None) -> str:
-        """The name of ``data``, made of a constant operand."""
+        """Add ``data``, derived from a constant operand, and return its name."""
         return self._collection.held(f"{self.tensor(position).name}:{label}", data, quantization)
 
     def together(self, positions: Sequence[int]) -> View:
-        """A view with axes in which operands of one rank meet: planes where one of them lies so."""
+        """Return a common view, with axes, of operands of equal rank: planes if one of them has planes."""
         views = [self.axes_view(position) for position in positions if self.tensor(position).data is None]
         return next((view for view in views if view.moved), views[0])
 
@@ -251,7 +254,7 @@ class Unit:
         return self._model.tensors[self.operator.outputs[index]]
 
     def free_view(self, index: int = 0) -> View:
-        """How a result is best made that can be made in any view."""
+        """Return the best view of a result that can have any."""
         number = self.operator.outputs[index]
         shape = self._model.tensors[number].shape
         return planes(shape) if number in self._wanted else natural(shape)
@@ -266,7 +269,7 @@ class Unit:
         macs: int = 0,
         dtype: str = "",
     ) -> None:
-        """A canonical node that makes result ``index`` in a view, of ``dtype`` where not of the model's."""
+        """Add a canonical node that computes result ``index`` in a view; ``dtype`` replaces the model's type."""
         operator = self.operator
         name = operator.name if len(operator.outputs) == 1 else f"{operator.name}:{index}"
         result = self._collection.made(operator.outputs[index], view, dtype=dtype)
@@ -277,7 +280,7 @@ class Unit:
         self._collection.nodes.append(found)
 
     def activation(self) -> dict[str, Any]:
-        """Attributes of a fused activation; raises KeptOnCpuError for one that cannot be fused."""
+        """Return the attributes of a fused activation; raise KeptOnCpuError if it cannot be fused."""
         number = getattr(self.options, "fusedActivationFunction", 0)
         if number in ACTIVATIONS:
             return limits(self.result(), ACTIVATIONS[number])
@@ -287,10 +290,11 @@ class Unit:
 
 
 def limits(result: Tensor, bounds: tuple[float, float]) -> dict[str, Any]:
-    """Attributes that clamp a result to real ``bounds`` as LiteRT's reference kernels do.
+    """Return attributes that clamp a result to real ``bounds`` as LiteRT's reference kernels do.
 
-    Those round bound / scale in float32, ties away from zero (CalculateActivationRangeQuantized); XNNPACK rounds ties
-    to even, so that only one of the two is meant where they differ.
+    The kernels round bound / scale in float32, ties away from zero
+    (CalculateActivationRangeQuantized). XNNPACK rounds ties to even, so the attributes restrict the
+    numerics if the two differ.
     """
     quantization = result.quantization
     if quantization is None or not quantization.per_tensor:
@@ -306,4 +310,4 @@ def limits(result: Tensor, bounds: tuple[float, float]) -> dict[str, Any]:
 
 
 Reader = Callable[[Unit], None]
-"""Makes the canonical nodes of an operator; or makes none and raises KeptOnCpuError."""
+"""Function that adds the canonical nodes of an operator, or none and raises KeptOnCpuError."""

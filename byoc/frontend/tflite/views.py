@@ -1,4 +1,7 @@
-"""How tensors of a model lie in the graph: as the model has them, or with channels first; views move nothing."""
+"""Views: layouts of the model's tensors in the graph, as in the model or with channels first.
+
+A view copies nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,15 @@ from numpy.typing import NDArray
 from byoc.graph import Layout
 
 PLANES = (0, 3, 1, 2)
-"""Axes of a tensor (batch, rows, columns, channels) in the order in which the accelerator has planes."""
+"""Axes of a tensor (batch, rows, columns, channels) in the accelerator's order for planes."""
 
 
 @dataclass(frozen=True)
 class View:
-    """The elements of a tensor of ``shape``, seen as ``factors`` and transposed by ``order``, as an array of ``lies``.
+    """Elements of a tensor of ``shape``, reshaped to ``factors``, transposed by ``order``, shaped as ``lies``.
 
-    ``axes``: which of the tensor's axes each axis of ``lies`` is; None where they are no axes of it.
+    ``axes`` gives the tensor's axis for each axis of ``lies``; None if these are not axes of the
+    tensor.
     """
 
     shape: tuple[int, ...]
@@ -30,19 +34,19 @@ class View:
 
     @property
     def plain(self) -> bool:
-        """Whether it lies as the model has it."""
+        """True if the view has the model's shape and element order."""
         return self.lies == self.shape and not self.moved
 
     @property
     def moved(self) -> bool:
-        """Whether elements follow each other in another order than in the model."""
+        """True if the element order differs from the model's."""
         return len(self.steps) > 1 or any(step != 1 for _, step in self.steps)
 
     @property
     def steps(self) -> tuple[tuple[int, int], ...]:
-        """Dimensions (size, step in the model), outermost first, none of size 1, neighbours that continue as one.
+        """Dimensions as (size, stride in the model), outermost first, merged where possible, without size 1.
 
-        Views of equal steps hold the same elements in the same order.
+        Views with equal steps have the same elements in the same order.
         """
         strides = [prod(self.factors[axis + 1 :]) for axis in range(len(self.factors))]
         found: list[tuple[int, int]] = []
@@ -57,21 +61,21 @@ class View:
         return tuple(found)
 
     def layout(self, tensor: str, dtype: str) -> Layout:
-        """As the graph says it."""
+        """Return the view as a layout of the graph."""
         return Layout(tensor, self.shape, self.factors, self.order, dtype)
 
     def arranged(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
-        """The model's elements as they lie."""
+        """Return the model's ``array`` in the view's layout."""
         return np.ascontiguousarray(array.reshape(self.factors).transpose(self.order)).reshape(self.lies)
 
     def axis(self, axis: int) -> int:
-        """Where an axis of the tensor, counted from either end, lies; there must be axes."""
+        """Return the position of a tensor's axis, which may be negative, in the view, which must have axes."""
         assert self.axes is not None
         return self.axes.index(axis % len(self.shape))
 
 
 def refined(one: View, other: View) -> tuple[View, View] | None:
-    """Two views of a tensor with the same factors, the coarsest there are; None where they have none."""
+    """Return two views of a tensor with the coarsest common factors; None if there are none."""
     total = prod(one.shape)
     if total == 0:
         return None
@@ -84,12 +88,12 @@ def refined(one: View, other: View) -> tuple[View, View] | None:
 
 
 def _ends(factors: tuple[int, ...]) -> list[int]:
-    """How many elements there are behind each factor."""
+    """Return the number of elements after each factor."""
     return [prod(factors[axis + 1 :]) for axis in range(len(factors))]
 
 
 def _with_factors(view: View, factors: tuple[int, ...]) -> View:
-    """A view with finer factors, lying as an array of them."""
+    """Return the view with finer factors, as an array of them."""
     parts: list[list[int]] = [[] for _ in view.factors]
     ends, finer = _ends(view.factors), _ends(factors)
     for number, (end, size) in enumerate(zip(finer, factors, strict=True)):
@@ -103,23 +107,23 @@ def _with_factors(view: View, factors: tuple[int, ...]) -> View:
 
 
 def permuted(shape: Sequence[int], axes: Sequence[int]) -> View:
-    """A tensor with its axes in another order."""
+    """Return the view of a tensor with its axes in another order."""
     factors, order = tuple(shape), tuple(axes)
     return View(factors, factors, order, tuple(factors[axis] for axis in order), order)
 
 
 def natural(shape: Sequence[int]) -> View:
-    """A tensor as the model has it."""
+    """Return the view of a tensor as in the model."""
     return permuted(shape, range(len(shape)))
 
 
 def planes(shape: Sequence[int]) -> View:
-    """A tensor of four dimensions with its channels first, another one as it is."""
+    """Return the channels-first view of a four-dimensional tensor; the natural view for others."""
     return permuted(shape, PLANES) if len(shape) == 4 else natural(shape)
 
 
 def reshaped(view: View, shape: Sequence[int]) -> View:
-    """The same elements in the same order as a tensor of another shape: one of the two views above where that fits."""
+    """Return a view of another shape with the same elements in the same order, natural or planes if possible."""
     for found in (natural(shape), planes(shape)):
         if found.steps == view.steps:
             return found
