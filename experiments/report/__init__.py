@@ -1,1 +1,1 @@
-"""Run report - schema, tables, plots."""
+"""Run report: schema, tables, charts and pages."""

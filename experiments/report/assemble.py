@@ -1,6 +1,6 @@
-"""Puts a run report together: conditions of the run, figures of the machine, placement, compilation.
+"""Assembly of a run report: conditions of the run, figures of the machine, placement and compilation.
 
-And the account of a whole inference: accelerator, CPU, and what passes between them, one after another.
+The report contains the account of the whole inference: accelerator, CPU and transfers, one after another.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What was asked for: the command line that repeats the run, the network's name, seed, machine and cost table."""
+    """Conditions of a run: the command that repeats it, network's name, seed, machine and cost table."""
 
     command: str
     model: str
@@ -77,11 +77,10 @@ def assemble(
     accuracy: Accuracy | None,
     ran_on: HardwareCheck | None = None,
 ) -> RunReport:
-    """The report of one run, with an estimate of energy and area where there is a cost table.
+    """Return the report of one run, with an estimate of energy and area if the conditions have a cost table.
 
-    ``ran_on`` is how the hardware compared that the programs ran on, if they did.
-
-    Raises ValueError (pydantic's) when a sum does not add up.
+    ``ran_on`` is the comparison with the simulator if the programs ran on hardware. Raises ValueError (pydantic's) if a
+    sum does not add up.
     """
     hardware, costs = conditions.hardware, conditions.costs
     runs = [
@@ -135,7 +134,7 @@ def assemble(
 def _with_energy(
     layers: tuple[Layer, ...], hardware: Preset, traces: Mapping[int, Trace], costs: CostTable | None
 ) -> tuple[Layer, ...]:
-    """Layers with the energy that each takes by ``costs``, an estimate."""
+    """Return the layers with the energy that ``costs`` estimates for each of them."""
     if costs is None:
         return layers
     found = layer_energies(costs, hardware.arch, traces, hardware.main_memory)
@@ -152,7 +151,10 @@ def bus_entry(timing: Timing) -> Bus:
 
 
 def _in_network_order(layers: Iterable[Layer], partition: Partition) -> tuple[Layer, ...]:
-    """Layers by region and, within one, in the graph's order: what is fetched early did not run early."""
+    """Sort layers by region and, within a region, in the graph's order.
+
+    Commands prefetch for later layers, so the order in which layers first appear in a trace is not the network's order.
+    """
     position = {name: index for index, node in enumerate(partition.graph.nodes) for name in node.onnx_nodes}
     last = len(position)
     return tuple(
@@ -161,7 +163,7 @@ def _in_network_order(layers: Iterable[Layer], partition: Partition) -> tuple[La
 
 
 def _hashes(hardware: Preset, compiled: CompiledNetwork, inputs: Mapping[str, NDArray[Any]]) -> dict[str, str]:
-    """First 16 hexadecimal digits of SHA-256 sums: whatever the figures depend on."""
+    """Return the first 16 hexadecimal digits of SHA-256 sums of everything that the figures depend on."""
     timing = json.dumps(hardware.timing.model_dump(), sort_keys=True).encode()
     tensors = (part for name, array in inputs.items() for part in (name.encode(), array.tobytes()))
     chosen = compiled.options.chosen
@@ -183,7 +185,7 @@ def _digest(parts: Iterable[bytes]) -> str:
 
 
 def port_entries(interface: Interface) -> tuple[PortEntry, ...]:
-    """Every input, then every output, as it passes."""
+    """Return an entry for every input, then for every output, as exchanged between application and network."""
     inputs = tuple(_port_entry(port, "input") for port in interface.inputs)
     return (*inputs, *(_port_entry(port, "output") for port in interface.outputs))
 
@@ -205,7 +207,7 @@ def _port_entry(port: Port, role: Literal["input", "output"]) -> PortEntry:
 
 
 def placement_entries(partition: Partition) -> tuple[PlacementEntry, ...]:
-    """Where every node runs, in the graph's order."""
+    """Return where every node runs, in the graph's order."""
     return tuple(
         PlacementEntry(node=entry.node, op_type=entry.op_type, on=entry.on, region=entry.region, reason=entry.reason)
         for entry in partition.placement
@@ -230,7 +232,7 @@ def _compilation(compiled: CompiledNetwork) -> Compilation:
 
 
 def host_estimate(partition: Partition) -> Host:
-    """What runs on the CPU, and the estimate for every node of it."""
+    """Return an estimate for every node on the CPU, and their total."""
     graph = partition.graph
     layers = [
         HostLayer(
@@ -247,11 +249,12 @@ def host_estimate(partition: Partition) -> Host:
 
 
 def end_to_end(compiled: CompiledNetwork, host: Host, regions: Mapping[int, int], bus_bytes: int) -> EndToEnd:
-    """The account of a network whose ``regions`` take so many cycles each, with a bus of ``bus_bytes`` a cycle.
+    """Return the account of a whole inference, in which no part overlaps with another.
 
-    No part overlaps with another. A tensor that a region reads and no region has made crosses the bus once, as does
-    one that a region makes and anybody else reads; what regions hand to each other stays where it is. On a machine of
-    words it crosses packed, and the host moves as many bytes when it packs or unpacks it.
+    ``regions`` are the cycles of each region; the bus moves ``bus_bytes`` per cycle. A region's input that no other
+    region produces crosses the bus once, and so does a region's output that the CPU or the application consumes.
+    Tensors between regions stay in the accelerator's memory. With banked memory, tensors cross the bus packed, and the
+    host moves the same number of bytes to pack or unpack them.
     """
     partition = compiled.partition
     packed = packed_bytes(compiled.programs)
@@ -274,7 +277,7 @@ def end_to_end(compiled: CompiledNetwork, host: Host, regions: Mapping[int, int]
 
 
 def _interface_cycles(compiled: CompiledNetwork, host: Host) -> int:
-    """Those of the nodes that integer inputs and outputs leave to the application."""
+    """Return the CPU cycles of the nodes that integer inputs and outputs remove from the network."""
     between = connect(compiled.package, replace(compiled.options, integer_io=True)).graph
     kept = {node.name for node in between.nodes}
     return sum(layer.estimated_cycles for layer in host.layers if layer.node not in kept)
@@ -286,7 +289,7 @@ def _segments(
     regions: Mapping[int, int],
     transfer: Callable[[Sequence[str], int], Iterator[Segment]],
 ) -> Iterator[Segment]:
-    """Every part in the order of execution, with the transfers before and behind regions."""
+    """Yield every part in execution order, with the transfers before and after each region."""
     graph = partition.graph
     made = {name for region in partition.regions for name in region.outputs}
     wanted = {*graph.outputs, *(name for part in partition.host_parts for name in part.inputs)}
@@ -296,7 +299,7 @@ def _segments(
             yield Segment(on="cpu", region=None, nodes=len(part.nodes), cycles=cycles)
             continue
         arriving = [name for name in part.inputs if name not in made]
-        made.update(arriving)  # a second region finds it there
+        made.update(arriving)  # another region that reads it needs no second transfer
         leaving = [name for name in part.outputs if name in wanted]
         yield from transfer(arriving, part.index)
         yield Segment(on="dla", region=part.index, nodes=len(part.nodes), cycles=regions[part.index])
@@ -306,7 +309,10 @@ def _segments(
 def _transfer(
     graph: Graph, packed: Mapping[tuple[int, str], int], bus_bytes: int, names: Sequence[str], region: int
 ) -> Iterator[Segment]:
-    """``packed``: bytes of tensors by region and name that the host packs or unpacks."""
+    """Yield the transfer of tensors into or out of a region, unless it takes no cycles.
+
+    ``packed`` gives the bytes of tensors, by region and name, that the host packs or unpacks.
+    """
     values = {name: graph.values[name] for name in names}
     plain = {name: value.elements * np.dtype(value.dtype).itemsize for name, value in values.items()}
     cycles = sum(ceil_div(packed.get((region, name), nbytes), bus_bytes) for name, nbytes in plain.items())
@@ -316,7 +322,7 @@ def _transfer(
 
 
 def _fallbacks(partition: Partition, host: Host) -> tuple[Fallback, ...]:
-    """What runs on the CPU by operator and rule, the dearest first."""
+    """Return the nodes on the CPU grouped by operator and rule, most expensive first."""
     estimates = {layer.node: layer for layer in host.layers}
     keys = {place.node: (place.op_type, place.rule or "") for place in partition.placement if place.on == "cpu"}
     reasons = {keys[place.node]: place.reason or "" for place in reversed(partition.placement) if place.on == "cpu"}
@@ -343,7 +349,10 @@ def _fallbacks(partition: Partition, host: Host) -> tuple[Fallback, ...]:
 
 
 def _served(partition: Partition, keys: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """Quantisation on the CPU that stands between the accelerator and one kind of node: whose it is, by its name."""
+    """Map quantisation nodes on the CPU to the operator and rule of the CPU nodes that they serve.
+
+    Only nodes between the accelerator and CPU nodes of a single operator and rule are included.
+    """
     graph = partition.graph
     made = {name: node for node in graph.nodes for name in node.outputs}
     readers: dict[str, list[Node]] = {}

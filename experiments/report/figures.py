@@ -1,6 +1,6 @@
-"""Figures of a run from the traces, how full the scratchpad was, and what every unit did when.
+"""Figures of a run from its traces, scratchpad occupancy over time, and the timeline of the units.
 
-Regions run one after another: figures add, peaks take the maximum.
+Regions run one after another: figures add up, peaks take the maximum.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class RegionRun:
-    """One region's program and its trace.
+    """Program of one region and its trace.
 
-    ``compulsory_bytes``, ``demand``, ``groups``, the names of the layers of each, and ``estimates``, cycles by layer:
-    those of its compilation, where that is known.
+    The other fields come from the region's compilation, if that is known: ``compulsory_bytes``, ``demand``, ``groups``
+    (the layer names of each group) and ``estimates`` (expected cycles by layer).
     """
 
     region: int
@@ -53,7 +53,7 @@ class RegionRun:
 
     @property
     def counts(self) -> Counts:
-        """What figures come out of."""
+        """Counts that figures are computed from."""
         if self.compulsory_bytes is None or self.demand is None:
             once, apart = moved_once(self.program)
         else:
@@ -62,7 +62,7 @@ class RegionRun:
 
 
 def figures(hardware: Preset, runs: Sequence[RegionRun]) -> Figures:
-    """The figures of all regions together; raises ValueError when a sum does not add up."""
+    """Return the figures of all regions together; raise ValueError if a sum does not add up."""
     causes, machine = tuple(causes_of(hardware.timing)), Machine(hardware.arch, hardware.timing)
     return Figures(
         totals=Totals(**measured(Totals, machine, [run.counts for run in runs])),
@@ -74,10 +74,10 @@ def figures(hardware: Preset, runs: Sequence[RegionRun]) -> Figures:
 
 
 def moved_once(program: Program) -> tuple[int, tuple[int, int]]:
-    """Bytes of the inputs and constants that a program loads and of the outputs that it stores, each byte once.
+    """Return the bytes of inputs, constants and outputs that a program moves, each byte counted once.
 
-    And how many of them in transfers of the main memory, how many in those of constants (docs/machine.md, section 6).
-    Of a program alone nobody knows what another schedule could leave out.
+    The second value splits them: bytes in transfers of the main memory, and bytes in transfers of constants
+    (docs/machine.md, section 6). The program alone does not tell which transfers another schedule could omit.
     """
     regions = [(tensor.address, tensor.nbytes) for tensor in program.tensors]
     regions += [(segment.address, int(segment.data.size)) for segment in program.segments]
@@ -101,7 +101,7 @@ def _layers(machine: Machine, runs: Sequence[RegionRun]) -> Iterable[Layer]:
     for run in runs:
         groups: dict[str, int] = {}
         for number, names in enumerate(run.groups, start=before):
-            for name in names:  # a layer of several images is in a group for each: the first
+            for name in names:  # a layer has a group for each image of a batch; report the first
                 groups.setdefault(name, number)
         before += len(run.groups)
         for found, parts in zip(run.trace.layers, run.trace.breakdown, strict=True):
@@ -119,9 +119,9 @@ def _layers(machine: Machine, runs: Sequence[RegionRun]) -> Iterable[Layer]:
 
 
 def occupancy(runs: Sequence[RegionRun]) -> Occupancy | None:
-    """Live bytes of the scratchpad over all regions, one after another; None where no cycle went by.
+    """Return the live bytes of the scratchpad over all regions, one after another; None if no cycle passed.
 
-    Exact: each point's peak and mean are those of its cycles, not of samples.
+    The values are exact: the peak and the mean of a point cover all of its cycles, not samples.
     """
     total = sum(run.trace.cycles for run in runs)
     if not total:
@@ -138,8 +138,11 @@ def occupancy(runs: Sequence[RegionRun]) -> Occupancy | None:
 
 
 def _steps(runs: Sequence[RegionRun]) -> tuple[Int64, Int64]:
-    """(cycles, bytes): from each of ``cycles`` on so many bytes are live; the first is 0, every region begins empty."""
-    from dla_sim.inspection import live_bytes  # a run whose occupancy nobody asks for does without
+    """Return (cycles, bytes): from each cycle on, the given number of bytes is live.
+
+    The first level is 0, because the scratchpad is empty when a region begins.
+    """
+    from dla_sim.inspection import live_bytes  # imported lazily: only reports with occupancy need it
 
     changes: list[Int64] = []
     levels: list[Int64] = []
@@ -155,7 +158,10 @@ def _steps(runs: Sequence[RegionRun]) -> tuple[Int64, Int64]:
 
 
 def timeline(runs: Sequence[RegionRun], layers: Sequence[Layer]) -> Timeline:
-    """The spans of ``runs``, with their places among ``layers``; the window is the least power of two that will do."""
+    """Return the spans of ``runs``, with the positions of their layers in ``layers``.
+
+    The window is the smallest power of two for which no unit has more than :data:`TIMELINE_SPANS` spans.
+    """
     units = [_executed(runs, unit, layers) for unit in range(len(UNITS))]
     window = 1
     while any(len(np.unique(begin // window)) > TIMELINE_SPANS for begin, _, _ in units):
@@ -164,7 +170,7 @@ def timeline(runs: Sequence[RegionRun], layers: Sequence[Layer]) -> Timeline:
 
 
 def _executed(runs: Sequence[RegionRun], unit: int, layers: Sequence[Layer]) -> tuple[Int64, Int64, Int64]:
-    """Begin, end and layer of every command of a unit, in the order of time."""
+    """Return begin, end and layer of every command of a unit, in order of time."""
     position = {(layer.region, layer.name): place for place, layer in enumerate(layers)}
     found, offset = [np.zeros((3, 0), dtype=np.int64)], 0
     for run in runs:
@@ -179,7 +185,10 @@ def _executed(runs: Sequence[RegionRun], unit: int, layers: Sequence[Layer]) -> 
 
 
 def _spans(begin: Int64, end: Int64, layer: Int64, window: int) -> Spans:
-    """A span of the commands that begin in each window; of layers with as many cycles the first counts as the most."""
+    """Return a span for the commands that begin in each window, with the layer that takes most of its cycles.
+
+    Of layers with equally many cycles, the span gets the one that is first in the report.
+    """
     _, first = np.unique(begin // window, return_index=True)
     last = np.append(first, len(begin))[1:] - 1
     active = end - begin

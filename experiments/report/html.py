@@ -1,9 +1,8 @@
-"""Pages: one HTML file that holds its data, its style, its scripts and plotly.js, and needs nothing else.
+"""HTML pages: one self-contained file with its data, style, scripts and plotly.js.
 
-plotly.js is in it compressed, as it is most of the page by far; texts and tables are there before it is. The page
-forbids itself every network access, and every script and style element but its own, by their hashes
-(Content-Security-Policy). What is a text and what is HTML are two types: a text becomes HTML by :func:`escaped` and by
-nothing else. Equal contents give equal bytes.
+plotly.js is compressed, because it is by far the largest part of a page; texts and tables appear before it is loaded.
+The Content-Security-Policy of a page forbids all network access and, by hashes, all scripts and style elements except
+the page's own. Text and HTML are two types: only :func:`escaped` turns text into HTML. Equal contents give equal bytes.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from experiments.literal import escaped
 from isa.errors import InputError
 
 _SCROLLS = 'class="wide" tabindex="0" role="region" aria-label="table"'
-"""What may be wider than the window: arrow keys move it once it has the focus."""
+"""Attributes of elements that may be wider than the window; arrow keys scroll them once they have the focus."""
 
 Html = NewType("Html", str)
-"""Text with elements: what in it came from outside is escaped."""
+"""HTML in which all text from outside is escaped."""
 CHOOSER = Html('<div id="tools" class="tools"></div><div id="chosen" class="chosen" hidden></div>')
-"""Where a page's script puts what filters its charts, and what it says of something clicked."""
+"""Places where a page's script puts the filters of its charts, and details of a clicked item."""
 _SHARED = ("page.js", "words.js", "table.js")
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page: a heading with an address in the page, and HTML below it."""
+    """Section of a page: a heading with an anchor, and HTML below it."""
 
     identity: str
     heading: str
@@ -42,9 +41,10 @@ class Section:
 
 
 def page(title: str, sections: Sequence[Section], data: dict[str, Any], scripts: Sequence[str]) -> str:
-    """A whole page. ``scripts`` are files beside the charts' modules, run in order; they find ``data`` as ``DATA``.
+    """Return a whole page.
 
-    Raises InputError where plotly is not installed.
+    ``scripts`` are files in the folder of the charts' modules, run in order; they find ``data`` as ``DATA``. Raises
+    InputError if plotly is not installed.
     """
     links = "".join(f'<a href="#{section.identity}">{escaped(section.heading)}</a>' for section in sections)
     parts = "".join(
@@ -67,7 +67,11 @@ def page(title: str, sections: Sequence[Section], data: dict[str, Any], scripts:
 
 
 def _policy(style: str, scripts: Sequence[str]) -> str:
-    """Styles of single elements are free, for plotly.js sets them; an empty style element is where it adds its own."""
+    """Return the Content-Security-Policy of a page.
+
+    It allows style attributes, because plotly.js sets them, and an empty style element, to which plotly.js adds its
+    rules.
+    """
     run = " ".join(map(_hashed, scripts))
     return (
         f"default-src 'none'; script-src {run}; style-src-elem {_hashed(style)} {_hashed('')}; "
@@ -76,7 +80,10 @@ def _policy(style: str, scripts: Sequence[str]) -> str:
 
 
 def _instead_of_sheets() -> str:
-    """What keeps plotly.js from adding the style sheet of its maps, which no page has: it looks for its name first."""
+    """Return elements that keep plotly.js from adding the style sheet of its maps, which no page has.
+
+    plotly.js adds the sheet only if no element has the identifier of the sheet.
+    """
     return "".join(f'<meta id="{name}">' for name in re.findall(r'getElementById\("([0-9a-f]{64})"\)', _plotly()))
 
 
@@ -85,19 +92,19 @@ def _hashed(code: str) -> str:
 
 
 def chart_place(identity: str, heading: str = "", note: str = "") -> Html:
-    """Where the script draws a chart, what it is called, and how to read it."""
+    """Return the place where the script draws a chart, with its heading and a note on how to read it."""
     title = f'<figcaption id="{identity}-title">{escaped(heading)}</figcaption>'
     place = f'<div class="chart" id="{identity}" role="group" aria-labelledby="{identity}-title"></div>'
     return Html(f"<figure>{title}{place}{f'<p class=note>{escaped(note)}</p>' if note else ''}</figure>")
 
 
 def table_place(identity: str) -> Html:
-    """Where the script puts a table that sorts, filters and copies."""
+    """Return the place where the script puts a table that the reader can sort, filter and copy."""
     return Html(f'<div id="{identity}"></div>')
 
 
 def joined(*parts: Html) -> Html:
-    """One after the other."""
+    """Concatenate parts of a page."""
     return Html("".join(parts))
 
 
@@ -106,17 +113,17 @@ def paragraph(text: str) -> Html:
 
 
 def listing(text: str) -> Html:
-    """Text with its own lines and spaces."""
+    """Return preformatted text, which keeps its line breaks and spaces."""
     return Html(f"<pre>{escaped(text)}</pre>")
 
 
 def embedded(data: Any) -> str:
-    """``data`` as JSON that may stand in a script element: nothing in it can end the element."""
+    """Return ``data`` as JSON for a script element; nothing in it can end the element."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterable[int] = ()) -> Html:
-    """An HTML table; the columns in ``numbers`` are aligned to the right."""
+    """Return an HTML table; the columns in ``numbers`` are aligned to the right."""
     right = set(numbers)
 
     def cells(tag: str, row: Sequence[object]) -> str:
@@ -132,25 +139,25 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], numbers: It
 
 
 def pairs(rows: Iterable[tuple[str, object]]) -> Html:
-    """A table of names and values."""
+    """Return a table of names and values."""
     lines = "".join(f"<tr><th>{escaped(name)}</th><td>{escaped(str(value))}</td></tr>" for name, value in rows)
     return Html(f'<table class="pairs"><tbody>{lines}</tbody></table>')
 
 
 def folded(summary: str, body: Html) -> Html:
-    """Something that opens on a click."""
+    """Return a block that opens on a click."""
     return Html(f"<details><summary>{escaped(summary)}</summary>{body}</details>")
 
 
 @cache
 def asset(name: str) -> str:
-    """A file of ``experiments/report/charts``."""
+    """Return the text of a file in ``experiments/report/charts``."""
     return (files("experiments.report") / "charts" / name).read_text(encoding="utf-8")
 
 
 @cache
 def _packed() -> str:
-    """plotly.js, which the page's script unpacks."""
+    """Return plotly.js, compressed; the page's script unpacks it."""
     return b64encode(gzip.compress(_plotly().encode(), mtime=0)).decode()
 
 

@@ -1,4 +1,4 @@
-"""Charts as PNG pictures, drawn by matplotlib. Equal charts give equal bytes with the same matplotlib."""
+"""Charts as PNG images, drawn by matplotlib; equal charts give equal bytes with the same matplotlib."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_ROWS = 80
-"""Rows that a picture of bars has at most; the largest are kept, in their order."""
+"""Maximum number of rows in an image of bars; the largest rows are kept, in their order."""
 HATCHES = {"": "", "/": "////", "\\": "\\\\\\\\", "x": "xxxx", "-": "----", "|": "||||", "+": "++++", ".": "...."}
 MARKERS = {
     "circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "x": "X", "star": "*", "pentagon": "p",
@@ -62,7 +62,7 @@ _SETTINGS: dict[str, Any] = {
 
 
 def save_charts(charts: Iterable[Picture], folder: Path) -> tuple[Path, ...]:
-    """Draw every chart into ``folder`` as ``<identity>.png``; raises InputError when that cannot be written."""
+    """Draw every chart into ``folder`` as ``<identity>.png``; raise InputError if a file cannot be written."""
     return tuple(_saved(chart, folder / f"{chart.identity}.png") for chart in charts)
 
 
@@ -72,19 +72,20 @@ def _saved(chart: Picture, path: Path) -> Path:
 
 
 def _drawing(chart: Picture) -> tuple[float, Callable[[Axes], None]]:
-    """Inches that a chart is high, and what draws it."""
+    """Return the height of a chart in inches, and the function that draws it."""
     height, draw = _DRAWINGS[type(chart)]
     return height(chart), lambda axes: draw(axes, chart)
 
 
 def draw_chart(chart: Picture, axes: Axes | None = None) -> Axes:
-    """Draw a chart on ``axes``, or on new ones of pyplot, which notebooks show; the axes that it is on."""
+    """Draw a chart on ``axes``, or on new axes of pyplot, which notebooks show, and return the axes."""
     import matplotlib
     from matplotlib import pyplot
 
     height, draw = _drawing(chart)
     settings: Any = _SETTINGS
-    # Made before our settings begin: the first figure turns a notebook's display on, which their end would undo.
+    # The figure is created before rc_context: the first figure turns on a notebook's display, and leaving rc_context
+    # would turn it off again.
     figure = pyplot.figure(figsize=(_WIDTH, height), layout="constrained") if axes is None else axes.figure
     with matplotlib.rc_context(settings):
         drawn = figure.add_subplot() if axes is None else axes
@@ -93,7 +94,7 @@ def draw_chart(chart: Picture, axes: Axes | None = None) -> Axes:
 
 
 def picture(charts: Sequence[Picture]) -> bytes:
-    """Charts side by side as PNG; equal charts give equal bytes, whatever the user's matplotlibrc says."""
+    """Return charts next to each other as PNG; equal charts give equal bytes with any matplotlibrc of the user."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -112,24 +113,24 @@ def picture(charts: Sequence[Picture]) -> bytes:
 def _png(figure: Figure) -> bytes:
     content = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # names in a script that the font lacks show as boxes
+        warnings.filterwarnings("ignore", message="Glyph")  # characters that the font lacks show as boxes
         figure.savefig(content, format="png", metadata={"Software": None})
     return content.getvalue()
 
 
 def plain(text: str) -> str:
-    """``text`` as matplotlib shows it: a dollar sign would begin a formula, and no font has control characters."""
+    """Escape ``text`` for matplotlib, where a dollar sign begins a formula and fonts lack control characters."""
     return literal(text).replace("$", r"\$")
 
 
 def bars_height(chart: Bars) -> float:
-    """Inches that a chart of bars is high."""
+    """Return the height of a bar chart in inches."""
     rows = min(len(chart.labels), MOST_ROWS) * (len(chart.series) if chart.grouped else 1)
     return max(2.2, 1.4 + _ROW * rows)
 
 
 def draw_bars(axes: Axes, chart: Bars) -> None:
-    """Horizontal bars, the first row at the top."""
+    """Draw horizontal bars, the first row at the top."""
     rows = _largest(chart)
     count = len(chart.series)
     thickness = 0.8 / count if chart.grouped else 0.8
@@ -207,7 +208,7 @@ def draw_roofline(axes: Axes, chart: Roofline) -> None:
 
 
 def draw_steps(axes: Axes, chart: Steps) -> None:
-    """Levels over time; the first series as an area."""
+    """Draw levels over time, the first series as an area."""
     edges = [number * chart.width for number in range(len(chart.series[0].values))] + [chart.total]
     for number, series in enumerate(chart.series):
         _step(axes, series, edges, filled=number == 0)
@@ -223,7 +224,7 @@ def draw_steps(axes: Axes, chart: Steps) -> None:
 
 
 def draw_scatter(axes: Axes, chart: Scatter) -> None:
-    """All points by group, and the line of the front."""
+    """Draw the points of all groups, and the line of the Pareto front."""
     for name, style, places in chart.groups:
         axes.scatter(
             [x for x, _ in places], [y for _, y in places], s=28, color=style.color, marker=MARKERS[style.marker],
@@ -251,12 +252,12 @@ def draw_scatter(axes: Axes, chart: Scatter) -> None:
 
 
 def _from_zero(values: Sequence[float]) -> tuple[float, float]:
-    """The ends of a linear axis."""
+    """Return the ends of a linear axis that includes 0."""
     return min(0, *values, 0), max(*values, 0) * 1.06 or 1
 
 
 def _ticks(measure: Measure, axis: Axis, values: Sequence[float]) -> None:
-    """Title, and a few numbers in as many characters as needed: sizes at powers of two, or multiples of one."""
+    """Set the title of an axis and a few short tick labels; sizes get powers of two, or multiples of one."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MultipleLocator, NullFormatter
 
     axis.set_label_text(plain(measure.title))
@@ -271,7 +272,7 @@ def _ticks(measure: Measure, axis: Axis, values: Sequence[float]) -> None:
 
 
 def draw_heat(axes: Axes, chart: Heat) -> None:
-    """Cells with their values, darker the fewer, by the logarithm."""
+    """Draw cells with their values; smaller values are darker, on a logarithmic scale."""
     scaled = [[None if cell is None else log10(max(cell, 1)) for cell in row] for row in chart.cells]
     known = [cell for row in scaled for cell in row if cell is not None]
     middle = (min(known) + max(known)) / 2
@@ -290,7 +291,7 @@ def draw_heat(axes: Axes, chart: Heat) -> None:
 
 
 def draw_parallel(axes: Axes, chart: Parallel) -> None:
-    """An axis a column, a line a point, darker the better; the front on top."""
+    """Draw an axis per column and a line per point; better points are darker, the Pareto front is on top."""
     from matplotlib import colormaps
     from matplotlib.collections import LineCollection
 
@@ -318,7 +319,7 @@ def draw_parallel(axes: Axes, chart: Parallel) -> None:
 
 
 def draw_spans(axes: Axes, chart: Spans) -> None:
-    """A row a place, its stretches of time along it."""
+    """Draw a row per place with its intervals of time."""
     for row, (name, style) in enumerate(chart.rows):
         found = [(span.begin, span.cycles) for span in chart.spans if span.row == row]
         axes.broken_barh(found, (row - 0.4, 0.8), color=style.color, linewidth=0.6, label=plain(name))
@@ -329,13 +330,13 @@ def draw_spans(axes: Axes, chart: Spans) -> None:
 
 
 def draw_gantt(axes: Axes, chart: Gantt) -> None:
-    """A row a unit, what it does along it."""
+    """Draw a row per unit with its activities over time."""
     places = [name for name, _ in chart.rows]
     for number, (name, style) in enumerate(chart.groups):
         for row, (_, activities) in enumerate(chart.rows):
             found = [(one.begin, one.end - one.begin) for one in activities if one.group == number]
             axes.broken_barh(found, (row - 0.4, 0.8), color=style.color, linewidth=0.3)
-        if name not in places:  # of those the row has the name
+        if name not in places:  # the row label already names the others
             axes.barh(0, 0, color=style.color, label=plain(name))
     axes.set_yticks(range(len(places)), [plain(name) for name in places])
     axes.set_ylim(len(places) - 0.4, -0.6)
@@ -352,7 +353,7 @@ def _step(axes: Axes, series: Series, edges: list[float], filled: bool) -> None:
 
 
 def _finish(axes: Axes, title: str, across: str, up: str, entries: int) -> None:
-    """Title, names of the axes with their units, and the legend between title and chart."""
+    """Set the title, the labels of the axes with their units, and the legend between title and chart."""
     from matplotlib.ticker import EngFormatter
 
     axes.set_title(title)
@@ -366,7 +367,7 @@ def _finish(axes: Axes, title: str, across: str, up: str, entries: int) -> None:
 
 
 def legend_above(axes: Axes, entries: int) -> None:
-    """The legend in lines of five between title and chart, with room for them; none without entries."""
+    """Put a legend in lines of five entries between title and chart; without entries, do nothing."""
     if not entries:
         return
     columns = min(entries, 5)
@@ -387,4 +388,4 @@ _DRAWINGS: dict[type, tuple[Callable[[Any], float], Callable[[Axes, Any], None]]
     Parallel: (lambda chart: 5.0, draw_parallel),
     Steps: (lambda chart: 4.0, draw_steps),
 }
-"""The height in inches of each kind of chart, and what draws it."""
+"""Height in inches of each kind of chart, and the function that draws it."""

@@ -1,8 +1,8 @@
 """The charts of one run.
 
-The roofline is after Williams, Waterman and Patterson, "Roofline: an insightful visual performance model" (2009): a
-machine of N processing elements whose bus moves B bytes a cycle does at most min(N, B x) multiply-accumulates a cycle
-at x of them a byte.
+The roofline follows Williams, Waterman and Patterson, "Roofline: an insightful visual performance model" (2009). A
+machine with N processing elements and a bus of B bytes per cycle does at most min(N, B x) multiply-accumulates per
+cycle, if it does x of them per byte of traffic.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from experiments.report.charts.model import (
 from experiments.report.schema import Layer, RunReport, Segment
 
 PART_NAMES = {part: part if part in ("compute", "scratchpad") else f"wait: {part}" for part in PARTS}
-"""How charts name the parts of a layer's cycles."""
+"""Names of the parts of a layer's cycles in charts."""
 _CYCLES_NOTE = (
     "compute: the array or the post-processing is at work. wait: the array is idle for weights, input data, room that "
     "a store must free, the bus that others use, or commands (issue). The layers add up to the run's total."
@@ -56,7 +56,7 @@ NO_MACS = "no MACs: in the lower left corner"
 
 
 def run_charts(report: RunReport) -> tuple[Chart, ...]:
-    """All charts of a run in the order of reading; a chart that has nothing to show is left out."""
+    """Return all charts of a run in reading order; charts that would be empty are omitted."""
     whole = whole_run(report)
     first: list[Chart] = [whole] if whole is not None else []
     if not report.layers:
@@ -67,7 +67,7 @@ def run_charts(report: RunReport) -> tuple[Chart, ...]:
 
 
 def whole_run(report: RunReport) -> Spans | None:
-    """Accelerator, CPU and transfers one after another; None where nothing takes time, and for older reports."""
+    """Return accelerator, CPU and transfers over time; None if nothing takes time or the report is older."""
     found = report.end_to_end
     if found is None or not found.cycles:
         return None
@@ -89,7 +89,7 @@ def _segment_label(segment: Segment) -> str:
 
 
 def layer_cycles(report: RunReport) -> Bars:
-    """Cycles of each layer by what they went into; all in one where an old report does not say."""
+    """Return a chart of each layer's cycles by part; older reports without a breakdown give one part."""
     names = tuple(layer.name for layer in report.layers)
     title, axis = "Cycles per layer, by what they went into", "cycles"
     if any(layer.breakdown for layer in report.layers):
@@ -103,7 +103,7 @@ def layer_cycles(report: RunReport) -> Bars:
 
 
 def layer_utilization(report: RunReport) -> Bars:
-    """Share of the array's multiply-accumulates that each layer used, by kind."""
+    """Return a chart of each layer's utilisation of the array, coloured by kind."""
     return Bars(
         "layer-utilization",
         "Utilisation of the processing elements per layer",
@@ -117,7 +117,7 @@ def layer_utilization(report: RunReport) -> Bars:
 
 
 def by_kind(layers: tuple[Layer, ...], values: list[float]) -> tuple[Series, ...]:
-    """``values``, one a layer, as a series a kind with zeros for the layers of other kinds."""
+    """Split ``values``, one per layer, into a series per kind, with zeros for layers of other kinds."""
     kinds = dict.fromkeys(layer.kind for layer in layers)
     return tuple(
         Series(
@@ -131,7 +131,7 @@ def by_kind(layers: tuple[Layer, ...], values: list[float]) -> tuple[Series, ...
 
 
 def layer_traffic(report: RunReport) -> Bars:
-    """Bytes that each layer read from and wrote to system memory."""
+    """Return a chart of the bytes that each layer read from and wrote to system memory."""
     read, written = ([getattr(layer, f"dram_{way}_bytes") for layer in report.layers] for way in ("read", "write"))
     size, unit = measure([*read, *written])
     series = (
@@ -143,9 +143,9 @@ def layer_traffic(report: RunReport) -> Bars:
 
 
 def units_chart(report: RunReport) -> Gantt | None:
-    """What the units, the CPU and transfers do when; None for reports of versions that did not record it.
+    """Return the activities of units, CPU and transfers over time; None for older reports without a timeline.
 
-    Where the account of the whole run is known, time is that of it: a region begins where its segment does.
+    If the report has the account of the whole run, the chart uses its time: a region begins where its segment begins.
     """
     found = report.timeline
     if found is None:
@@ -171,7 +171,7 @@ def units_chart(report: RunReport) -> Gantt | None:
 
 
 def _elsewhere(segments: Sequence[Segment], place: str, group: int) -> Iterator[Activity]:
-    """What takes place on the CPU or between it and the accelerator."""
+    """Yield the activities of ``place``: the CPU, or transfers between CPU and accelerator."""
     begin = 0
     for segment in segments:
         end = begin + segment.cycles
@@ -195,7 +195,10 @@ def _activities(report: RunReport, unit: str, kinds: Sequence[str]) -> Iterator[
 
 
 def _delays(report: RunReport) -> list[tuple[int, int]]:
-    """(cycle of the run from which on, how much later it is in the account of the whole run), a region each."""
+    """Return a pair per region: its first cycle in the run, and its delay in the account of the whole run.
+
+    The account includes the CPU and transfers, so regions begin later in it.
+    """
     if report.end_to_end is None:
         return [(0, 0)]
     at, begins = 0, dict[int, tuple[int, int]]()
@@ -211,7 +214,7 @@ def _delays(report: RunReport) -> list[tuple[int, int]]:
 
 
 def occupancy_chart(report: RunReport) -> Steps | None:
-    """Live bytes of the scratchpad over the run; None for reports of versions that did not record them."""
+    """Return a chart of the scratchpad's live bytes over the run; None for older reports that lack them."""
     found = report.occupancy
     if found is None:
         return None
@@ -232,7 +235,7 @@ def occupancy_chart(report: RunReport) -> Steps | None:
 
 
 def unit_causes(report: RunReport) -> Bars:
-    """Where every cycle of every unit went, in per cent of the run's."""
+    """Return a chart of the causes of every unit's cycles, in per cent of the run's cycles."""
     units = tuple(report.units)
     total = report.totals.cycles or 1
     shares = {cause: tuple(100 * report.units[unit].get(cause, 0) / total for unit in units) for cause in CAUSES}
@@ -242,7 +245,10 @@ def unit_causes(report: RunReport) -> Bars:
 
 
 def roofline(report: RunReport) -> Roofline:
-    """Every layer is on it: those without traffic at the right edge, those without MACs in the lower left corner."""
+    """Return the roofline chart with every layer.
+
+    Layers without DRAM traffic are at the right edge, layers without MACs in the lower left corner.
+    """
     pe = report.arch["pe"]
     bus = float(report.timing["bus_bytes"]) if report.bus is None else report.bus.sustained_bytes
     elements = float(pe["ic"] * pe["oc"] * pe["ow"])
@@ -269,7 +275,7 @@ def roofline(report: RunReport) -> Roofline:
 
 
 def intensity(layer: Layer) -> float | None:
-    """Multiply-accumulates a byte of DRAM traffic; None where that has no place on a logarithmic axis."""
+    """Return the MACs per byte of DRAM traffic; None if a logarithmic axis has no place for it."""
     moved = layer.dram_read_bytes + layer.dram_write_bytes
     return layer.macs / moved if layer.macs and moved else None
 

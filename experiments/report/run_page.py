@@ -1,4 +1,4 @@
-"""The page of one run, charts, a table of everything, placement with reasons, and what made it; and its summary."""
+"""HTML page of one run: charts, table of all figures, placement with reasons, configuration; and a notebook summary."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from experiments.report.tables import (
 from isa.arch import flat
 
 MOST_LAYERS = 12
-"""Layers that a notebook shows: those with the most cycles."""
+"""Number of layers that a notebook shows: those with the most cycles."""
 _WHOLE = ("end-to-end",)
 _LAYERS = ("layer-cycles", "layer-utilization", "roofline", "layer-traffic")
 _TABLE_NOTE = "Cycles on the CPU are estimates. A click on a layer shows it in every chart."
@@ -58,7 +58,7 @@ _Column = tuple[str, str, list[Any]]
 
 
 def run_page(report: RunReport) -> str:
-    """The page as HTML text; equal reports give equal text."""
+    """Return the page as HTML text; equal reports give equal text."""
     charts = run_charts(report)
     drawn = {chart.identity: chart for chart in charts}
     whole = [] if report.end_to_end is None else [paragraph(f"End to end {end_to_end_line(report.end_to_end)}.")]
@@ -95,7 +95,10 @@ def _data(report: RunReport, charts: tuple[Chart, ...]) -> dict[str, Any]:
 
 
 def _layer_table(report: RunReport) -> dict[str, Any]:
-    """Every figure of every layer, the CPU's nodes among them; ``layers``: the layer of a row, -1 of the CPU's."""
+    """Return the table of every figure of every layer and CPU node.
+
+    ``layers`` holds the layer's number for each row; -1 for a node on the CPU.
+    """
     number = {id(layer): place for place, layer in enumerate(report.layers)}
     columns = [(heading, unit, cells) for heading, unit, cells in _columns(report) if _told(unit, cells)]
     return {
@@ -106,12 +109,12 @@ def _layer_table(report: RunReport) -> dict[str, Any]:
 
 
 def _told(unit: str, cells: list[Any]) -> bool:
-    """Whether a column says anything: of places among others, which have no unit, 0 does."""
+    """Return whether a column has content; 0 counts as content only in columns without unit, such as region."""
     return any(cells) or (unit == "" and any(cell is not None for cell in cells))
 
 
 def _columns(report: RunReport) -> Iterator[_Column]:
-    """Heading, unit and a cell a row: what rows of layers have, shares, waits of the units, and nodes."""
+    """Yield heading, unit and cells of each column: values of layers, shares, waits of the units, and ONNX nodes."""
     rows = layer_rows(report)
     for name in LAYER_COLUMNS:
         heading, unit = _HEADINGS[name]
@@ -133,7 +136,7 @@ def _share(part: int | None, whole: int) -> float | None:
 
 
 def _causes(report: RunReport) -> Html:
-    """Where the cycles of every unit went, in cycles and in per cent."""
+    """Return a table of the causes of every unit's cycles, in cycles and in per cent."""
     units = report.units
     causes = [cause for cause in CAUSES if any(found.get(cause) for found in units.values())]
     total = report.totals.cycles
@@ -149,7 +152,7 @@ def _cell(cycles: int, total: int) -> tuple[str, str]:
 
 
 def _placement(report: RunReport) -> Html:
-    """Fallbacks with their reasons first, then every node."""
+    """Return the nodes on the CPU with their reasons, then a table of all nodes."""
     entries = report.placement
     fallbacks = [entry for entry in entries if entry.on == "cpu"]
     estimates = {layer.node: layer.estimated_cycles for layer in report.host.layers}
@@ -176,7 +179,7 @@ def _placement(report: RunReport) -> Html:
 
 
 def _sums(found: EndToEnd) -> Html:
-    """What runs on the CPU by operator and reason, the dearest first."""
+    """Return a table of the nodes on the CPU by operator and reason, most expensive first."""
     shares = ("of all", "with edges")
     headings = ("operator on the CPU", "nodes", "MACs", "cycles (estimate)", *shares, "reason, of the first")
     return table(headings, (fallback_cells(found, item) for item in found.fallbacks), [1, 2, 3, 4, 5])
@@ -196,7 +199,7 @@ def _configuration(report: RunReport) -> Html:
 
 
 def layers_html(report: RunReport) -> str:
-    """The largest layers in the network's order with a bar of what their cycles went into."""
+    """Return a table of the layers with the most cycles, in network order, with a bar of the parts of their cycles."""
     ranked = sorted(range(len(report.layers)), key=lambda number: (-report.layers[number].cycles, number))
     chosen = [report.layers[number] for number in sorted(ranked[:MOST_LAYERS])]
     most = max((layer.cycles for layer in chosen), default=0)
@@ -214,7 +217,7 @@ def _bar_row(layer: Layer, most: int) -> str:
 
 
 def _bar(layer: Layer, most: int) -> str:
-    """The layer's cycles, part by part, on a scale on which ``most`` fill the cell."""
+    """Return a bar of the layer's cycles, part by part; ``most`` cycles fill the cell."""
     parts = "".join(
         f'<span title="{PART_NAMES[part]}: {cycles:,} cycles" '
         f'style="background:{STYLES[part].color};width:{100 * cycles / most:.2f}%"></span>'
@@ -225,7 +228,7 @@ def _bar(layer: Layer, most: int) -> str:
 
 
 def _legend(layers: list[Layer]) -> str:
-    """The colours of the bars."""
+    """Return the colours of the bars with their names."""
     seen = [part for part in STYLES if any(layer.breakdown.get(part) for layer in layers)]
     marks = (f'<span style="color:{STYLES[part].color}">&#9632;</span> {PART_NAMES[part]}' for part in seen)
     return f"<p>{' &nbsp; '.join(marks)}</p>" if seen else ""

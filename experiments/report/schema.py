@@ -1,8 +1,7 @@
-"""The run report: the public JSON format of ``dla run``, with the sums that must hold in every report.
+"""Run report: the public JSON format of ``dla run``, with the sums that must hold in every report.
 
-The keys of design section 7 are stable. Cycles are cycles of the machine; bytes are bytes; fractions are 0 to 1. Keys
-beside the stable ones (``compile``, ``occupancy``, ``check.first``, ``host.layers``, ``accuracy.differences``) may
-grow.
+The keys of design section 7 are stable. Other keys (``compile``, ``occupancy``, ``check.first``, ``host.layers``,
+``accuracy.differences``) may be extended. Cycles are cycles of the machine's clock; fractions are from 0 to 1.
 """
 
 from __future__ import annotations
@@ -36,35 +35,35 @@ from isa.instruction import KINDS
 
 SCHEMA: Literal["dla-run/1"] = "dla-run/1"
 SHOWN = 200
-"""Characters of a part where it shows itself."""
+"""Maximum length of the ``repr`` of a part, in characters."""
 UNITS = ("LD", "EX", "ST")
 WITHIN = ("busy", "bus", "dram", "flash", "sram")
-"""The causes of cycles in which a command executes; all others are waits before one."""
+"""Causes of cycles in which a command executes; all other causes are waits before a command."""
 
 OCCUPANCY_POINTS = 512
-"""The most points that the series of the scratchpad's occupancy has."""
+"""Maximum number of points in the series of the scratchpad's occupancy."""
 TIMELINE_SPANS = 2048
-"""The most spans that a unit has on the timeline."""
+"""Maximum number of spans of a unit on the timeline."""
 
 _LARGEST = (1 << 63) - 1
 Count = Annotated[int, Field(ge=0, le=_LARGEST)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Picojoules = Annotated[float, Field(ge=0, le=_LARGEST)]
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._+!-]{0,127}$")]
-"""What the project itself chooses the words of: versions, schedules, digests, variants of the instruction set."""
+"""Word that the project chooses itself: a version, a schedule, a digest, a variant of the instruction set."""
 Text = Annotated[str, Field(max_length=1 << 16)]
-"""Names of models, nodes and tensors, commands and reasons: whatever the user's files say."""
+"""Text that comes from the user's files: names of models, nodes and tensors, commands and reasons."""
 
 
 class Part(BaseModel):
-    """Base of all parts: immutable, and no key that the format does not know."""
+    """Base of all parts of a report: immutable, and without keys that the format does not define."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True, allow_inf_nan=False
     )
 
     def __repr__(self) -> str:
-        """One line, of large parts its beginning."""
+        """Return one line; a long one is cut off."""
         shown = ", ".join(f"{name}={reprlib.repr(value)}" for name, value in self)
         return f"{type(self).__name__}({shown if len(shown) <= SHOWN else shown[:SHOWN] + '...'})"
 
@@ -84,12 +83,12 @@ _HOST_CYCLES = Figure(
 
 
 class Measured(Part):
-    """Figures of all regions together, of a run and of a point of a sweep.
+    """Figures of all regions together, for a run or for a point of a sweep.
 
-    ``lower_bound_cycles``: every multiply-accumulate on a full array, or inputs, outputs and constants at the width of
-    the bus. ``roofline_cycles``: the same of this array with the best mapping of every layer, and of this bus at the
-    rate that it sustains; None where it is not known: of programs without their network, and in earlier reports.
-    ``dram_read_bytes`` and ``dram_write_bytes`` are those of system memory; command words are in none of them.
+    ``lower_bound_cycles`` is the larger of two bounds: every multiply-accumulate on a full array, or inputs, outputs
+    and constants at the width of the bus. ``roofline_cycles`` is the same for this array with the best mapping of every
+    layer, and for this bus at the rate that it sustains. It is None if unknown: for programs without their network, and
+    in earlier reports. ``dram_read_bytes`` and ``dram_write_bytes`` count bytes of system memory without command words.
     """
 
     cycles: Annotated[Count, _CYCLES]
@@ -102,8 +101,10 @@ class Measured(Part):
 
 
 class Totals(Measured):
-    """Figures of a run. ``instructions`` counts operations, not register writes; ``flash_read_bytes`` of the bytes read
-    from system memory are from its flash, if it has one.
+    """Figures of a run.
+
+    ``instructions`` counts operations, not register writes. ``flash_read_bytes`` is the part of the bytes read from
+    system memory that came from its flash, if it has one.
     """
 
     flash_read_bytes: Annotated[Count, Figure("flash read", "bytes", of=added("flash_read_bytes"))] = 0
@@ -112,7 +113,10 @@ class Totals(Measured):
 
 
 class PointFigures(Measured):
-    """Figures of a point of a sweep, its columns. ``sram_moved_bytes``: of EX, LD and ST, read and written."""
+    """Figures of a sweep point, which are the columns of its row.
+
+    ``sram_moved_bytes`` counts the bytes that EX, LD and ST read from and wrote to the scratchpad.
+    """
 
     sram_peak_bytes: Annotated[Count, _SRAM_PEAK]
     sram_moved_bytes: Annotated[Count, Figure("SRAM traffic", "bytes", "less", added("sram_moved_bytes"))]
@@ -122,9 +126,9 @@ class PointFigures(Measured):
 
 
 class Bus(Part):
-    """The bus of ``width_bytes`` a cycle, and the ``sustained_bytes`` of them that whole bursts can use.
+    """Bus of ``width_bytes`` per cycle, of which whole bursts can use ``sustained_bytes``.
 
-    They are fewer where less than ``bursts_to_fill`` bursts are in flight (``outstanding_bursts``).
+    The bus sustains less than its width if fewer than ``bursts_to_fill`` bursts are in flight (``outstanding_bursts``).
     """
 
     width_bytes: Count
@@ -134,13 +138,15 @@ class Bus(Part):
 
 
 class Layer(Part):
-    """One layer of one region. ``stalls``: for each unit, cycles its commands of this layer waited, by cause.
+    """One layer of one region.
 
-    ``breakdown``: the layer's cycles by what they went into (docs/machine.md, section 7), adding up to ``cycles``; it
-    is empty in reports of versions that did not know it. ``group``: the place among ``compile.groups`` of the group
-    that the layer is computed in, of a batch's first image; None: alone. ``estimate``: cycles that the compiler
-    expected; None: none, by the published schedule or of a program alone. ``energy_pj``:
-    picojoules by the report's cost table, an estimate; None without one.
+    Attributes:
+        stalls: cycles that the layer's commands waited, by unit and cause.
+        breakdown: the layer's cycles by part (docs/machine.md, section 7), which add up to ``cycles``; empty in older
+            reports.
+        group: index in ``compile.groups`` of the layer's group, for the first image of a batch; None if computed alone.
+        estimate: cycles that the compiler expected; None with the published schedule, or for a program alone.
+        energy_pj: estimate in picojoules by the report's cost table; None without a table.
     """
 
     name: Text
@@ -161,10 +167,11 @@ class Layer(Part):
 
 
 class PortEntry(Part):
-    """One input or output of the network as it passes between application and network, by the model's name.
+    """One input or output of the network as exchanged with the application, by the model's name.
 
-    ``scale`` and ``zero_point`` are those of integers that are quantised: real = (q - zero_point) * scale in float32.
-    ``integer``: it is float in the model, and integers pass. ``reason``: why none do although they were asked for.
+    ``scale`` and ``zero_point`` belong to quantised integers: real = (q - zero_point) * scale in float32. ``integer``
+    is True if the model's tensor is float and the application exchanges integers. ``reason`` says why integers are not
+    exchanged although they were requested.
     """
 
     name: Text
@@ -178,7 +185,7 @@ class PortEntry(Part):
 
 
 class PlacementEntry(Part):
-    """Where one node of the canonical graph runs; ``reason`` on the CPU, with the actual values."""
+    """Placement of one node of the canonical graph; ``reason`` says with actual values why it is on the CPU."""
 
     node: Text
     op_type: Text
@@ -188,7 +195,7 @@ class PlacementEntry(Part):
 
 
 class HostLayer(Part):
-    """The estimate for one node on the CPU."""
+    """Estimate for one node on the CPU, in cycles of the accelerator."""
 
     node: Text
     op_type: Text
@@ -197,7 +204,7 @@ class HostLayer(Part):
 
 
 class Host(Part):
-    """The CPU's share: always an estimate, never part of the totals. Cycles are the accelerator's."""
+    """Nodes on the CPU: always an estimate, in cycles of the accelerator, and never part of the totals."""
 
     nodes: Annotated[Count, Figure("nodes on the CPU", "nodes", name="host_nodes")]
     estimated_cycles: Annotated[Count, _HOST_CYCLES]
@@ -206,9 +213,9 @@ class Host(Part):
 
 
 class Segment(Part):
-    """One stretch of a run from end to end: a region, nodes on the CPU together, or tensors passed between the two.
+    """One part of a run from end to end: a region, consecutive nodes on the CPU, or a transfer of tensors.
 
-    ``region`` is that of the accelerator's work, or of a transfer into or out of it; ``nodes`` counts those that run.
+    ``region`` is the region that runs, or the region that a transfer belongs to. ``nodes`` counts the nodes that run.
     """
 
     on: Literal["dla", "cpu", "transfer"]
@@ -218,10 +225,10 @@ class Segment(Part):
 
 
 class Fallback(Part):
-    """All nodes of one operator that run on the CPU by one ``rule``; ``reason`` is that of the first of them.
+    """All nodes of one operator that run on the CPU by one ``rule``; ``reason`` is the reason of the first node.
 
-    ``edge_cycles`` are those of QuantizeLinear and DequantizeLinear that serve them alone, and would go with them; they
-    have their own entries as well.
+    ``edge_cycles`` are the cycles of QuantizeLinear and DequantizeLinear nodes that serve only these nodes and would
+    disappear with them. Those nodes have their own entries as well.
     """
 
     op_type: Text
@@ -234,13 +241,17 @@ class Fallback(Part):
 
 
 class EndToEnd(Part):
-    """What all of the network takes, an estimate, for the CPU's part is one: cycles of the accelerator.
+    """Estimated cycles of a whole inference: accelerator, CPU and transfers, in cycles of the accelerator.
 
-    Parts run one after another, as ``segments`` lists them. ``dla_cycles`` are counted, and the report's total;
-    ``cpu_cycles`` are the estimate of ``host``; ``transfer_cycles`` move every tensor that passes between the
-    accelerator and anybody else over the bus once. ``dla_macs`` and ``cpu_macs`` are those of the network's nodes.
-    ``interface_cycles`` are those of ``cpu_cycles`` that go where the application deals in integers. ``fallbacks`` sums
-    what runs on the CPU by operator and reason, the dearest first.
+    Attributes:
+        dla_cycles: simulated cycles, equal to the report's total.
+        cpu_cycles: estimated cycles, equal to those of ``host``.
+        transfer_cycles: every tensor that enters or leaves the accelerator crosses the bus once.
+        dla_macs: multiply-accumulates of the nodes on the accelerator.
+        cpu_macs: multiply-accumulates of the nodes on the CPU.
+        interface_cycles: the part of ``cpu_cycles`` that disappears if the application exchanges integers.
+        segments: all parts, which run one after another.
+        fallbacks: nodes on the CPU by operator and reason, most expensive first.
     """
 
     cycles: Annotated[Count, Figure("end to end, estimated", "cycles", "less", name="end_to_end_cycles", estimate=True)]
@@ -267,18 +278,18 @@ class EndToEnd(Part):
         return self
 
     def share(self, cycles: int) -> float:
-        """``cycles`` as a share of the whole; 0 of nothing."""
+        """Return ``cycles`` as a share of the whole; 0 if the whole takes no cycles."""
         return cycles / self.cycles if self.cycles else 0.0
 
     @property
     def integer_cpu_share(self) -> float:
-        """The CPU's share where the application deals in integers; 0 of nothing."""
+        """Share of the CPU if the application exchanges integers; 0 if nothing takes cycles."""
         rest = self.cycles - self.interface_cycles
         return (self.cpu_cycles - self.interface_cycles) / rest if rest else 0.0
 
 
 class FirstDifference(Part):
-    """The first wrong element: region outputs in order of execution, elements row-major."""
+    """First wrong element: region outputs in order of execution, elements row-major."""
 
     tensor: Text
     coordinates: tuple[Count, ...]
@@ -286,15 +297,16 @@ class FirstDifference(Part):
     oracle: int | float | Text
 
     def message(self) -> str:
-        """One line: tensor, coordinates, both values."""
+        """Return one line with tensor, coordinates and both values."""
         where = ", ".join(map(str, self.coordinates))
         return f"tensor '{self.tensor}' at [{where}]: the DLA has {self.dla}, the oracle has {self.oracle}"
 
 
 class OutputsCheck(Part):
-    """The model's outputs against the whole model on its runtime.
+    """Comparison of the model's outputs with those of the whole model on its runtime.
 
-    ``exact``: the CPU computed nothing between, so that they must be equal; else ``differences`` are the CPU's own.
+    ``exact`` means that the CPU only quantises and dequantises, so that outputs must be equal. Otherwise
+    ``differences`` come from the CPU's own computation.
     """
 
     exact: bool
@@ -305,11 +317,11 @@ class OutputsCheck(Part):
 
 
 class Check(Part):
-    """Every output of every region against the oracle, element by element, without tolerance.
+    """Comparison of every output of every region with the oracle, element by element, without tolerance.
 
-    ``outputs`` is how far the model's outputs are those of the whole model on the oracle; where they must be equal,
-    their differences count as mismatches. ``definitions`` are the units whose oracle is no operator of ONNX Runtime's.
-    ``regions``, ``outputs`` and ``definitions`` are missing in reports of versions before.
+    ``outputs`` compares the model's outputs with the whole model on the oracle; if they must be equal, their
+    differences count as mismatches. ``definitions`` are the units whose oracle is not an operator of ONNX Runtime.
+    Reports of earlier versions lack ``regions``, ``outputs`` and ``definitions``.
     """
 
     oracle: Text
@@ -324,15 +336,16 @@ class Check(Part):
 
     @property
     def vouched(self) -> bool:
-        """Whether there was an oracle for what ran on the accelerator, or nothing ran there."""
+        """True if an oracle checked the results of the accelerator, or if nothing ran on the accelerator."""
         return self.regions == 0 or self.tensors > 0
 
 
 class HardwareCheck(Part):
-    """Programs on the hardware against the simulator: start and end of every ``commands``, every byte that they wrote
-    (``written_bytes``), the total ``cycles`` and those of every unit by cause, both memories at the end.
+    """Comparison of programs on hardware with the simulator; ``differences`` counts all differences.
 
-    ``differences`` counts all of them; ``first`` is the one to look at.
+    Compared are the start and end of every command (``commands``), every byte that commands wrote (``written_bytes``),
+    the total ``cycles``, the cycles of every unit by cause, and both memories at the end. ``first`` describes the
+    difference to look at first.
     """
 
     programs: Count
@@ -366,9 +379,9 @@ _SUSPICIONS = {
 
 
 class Suspicion(Part):
-    """What should be looked at although every bit is right; ``figures`` by the ``kind``.
+    """Warning about a run that is correct to the bit; the names in ``figures`` depend on ``kind``.
 
-    ``tensor`` is empty where all of the network is meant.
+    ``tensor`` is empty if the warning is about the whole network.
     """
 
     kind: Literal["uncalibrated", "noise", "outside", "constant", "infinite", "saturated", "rounding", "file", "wraps"]
@@ -388,7 +401,7 @@ class Suspicion(Part):
 
 
 class Accuracy(Part):
-    """Share of images classified correctly; ``differences`` counts images whose int8 outputs differ from the DLA's."""
+    """Share of images classified correctly; ``differences`` counts images with different int8 and DLA outputs."""
 
     float_: Fraction | None = Field(alias="float")
     int8: Fraction
@@ -398,10 +411,11 @@ class Accuracy(Part):
 
 
 class LayerGroup(Part):
-    """Layers of a region that are computed together, in bands of ``rows`` rows of the last one's result; 0: two layers,
-    the last element-wise and computed on every tile of the first.
+    """Layers of a region that are computed together, in bands of rows.
 
-    ``kept``: tensors of which rows stay in the scratchpad from band to band; of others bands make or load them again.
+    ``rows`` is the number of rows per band of the last layer's result. 0 means two layers, of which the second is
+    element-wise and is computed on every tile of the first. ``kept`` are tensors whose rows stay in the scratchpad from
+    band to band; rows of other tensors are computed or loaded again.
     """
 
     region: Count
@@ -411,7 +425,7 @@ class LayerGroup(Part):
 
 
 class Compilation(Part):
-    """What the compiler made, all regions together; ``sets_elided`` counts register writes saved."""
+    """Result of the compilation, all regions together; ``sets_elided`` counts register writes saved."""
 
     regions: Count
     words: Count
@@ -424,8 +438,8 @@ class Compilation(Part):
 class Occupancy(Part):
     """Live bytes of the scratchpad (``dla_sim.inspection``) over the run, regions one after another.
 
-    Point i is about cycles i * ``cycles_per_point`` up to the next point's, or to the end of the run: the most bytes
-    that were live in any of them, and how many were on average, rounded down.
+    Point i covers the cycles from i * ``cycles_per_point`` to the next point, or to the end of the run: the largest
+    number of live bytes in any of them, and the average, rounded down.
     """
 
     cycles_per_point: int = Field(ge=1)
@@ -434,9 +448,10 @@ class Occupancy(Part):
 
 
 class Spans(Part):
-    """What one unit did, a span an entry, in order of time: something in ``active`` of the cycles ``[begin, end)``.
+    """Activity of one unit: a span per entry, in order of time.
 
-    That many cycles its ``commands`` took. ``layer`` is the place among ``layers`` of what took most of them; -1: none.
+    In a span, ``commands`` execute in ``active`` of the cycles ``[begin, end)``. ``layer`` is the index in ``layers``
+    of the layer that took most of the active cycles; -1 if none.
     """
 
     begin: tuple[Count, ...] = Field(max_length=TIMELINE_SPANS)
@@ -458,10 +473,10 @@ class Spans(Part):
 
 
 class Timeline(Part):
-    """When each unit was at work over the run, regions one after another.
+    """Activity of each unit over the run, regions one after another.
 
-    A span is all commands of a unit that begin in one window of ``window`` cycles, counted from the begin of the run:
-    with a window of 1 each command is a span.
+    A span contains all commands of a unit that begin in one window of ``window`` cycles, counted from the start of the
+    run. With a window of 1, each command is a span.
     """
 
     window: int = Field(ge=1)
@@ -469,7 +484,7 @@ class Timeline(Part):
 
 
 class Figures(Part):
-    """What the machine did: validation proves that kinds, layers and every unit's causes add up to the total."""
+    """Figures of the machine; validation checks that kinds, layers and every unit's causes add up to the total."""
 
     totals: Totals
     kinds: Mapping[str, Count]
@@ -485,7 +500,7 @@ class Figures(Part):
 
 
 class RunReport(Part):
-    """The report of one run. Its figures are a :class:`Figures` and validated as such."""
+    """Report of one run; its figures are validated like :class:`Figures`."""
 
     schema_: Literal["dla-run/1"] = Field(default=SCHEMA, alias="schema")
     version: Word
@@ -541,11 +556,11 @@ class RunReport(Part):
 
 _WORD = TypeAdapter(Word)
 _NUMBERS = ("pe.ic", "pe.oc", "pe.ow", "sram_bytes", "bus_bytes", "clock_hz")
-"""Keys of a machine without which nothing can be said about it."""
+"""Keys that every machine must have, with a positive integer."""
 
 
 def _check_machine(report: RunReport) -> None:
-    """Values of an Arch and a Timing, which another version may know other keys of: words and numbers."""
+    """Check that all values of Arch and Timing are words or numbers, because other versions may have other keys."""
     machine = flat(report.arch) | flat(report.timing)
     for key, value in machine.items():
         _WORD.validate_python(key)
@@ -565,7 +580,7 @@ def _check_names(figures: Figures | RunReport) -> None:
     _expect("the kinds of ex_cycles", set(figures.ex_cycles), set(KINDS))
     _expect("the units", set(figures.units), set(UNITS))
     for unit, causes in figures.units.items():
-        _expect(f"the causes of {unit}", {*causes, "flash"}, set(CAUSES))  # the others have no flash
+        _expect(f"the causes of {unit}", {*causes, "flash"}, set(CAUSES))  # machines without a flash lack its cause
 
 
 def _check_sums(figures: Figures | RunReport) -> None:
@@ -588,7 +603,7 @@ def _check_sums(figures: Figures | RunReport) -> None:
 
 
 def _check_timeline(timeline: Timeline, report: RunReport) -> None:
-    """Each unit was busy for as long as its causes say, within the run, with layers that there are."""
+    """Check that each unit's spans match its causes, end within the run and refer to existing layers."""
     _expect("the units of the timeline", set(timeline.units), set(UNITS))
     for unit, spans in timeline.units.items():
         causes = report.units[unit]
@@ -604,5 +619,5 @@ def _expect(what: str, found: object, expected: object) -> None:
 
 
 def report_json(report: RunReport) -> str:
-    """The report as indented JSON text ending in a newline; equal reports give equal text."""
+    """Return the report as indented JSON text with a final newline; equal reports give equal text."""
     return json.dumps(report.model_dump(mode="json", by_alias=True), indent=1, ensure_ascii=False) + "\n"

@@ -1,6 +1,6 @@
-"""What holds results, and how it is shown: in a line, a terminal, a notebook, as a table of data, pictures and a page.
+"""Display of results: as text, in a terminal or notebook, as a DataFrame, as charts and as an HTML page.
 
-Each kind of results declares how it is presented (:class:`Presentation`); being shown is the same for all.
+Each kind of results declares its :class:`Presentation`; the code that displays it is the same for all.
 """
 
 from __future__ import annotations
@@ -25,17 +25,24 @@ if TYPE_CHECKING:
     from experiments.report.charts.model import Picture
 
 MOST_ROWS = 30
-"""Rows of a table in a notebook."""
+"""Maximum number of rows of a table in a notebook."""
 
 
 @dataclass(frozen=True)
 class Presentation:
-    """How one kind of results is presented: functions of what holds it; None where it has no such thing.
+    """Functions that present one kind of results; None if this kind does not have such a form.
 
-    ``lines``: in words, the first for everything. ``tables``: what a terminal shows, by default the lines, ``brief``
-    where only the whole is wanted. ``records``: the rows of a CSV file, ``json`` the text of a JSON file. ``charts``:
-    all charts in the order of reading; ``drawn`` are the methods of ``plot`` and the chart of each, ``nothing`` why
-    there is none. ``page``: the HTML page. ``notebook``: HTML below the lines, by default the first table.
+    Attributes:
+        lines: text of several lines; the first one summarises everything.
+        tables: output for a terminal, by default the lines.
+        brief: output for a terminal that contains only totals.
+        records: rows of a CSV file.
+        json: text of a JSON file.
+        charts: all charts in reading order.
+        drawn: the chart that each method of ``plot`` draws, by the method's name.
+        nothing: text that says why there is no chart.
+        page: the HTML page.
+        notebook: HTML below the lines in a notebook, by default the first table.
     """
 
     lines: Callable[[Any], Iterable[str]]
@@ -51,15 +58,15 @@ class Presentation:
 
 
 class Shown:
-    """What holds results: ``repr`` is its first line, ``str`` all of them, a notebook shows a table as well."""
+    """Base of displayable results: ``repr`` is the first line, ``str`` all lines; a notebook also shows a table."""
 
     @property
     def presented(self) -> tuple[Any, Presentation]:
-        """What holds the results, and how that is presented."""
+        """Object with the results, and its presentation."""
         raise NotImplementedError
 
     def lines(self) -> list[str]:
-        """What there is to say in words."""
+        """Return the text that describes the results, line by line."""
         subject, how = self.presented
         return list(how.lines(subject))
 
@@ -77,14 +84,14 @@ class Shown:
         return f"<div><p>{told}</p>{table if how.notebook is None else how.notebook(subject)}</div>"
 
     def show(self, console: Console, brief: bool = False) -> None:
-        """Print all tables, or what is about the whole."""
+        """Print all tables or, with ``brief``, only totals."""
         subject, how = self.presented
         wanted = how.brief if brief else how.tables
         for one in map(line, self.lines()) if wanted is None else wanted(subject):
             console.print(one)
 
     def records(self) -> Sequence[Mapping[str, Any]]:
-        """The rows of a CSV file; raises InputError where there are none of such results."""
+        """Return the rows of a CSV file; raise InputError if this kind of results has none."""
         subject, how = self.presented
         if how.records is None:
             raise InputError(f"{self!r}: there is no table of it")
@@ -92,25 +99,25 @@ class Shown:
 
     @property
     def table(self) -> pandas.DataFrame:
-        """The rows as a DataFrame. Raises InputError where there are none of such results, or pandas is missing."""
+        """Rows of the CSV file as a DataFrame; raises InputError if there are none, or pandas is not installed."""
         return data_frame(self.records())
 
     def save(self, path: str | Path) -> None:
-        """Write the file of ``--json``; raises InputError where there is none of such results."""
+        """Write the file of ``--json``; raise InputError if this kind of results has none."""
         subject, how = self.presented
         if how.json is None:
             raise InputError(f"{self!r}: there is no file of it")
         write_atomically(Path(path), how.json(subject))
 
     def page(self) -> str:
-        """The HTML page, equal for equal results; raises InputError where there is none of such results."""
+        """Return the HTML page, equal for equal results; raise InputError if this kind of results has none."""
         subject, how = self.presented
         if how.page is None:
             raise InputError(f"{self!r}: there is no page of it")
         return how.page(subject)
 
     def pictures(self, folder: Path) -> tuple[Path, ...]:
-        """Draw everything into a folder; raises InputError when that cannot be written."""
+        """Draw all charts into a folder; raise InputError if a file cannot be written."""
         from experiments.report.plots import save_charts
 
         subject, how = self.presented
@@ -118,13 +125,13 @@ class Shown:
 
     @property
     def plot(self) -> Plots:
-        """The pictures, each a method that draws on given axes or on new ones."""
+        """Charts of the results, each a method that draws on given axes or on new ones."""
         return Plots(*self.presented)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Document(Shown):
-    """Results that are data alone, such as those of a file, with how they are presented."""
+    """Results that consist of data alone, such as those from a file, with their presentation."""
 
     subject: Any
     how: Presentation
@@ -136,7 +143,7 @@ class Document(Shown):
 
 @dataclass(frozen=True, eq=False)
 class Plots:
-    """Pictures of results: a method of each name draws on ``axes``, by default new ones, and returns those."""
+    """Charts of results: each name is a method that draws on ``axes``, by default new ones, and returns the axes."""
 
     subject: Any
     how: Presentation
@@ -146,7 +153,7 @@ class Plots:
             raise AttributeError(f"no picture is called {name}; there are {', '.join(self.how.drawn)}")
 
         def drawn(axes: Axes | None = None) -> Axes:
-            """Draw it; raises InputError where there is nothing to show."""
+            """Draw the chart; raise InputError if there is nothing to show."""
             from experiments.report.plots import draw_chart
 
             for chart in self.how.charts(self.subject):
@@ -161,7 +168,7 @@ class Plots:
 
 
 def html_table(table: ReportTable) -> str:
-    """A table as a notebook shows it, the first rows of it."""
+    """Return the first rows of a table as HTML for a notebook."""
     head = "".join(f"<th>{escaped(column.heading)}</th>" for column in table.columns)
     rows = "".join(
         "<tr>" + "".join(f"<td>{escaped(cell)}</td>" for cell in row) + "</tr>" for row in table.rows[:MOST_ROWS]
@@ -174,9 +181,10 @@ def html_table(table: ReportTable) -> str:
 def data_frame(
     rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None, whole: Sequence[str] = ()
 ) -> pandas.DataFrame:
-    """Rows as a table; columns of integers, with gaps or without, are Int64, those called ``whole`` even if empty.
+    """Convert rows to a DataFrame, in which columns of integers have the type Int64, with gaps or without.
 
-    With ``columns`` it has those, by default the keys of the rows. Raises InputError without pandas.
+    ``columns`` selects the columns, by default the keys of the rows. Columns in ``whole`` are Int64 even if they are
+    empty. Raises InputError if pandas is not installed.
     """
     rows = list(rows)
     table: pandas.DataFrame = require_pandas().DataFrame(rows, columns=columns and list(columns))

@@ -1,4 +1,4 @@
-"""Run reports on disk: where they go, written whole or not at all, and read back with one clear line for bad files."""
+"""Run reports on disk: default path, atomic writing, and reading with one clear line for invalid files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Kind = TypeVar("Kind", bound=Part)
 
 
 def default_path(report: RunReport) -> Path:
-    """``runs/<model>-<hash>.json`` in the current folder, hash: first 8 digits of the SHA-256 of the report."""
+    """Return ``runs/<model>-<hash>.json``; the hash is the first 8 digits of the SHA-256 of the report."""
     model = re.sub(r"[^A-Za-z0-9._-]+", "_", Path(report.model).stem or report.model)
     digest = hashlib.sha256(report_json(report).encode()).hexdigest()[:8]
     return Path(DEFAULT_FOLDER) / f"{model}-{digest}.json"
@@ -43,28 +43,31 @@ def npy_bytes(array: NDArray[Any]) -> bytes:
 
 
 def load_report(path: str | Path) -> RunReport:
-    """Read a report; raises InputError when the file is missing or no valid report of this version."""
+    """Read a report; raise InputError if the file is missing or is not a valid report of this version."""
     return run_report(saved_content(Path(path)), Path(path))
 
 
 def run_report(content: Any, path: Path) -> RunReport:
-    """What the file ``path`` holds as a report of a run; raises InputError where it is none of this version."""
+    """Return the content of the file ``path`` as a run report; raise InputError if it is not one of this version."""
     return as_report(content, path, RunReport, SCHEMA, "run report", "dla run")
 
 
 def saved_content(path: Path) -> Any:
-    """What a saved report holds, of whatever schema; raises InputError when the file is missing or no JSON."""
+    """Return the content of a saved report of any schema; raise InputError if the file is missing or not JSON."""
     remedy = f"'dla run MODEL --json {path}' makes a report"
     return json_of(read_bytes(path, MAXIMUM_BYTES, "a run report", remedy), str(path), "a run report", remedy)
 
 
 def schema_of(content: Any) -> Any:
-    """The schema that saved content says it is of; None where it says nothing."""
+    """Return the schema that saved content declares; None if it declares none."""
     return content.get("schema") if isinstance(content, dict) else None
 
 
 def as_report(content: Any, path: Path, kind: type[Kind], schema: str, what: str, command: str) -> Kind:
-    """``content`` of the file ``path`` as a report of ``schema``, which ``command`` makes; raises InputError if not."""
+    """Validate the content of the file ``path`` as a report of ``schema``; raise InputError if it is not.
+
+    ``command`` is the command that makes such a report; the error names it.
+    """
     found = schema_of(content)
     if found != schema:
         raise InputError(f"{path}: not a {what} of schema {schema} (schema is {found!r}); run '{command}' again")

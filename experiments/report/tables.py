@@ -1,6 +1,6 @@
-"""A run in words and tables, for people and as data: layers, where the cycles went, totals, check, accuracy.
+"""Text, tables and data rows of a run: layers, causes of cycles, totals, check and accuracy.
 
-Rows of data have plain numbers under the same names everywhere.
+Data rows contain plain numbers, under the same names everywhere.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ from isa.arch import memory_of
 Row = dict[str, Any]
 LAYER_FIGURES = figures_of(Layer)
 HOST_FIGURES = ("cycles", "macs")
-"""Those that nodes on the CPU have, too."""
+"""Figures that nodes on the CPU have, too."""
 LAYER_COLUMNS = ("layer", "on", "region", "kind", *(figure.name for figure in LAYER_FIGURES), *PARTS)
-"""Names of the values of :func:`layer_rows`, in their order."""
+"""Keys of the rows of :func:`layer_rows`, in their order."""
 
 
 def layer_rows(report: RunReport) -> list[Row]:
-    """A row a layer in the network's order: a region stands where its first node stands.
+    """Return a row per layer in network order; a region's layers come at the position of its first node.
 
     Cycles of nodes on the CPU are estimates. ``utilization`` is a fraction, the parts of ``cycles``
-    (``dla_sim.engine.breakdown.PARTS``) are cycles, ``energy_pj`` is an estimate, and None is what is not known.
+    (``dla_sim.engine.breakdown.PARTS``) are cycles, ``energy_pj`` is an estimate. Unknown values are None.
     """
     return [_host_record(one) if isinstance(one, HostLayer) else _layer_record(one) for one in in_order(report)]
 
 
 def figure_rows(figures: Figures) -> list[Row]:
-    """A row a layer of what the machine did, as of :func:`layer_rows`."""
+    """Return a row per layer of the machine's figures, with the keys of :func:`layer_rows`."""
     return [_layer_record(layer) for layer in figures.layers]
 
 
 def placement_rows(placement: Sequence[PlacementEntry]) -> list[Row]:
-    """A row a node: where it runs, and on the CPU the reason."""
+    """Return a row per node: where it runs and, on the CPU, the reason."""
     return [entry.model_dump() for entry in placement]
 
 
 def in_order(report: RunReport) -> Iterator[Layer | HostLayer]:
-    """Layers of the accelerator and nodes on the CPU in the network's order."""
+    """Yield the accelerator's layers and the CPU's nodes in network order."""
     host = {layer.node: layer for layer in report.host.layers}
     seen: set[int] = set()
     for entry in report.placement:
@@ -86,20 +86,20 @@ def _host_record(layer: HostLayer) -> Row:
 
 
 HEADINGS = {part: part if part in ("compute", "scratchpad") else f"wait {part}" for part in PARTS}
-"""Column headings of the parts."""
+"""Column headings of the parts of a layer's cycles."""
 _TOLD = {
     "cycles", "macs", "utilization", "lower_bound_cycles", "roofline_cycles", "dram_read_bytes", "dram_write_bytes",
     "flash_read_bytes", "sram_peak_bytes", "instructions",
 }  # fmt: skip
-"""Figures of all of a run that lines of their own tell."""
+"""Figures of the whole run that have lines of their own."""
 _FURTHER = [figure for figure in LAYER_FIGURES if figure.name not in {*_TOLD, "tiles", "group", "energy_pj"}]
 """Figures of layers that have no column of their own."""
 MOST_GROUPS = 6
-"""Groups of layers that are named one by one."""
+"""Maximum number of groups of layers that are named one by one."""
 
 
 def report_tables(report: RunReport, summary: bool = False) -> Iterator[Printed]:
-    """Everything of the report that a person looks at; of a ``summary`` only what is about the whole run."""
+    """Yield all tables and lines of the report or, for a ``summary``, only those about the whole run."""
     yield line(f"{report.model} on {machine_line(report)}", style="bold")
     whole = report.end_to_end
     if whole is not None:
@@ -117,22 +117,23 @@ def report_tables(report: RunReport, summary: bool = False) -> Iterator[Printed]
 
 
 def end_to_end_line(found: EndToEnd) -> str:
-    """Cycles of the whole network and whose they are."""
+    """Return the cycles of the whole inference, and the shares of accelerator, CPU and transfers."""
     shares = {"accelerator": found.dla_cycles, "CPU": found.cpu_cycles, "transfers": found.transfer_cycles}
     text = ", ".join(f"{name} {found.share(cycles):.1%} ({cycles:,})" for name, cycles in shares.items())
     return f"~{found.cycles:,} cycles, estimated: {text}"
 
 
 def integer_line(found: EndToEnd) -> str:
-    """What the CPU has to do where the application deals in integers."""
+    """Return the share of the CPU if the application exchanges integers."""
     rest = found.cpu_cycles - found.interface_cycles
     return f"with --integer-io {found.integer_cpu_share:.1%} of the time ({rest:,} cycles) on the CPU"
 
 
 def fallback_table(found: EndToEnd) -> ReportTable:
-    """What runs on the CPU by operator and reason, the dearest first: what supporting it could save at most.
+    """Return the nodes on the CPU by operator and reason, most expensive first.
 
-    With edges: together with the quantisation and dequantisation that serve these nodes alone.
+    Their cycles are the most that support for the operator could save. "With edges" includes the quantisation and
+    dequantisation nodes that serve only these nodes.
     """
     table = plain_table(
         ("on the CPU", "left"),
@@ -149,7 +150,7 @@ def fallback_table(found: EndToEnd) -> ReportTable:
 
 
 def fallback_cells(found: EndToEnd, item: Fallback) -> tuple[str, ...]:
-    """Operator, nodes, MACs, cycles, their share, that with quantisation at its edges, reason."""
+    """Return operator, nodes, MACs, cycles, their share, their share with quantisation at the edges, and reason."""
     shares = (found.share(cycles) for cycles in (item.estimated_cycles, item.estimated_cycles + item.edge_cycles))
     own, whole = (f"{share:.1%}" for share in shares)
     counts = _numbers(item.nodes, item.macs)
@@ -157,7 +158,7 @@ def fallback_cells(found: EndToEnd, item: Fallback) -> tuple[str, ...]:
 
 
 def machine_line(report: RunReport) -> str:
-    """Instruction set, array, memory, bus and schedule in a few words."""
+    """Return array, memory, bus, instruction set and schedule in one line."""
     pe = report.arch["pe"]
     array = f"{pe['ic']}x{pe['oc']}" + (f"x{pe['ow']}" if pe["ow"] > 1 else "")
     memory = f"{report.arch['sram_bytes'] / 1024:g} KiB SRAM"
@@ -169,17 +170,17 @@ def machine_line(report: RunReport) -> str:
 
 
 def layer_table(report: RunReport) -> ReportTable:
-    """One row a layer, the CPU's among them in the network's order, marked as estimates."""
+    """Return a table of layers and CPU nodes in network order; cycles of CPU nodes are marked as estimates."""
     return _filled(layer_rows(report))
 
 
 def figures_table(figures: Figures) -> ReportTable:
-    """One row a layer of what the machine did."""
+    """Return a table of the layers of a machine's figures."""
     return _filled(figure_rows(figures))
 
 
 def _filled(rows: Sequence[Row]) -> ReportTable:
-    """The table of layers; without the column of energy where no layer has any."""
+    """Return the table of layers; it has no energy column if no layer has an energy."""
     priced = any(row["energy_pj"] is not None for row in rows)
     table = plain_table(
         ("layer", "fold"),
@@ -218,7 +219,7 @@ def _numbers(*values: int) -> tuple[str, ...]:
 
 
 def kind_table(report: RunReport | Figures) -> ReportTable:
-    """Where the run's cycles went by kind, and how many of them EX was busy with it."""
+    """Return a table of the run's cycles by kind, and of the cycles in which EX was busy with each kind."""
     table = plain_table(("cycles by kind", "left"), ("run", "right"), ("EX busy", "right"))
     for kind, cycles in report.kinds.items():
         if cycles:
@@ -228,7 +229,7 @@ def kind_table(report: RunReport | Figures) -> ReportTable:
 
 
 def unit_table(report: RunReport | Figures) -> ReportTable:
-    """Where the cycles of every unit went, by cause."""
+    """Return a table of the cycles of every unit by cause."""
     table = plain_table(("cycles by cause", "left"), *((unit, "right") for unit in report.units))
     for cause in report.units["EX"]:
         if any(unit[cause] for unit in report.units.values()):
@@ -237,7 +238,7 @@ def unit_table(report: RunReport | Figures) -> ReportTable:
 
 
 def totals_table(report: RunReport) -> LiteralTable:
-    """Totals, compile figures, host estimate, check and accuracy, a line each."""
+    """Return totals, compilation figures, host estimate, check and accuracy, a line each."""
     table = LiteralTable(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -247,7 +248,7 @@ def totals_table(report: RunReport) -> LiteralTable:
 
 
 def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
-    """What there is to say about the whole run: names and texts."""
+    """Yield name and text of every line about the whole run."""
     totals, made = report.totals, report.compile
     bound = f" ({totals.cycles / totals.lower_bound_cycles:.3f} x the bound)" if totals.lower_bound_cycles else ""
     milliseconds = totals.cycles / report.timing["clock_hz"] * 1e3
@@ -302,7 +303,7 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
 
 
 def _traffic_lines(report: RunReport) -> Iterator[tuple[str, str]]:
-    """What went to and from each memory behind the bus."""
+    """Yield the bytes moved from and to each memory behind the bus."""
     totals, main = report.totals, "DRAM"
     if report.memory_mode in SRAM_MODES:
         main = "system SRAM"
@@ -314,7 +315,7 @@ def _traffic_lines(report: RunReport) -> Iterator[tuple[str, str]]:
 
 
 def groups_line(groups: Sequence[LayerGroup]) -> str:
-    """Which layers are computed together, band by band of rows or tile by tile: the first few groups."""
+    """Name the first few groups of layers that are computed together, in bands of rows or tile by tile."""
     layers = sum(len(group.layers) for group in groups)
     named = [f"{one.layers[0]} to {one.layers[-1]} ({_turns(one.rows)})" for one in groups]
     more = [f"{len(named) - MOST_GROUPS} more"] if len(named) > MOST_GROUPS else []
@@ -326,7 +327,7 @@ def _turns(rows: int) -> str:
 
 
 def bus_line(bus: Bus) -> str:
-    """How much of its width a bus can use."""
+    """Return the bytes per cycle that the bus sustains, and the bursts that limit it."""
     return (
         f"sustains {bus.sustained_bytes:.3g} of its {bus.width_bytes} bytes/cycle: {bus.outstanding_bursts} bursts in "
         f"flight, {bus.bursts_to_fill} would fill it"
@@ -334,7 +335,7 @@ def bus_line(bus: Bus) -> str:
 
 
 def port_line(port: PortEntry) -> str:
-    """What passes through a port, and what integers stand for."""
+    """Return the type, shape and quantisation of a port."""
     text = f"{port.name}: {port.dtype} {list(port.shape)}"
     if port.scale is not None:
         text += f", scale {port.scale:.9g}, zero point {port.zero_point}"
@@ -356,7 +357,7 @@ def _check_line(report: RunReport) -> Text:
 
 
 def _hardware_line(found: HardwareCheck) -> Text:
-    """How the hardware did, and what was compared."""
+    """Return the result of the comparison with the hardware, and what was compared."""
     compared = (
         f"start and end of {found.commands:,} commands, {found.written_bytes:,} bytes that they wrote, "
         f"{found.cycles:,} cycles by unit and cause"
@@ -368,7 +369,7 @@ def _hardware_line(found: HardwareCheck) -> Text:
 
 
 def _outputs_line(outputs: OutputsCheck) -> str:
-    """What the CPU computed is its own affair, and said."""
+    """Describe the comparison of the outputs; differences in what the CPU computes are not the accelerator's."""
     if not outputs.differences:
         return f"all {outputs.elements:,} elements as of the whole model on its runtime; the CPU computed some of them"
     return (
@@ -401,7 +402,7 @@ def _fidelity_line(found: Fidelity | None) -> str:
 
 
 def calibration_line(found: Calibration) -> str:
-    """What a float model was quantised on, and how often int8 and float agree there on a class."""
+    """Describe the samples that quantised a float model, and how often int8 and float agree on the class."""
     inputs = f"{found.samples} input{'s' * (found.samples != 1)}"
     text = f"quantised on {inputs} of random numbers" if found.random else f"quantised on {inputs}"
     text += f" of {found.origin}" if found.origin else ""
@@ -422,7 +423,10 @@ def _accuracy_line(report: RunReport) -> str:
 
 
 def breakdown_table(report: RunReport | Figures) -> ReportTable | None:
-    """One row a layer, parts that never occur left out, a row of totals; None if the report has no breakdown."""
+    """Return each layer's cycles by part and a row of totals; None if the report has no breakdown.
+
+    Parts that never occur have no column.
+    """
     layers = [layer for layer in report.layers if layer.breakdown]
     totals: Counter[str] = Counter()
     for layer in layers:
@@ -443,7 +447,7 @@ def breakdown_table(report: RunReport | Figures) -> ReportTable | None:
 
 
 def _cells(layer: Layer, shown: list[str]) -> list[str]:
-    """Zeros stay empty, so that what a layer waits for catches the eye."""
+    """Leave zeros empty, so that the waits of a layer are easy to see."""
     return [f"{layer.breakdown[part]:,}" if layer.breakdown[part] else "" for part in shown]
 
 
@@ -451,7 +455,7 @@ _SUMMED_UP = ("cycles", "MACs", "check", "hardware", "warning")
 
 
 def summary_lines(report: RunReport) -> Iterator[str]:
-    """The network and the machine, the time, the check, and what is to be looked at."""
+    """Yield the network and the machine, the time, the check, and warnings."""
     yield f"{report.model} on {machine_line(report)}"
     if report.end_to_end is not None and report.host.nodes:
         yield f"end to end {end_to_end_line(report.end_to_end)}"

@@ -1,4 +1,4 @@
-"""The terminal: how wide it is, how every table on it looks, and what a table leaves out where it is narrow."""
+"""Terminal output: width of the console, look of all tables, and omission of columns in narrow tables."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from experiments.literal import literal
 
 PIPED_WIDTH = 140
 FOLDED = 10
-"""Characters a line that a column which folds keeps at least."""
+"""Minimum width of a column that folds, in characters."""
 
 
 def report_console() -> Console:
-    """A console on standard output; wide enough for whole rows where it is no terminal."""
+    """Return a console on standard output; if that is not a terminal, it is wide enough for whole rows."""
     console = Console(**_LITERAL)
     return console if console.is_terminal else Console(**_LITERAL, width=PIPED_WIDTH)
 
@@ -32,15 +32,15 @@ _LITERAL: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
 
 
 def line(text: str, style: str = "") -> Text:
-    """One line of whatever a file says, character by character."""
+    """Return one line of text from a file, in which special characters are escaped."""
     return Text(literal(text), style)
 
 
 class LiteralTable(Table):
-    """A table whose texts show as they are, every character of them."""
+    """Table that shows every character of its texts, without markup."""
 
     def add_row(self, *cells: Any, **options: Any) -> None:
-        """As of any table; of a Text with a style all of it has that style."""
+        """Add a row; the style of a Text applies to its whole cell."""
         super().add_row(*(map(_cell, cells)), **options)
 
 
@@ -51,9 +51,9 @@ def _cell(cell: Any) -> Any:
 
 
 class Column(NamedTuple):
-    """A column: ``how`` is left, right, or "fold" where long text takes several lines.
+    """Column of a table: ``how`` is left, right, or "fold" if long text takes several lines.
 
-    Where there is no room, the columns of the highest ``rank`` are left out first, those of rank 0 never.
+    If the table is too wide, columns of the highest ``rank`` are omitted first; columns of rank 0 always stay.
     """
 
     heading: str
@@ -62,11 +62,11 @@ class Column(NamedTuple):
 
 
 class ReportTable:
-    """Rows of texts, laid out for the width of the console that prints them.
+    """Table of texts, laid out for the width of the console that prints it.
 
-    A figure is never cut and a name never lost. Where the whole is too wide, columns that fold do so down to
-    :data:`FOLDED` characters, then headings take a line a word, then columns are left out by their rank, which a
-    line below the table says; what is too wide even so takes several lines in every cell.
+    The table never cuts off a figure and never loses a name. If it is too wide, it takes these steps: columns that fold
+    become narrower, down to :data:`FOLDED` characters; headings take a line per word; columns are omitted by rank, and
+    a line below the table names them. If it is still too wide, the text of every cell takes several lines.
     """
 
     def __init__(self, columns: tuple[Column, ...], title: str = "") -> None:
@@ -76,11 +76,11 @@ class ReportTable:
         self._sections: list[int] = []
 
     def add_row(self, *cells: str) -> None:
-        """One row, a cell a column; trailing ones that are missing are empty."""
+        """Add a row with a cell per column; missing cells at the end are empty."""
         self.rows.append((*cells, *[""] * (len(self.columns) - len(cells))))
 
     def add_section(self) -> None:
-        """Sets the rows from here on apart."""
+        """Separate the rows that follow from the rows before."""
         self._sections.append(len(self.rows))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -101,11 +101,11 @@ class ReportTable:
         return Measurement(1, Measurement.get(console, options, whole).maximum)
 
     def _fits(self, shown: list[int], stacked: bool, width: int) -> bool:
-        """Whether the columns ``shown`` can stand in ``width`` characters: 2 between columns and 1 at either end."""
+        """Return whether the columns ``shown`` fit in ``width`` characters: 2 between columns and 1 at either end."""
         return sum(self._least(place, stacked) for place in shown) + 2 * len(shown) <= width
 
     def _least(self, place: int, stacked: bool) -> int:
-        """Characters a line that a column needs at least."""
+        """Return the minimum width of a column, in characters."""
         column = self.columns[place]
         heading = _stacked(column.heading) if stacked else column.heading
         texts = [*heading.split("\n"), *(row[place] for row in self.rows)]
@@ -134,14 +134,14 @@ class ReportTable:
 
 
 Printed = ReportTable | LiteralTable | Text
-"""What is printed: a table, or a line."""
+"""Output of a console: a table, or a line."""
 
 
 def _stacked(heading: str) -> str:
-    """A heading with a word a line."""
+    """Return a heading with one word per line."""
     return heading.replace(" ", "\n")
 
 
 def plain_table(*columns: tuple[str, str] | tuple[str, str, int], title: str = "") -> ReportTable:
-    """An empty table of ``columns``, each a :class:`Column` or its parts."""
+    """Return an empty table of ``columns``, each a :class:`Column` or its parts."""
     return ReportTable(tuple(Column(*column) for column in columns), title)

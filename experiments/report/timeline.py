@@ -1,7 +1,7 @@
-"""The timeline of a run: every event of it as Trace Event Format JSON.
+"""Timeline of a run: all of its events as Trace Event Format JSON.
 
-Perfetto and chrome://tracing open it (docs/debugging.md): one cycle is one nanosecond of the time axis, real time at
-1 GHz, a count of cycles at any other clock. Regions come one after another.
+Perfetto and chrome://tracing open it (docs/debugging.md). One cycle is one nanosecond of the time axis: this is real
+time at 1 GHz, and a count of cycles at any other clock. Regions follow one another.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ _ORDER = {"M": 0, "X": 1, "s": 2, "f": 3, "C": 4}
 
 
 def timeline_json(runs: Sequence[RegionRun]) -> str:
-    """The timeline of ``runs``, one event a line; equal runs give equal text. Costs a few events a command."""
+    """Return the timeline of ``runs``, one event per line; equal runs give equal text.
+
+    A command takes a few events.
+    """
     events = [*_metadata()]
     offset, flows = 0, 0
     for run in runs:
@@ -46,7 +49,7 @@ def timeline_json(runs: Sequence[RegionRun]) -> str:
 
 
 def microseconds(cycle: int) -> float:
-    """``cycle`` thousandths, as the format wants its times; readers that round and that cut off both get ``cycle``."""
+    """Return ``cycle`` thousandths, the format's unit; readers that round and readers that truncate get ``cycle``."""
     value = cycle / 1000
     return value if int(value * 1000.0) == cycle else nextafter(value, inf)
 
@@ -64,7 +67,7 @@ def _metadata() -> Iterator[Event]:
 
 
 def _region_events(run: RegionRun, offset: int, flows: int) -> Iterable[Event]:
-    """All events of one region, its first cycle at ``offset``; token flows are numbered from ``flows`` on."""
+    """Yield all events of a region whose first cycle is ``offset``; token flows are numbered from ``flows``."""
     name, arguments = run.program.name, {"region": run.region, "arch": run.program.arch.digest()}
     yield _slice("program", name, "program", (offset, offset + run.trace.cycles), arguments)
     yield from _commands(run.trace, run.program.arch, offset)
@@ -80,10 +83,9 @@ def _slice(track: str, name: str, category: str, span: tuple[int, int], argument
 
 
 def _commands(trace: Trace, arch: Arch, offset: int) -> Iterator[Event]:
-    """One slice a command, labelled with its layer, or its mnemonic where no provenance covers it.
+    """Yield a slice per command, labelled with its layer, or with its mnemonic if its layer is unknown.
 
-    One of EX that waits for a scratchpad of words says for which bank or port, and how many words of which operands it
-    serves.
+    An EX command that waits for banked memory names the bank or port, and how many words of which operands that serves.
     """
     times = (trace.times.arrival, trace.times.start, trace.times.end, trace.labels.kind)
     commands = trace.commands, trace.prepared.operands, trace.sources
@@ -113,10 +115,10 @@ def _listed(column: Any) -> list[int]:
 
 
 def _tokens(trace: Trace, offset: int, flows: int) -> Iterator[Event]:
-    """A flow a token, from the last cycle of the command that pushes it to the first of the one that pops it.
+    """Yield a flow per token, from the command that pushes it to the command that pops it.
 
-    The token is there one cycle later, but at that time the pusher's slice has ended and viewers would bind the flow
-    to the next one.
+    The flow starts in the last cycle of the pushing command. The token arrives one cycle later, but then the slice of
+    the command has ended, and viewers would bind the flow to the next slice.
     """
     start, end = trace.times.start.tolist(), trace.times.end.tolist()
     for number, (counter, pusher, popper) in enumerate(token_pairs(trace.workload), start=flows):
@@ -127,7 +129,7 @@ def _tokens(trace: Trace, offset: int, flows: int) -> Iterator[Event]:
 
 
 def _bus(trace: Trace, offset: int) -> Iterator[Event]:
-    """A slice a chunk of command words, and how many slots of 100 go to each requester."""
+    """Yield a slice per chunk of command words, and the percentage of bus slots that each requester gets."""
     usage = bus_usage(trace.workload, trace.times)
     for number, (begin, end) in enumerate(usage.chunks):
         yield _slice("command fetch", f"chunk {number}", "ISSUE", (offset + begin, offset + end), {})

@@ -1,1 +1,1 @@
-"""Charts of reports: what is on them, their colours, and their drawing by plotly and by matplotlib."""
+"""Charts of reports: their contents, their colours, and their drawing by plotly.js and matplotlib."""

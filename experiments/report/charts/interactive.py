@@ -1,4 +1,4 @@
-"""Charts as figures of plotly.js: plain data that a page's script hands to it."""
+"""Charts as figures of plotly.js: plain data that a page's script passes to plotly.js."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from experiments.report.charts.model import (
 
 Figure = dict[str, Any]
 LEAST_PIXELS = 110
-"""The least height of a plot of bars."""
+"""Minimum height of a plot of bars, in pixels."""
 ROW_PIXELS = 19
-"""Height of a row with one bar."""
+"""Height of a row with one bar, in pixels."""
 MARGIN_PIXELS = 118
-"""What a chart is high without its plot: buttons and a legend of one line above, numbers and a title below."""
+"""Height of a chart without its plot, in pixels: buttons and a one-line legend above, numbers and a title below."""
 
 
 def figure(chart: Chart) -> Figure:
-    """``id``, ``data`` and ``layout`` for plotly.js; ``layers``: the points' ``customdata`` are numbers of layers.
+    """Return ``id``, ``data`` and ``layout`` for plotly.js, and entries for the page's script.
 
-    ``title`` stands above the chart. ``row`` is the height of a row of bars, from which the page's script finds the
-    height when it shows fewer.
+    ``title`` is shown above the chart. ``layers`` says that the ``customdata`` of the points are layer numbers. ``row``
+    is the height of a row of bars, from which the script computes the height of a chart with fewer rows.
     """
     return {"id": chart.identity, "title": chart.title} | _MAKERS[type(chart)](chart)
 
 
 def layout(horizontal: dict[str, Any], vertical: dict[str, Any], height: int) -> dict[str, Any]:
-    """What the charts' layouts share; ``height`` is that of the plot."""
+    """Return the layout that all charts share; ``height`` is the height of the plot in pixels."""
     axis = {"gridcolor": "#E5E5E5", "linecolor": BLACK, "zeroline": False, "ticks": "outside", "automargin": True}
     return {
         "font": {"family": "system-ui, sans-serif", "size": 13, "color": BLACK},
@@ -61,7 +61,7 @@ def axis_title(text: str) -> dict[str, Any]:
 
 
 def fill(style: Style) -> dict[str, Any]:
-    """A bar's colour and pattern."""
+    """Return the colour and pattern of a bar."""
     pattern = {"shape": style.pattern, "fgcolor": "#FFFFFF", "bgcolor": style.color, "size": 6, "solidity": 0.35}
     return {"color": style.color, "pattern": pattern, "line": {"color": "#FFFFFF", "width": 0.5}}
 
@@ -79,7 +79,7 @@ def _bars(chart: Bars) -> Figure:
     }
     if chart.limit:
         horizontal["range"] = [0, chart.limit]
-    else:  # room for what stands at the ends of bars
+    else:  # room for the labels at the ends of bars
         longest = max((abs(value) for series in chart.series for value in series.values), default=0)
         horizontal |= {"range": [0, 1.3 * (longest or 1)]} if chart.signed else {"rangemode": "tozero"}
     row = ROW_PIXELS if not chart.grouped else 12 * len(chart.series)
@@ -89,7 +89,7 @@ def _bars(chart: Bars) -> Figure:
 
 
 def _bar_trace(chart: Bars, series: Series, names: list[str]) -> dict[str, Any]:
-    """The bars of a series; rows without any are left out, for a page with many layers is slow enough."""
+    """Return the bars of a series; rows with value 0 have no bar, which keeps pages with many layers fast."""
     rows = [row for row, value in enumerate(series.values) if value]
     values = [rounded(series.values[row]) for row in rows]
     number = "text" if chart.signed else "x:," if all(isinstance(value, int) for value in values) else "x:,.4~r"
@@ -204,7 +204,7 @@ def _spans(chart: Spans) -> Figure:
 
 
 def _gantt(chart: Gantt) -> Figure:
-    """Columns of numbers, of which the page's script draws what the window can show, and the axes."""
+    """Return columns of numbers, of which the page's script draws the visible part, and the axes."""
     labels: dict[tuple[str, int], int] = {}
     rows = []
     for name, spans in chart.rows:
@@ -242,7 +242,7 @@ def _step_line(series: Series, unit: str, times: Iterable[float], filled: bool) 
 
 
 def rounded(value: float) -> float:
-    """Six significant digits: more than a chart shows, fewer bytes in the page; integers stay what they are."""
+    """Round to six significant digits, more than a chart shows, to keep pages small; integers stay unchanged."""
     return value if isinstance(value, int) else float(f"{value:.6g}")
 
 

@@ -1,7 +1,7 @@
-"""Charts as data: what is on them, and how things on them are told apart, whoever draws them: plotly or matplotlib.
+"""Charts as data, independent of the library that draws them: plotly.js or matplotlib.
 
-Colours that colour-blind people can tell apart, those of Okabe and Ito, "Color Universal Design" (2008); patterns or
-markers, which print in grey keeps; labels.
+Colours are those of Okabe and Ito, "Color Universal Design" (2008), which colour-blind people can distinguish.
+Patterns, markers and labels distinguish things in grey prints as well.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LONGEST_LABEL = 34
 
 @dataclass(frozen=True)
 class Style:
-    """Colour of bars, lines and markers; pattern of bars, in the letters that plotly and matplotlib share; markers."""
+    """Style of a series: colour, pattern of bars in the letters that plotly and matplotlib share, and marker."""
 
     color: str
     pattern: Pattern = ""
@@ -29,7 +29,7 @@ class Style:
 
     @property
     def text(self) -> str:
-        """The colour of a text on it that can be read: the one of black and white with more contrast."""
+        """Colour of readable text on this style: black or white, whichever has more contrast."""
         return "#FFFFFF" if self.color in (BLACK, BLUE) else BLACK
 
 
@@ -42,7 +42,7 @@ PARTS: dict[str, Style] = {
     "store": Style(GREEN, "-"),
     "issue": Style(GREY, "|"),
 }
-"""What a layer's cycles went into."""
+"""Styles of the parts of a layer's cycles."""
 
 KINDS: dict[str, Style] = {
     "CONV": Style(BLUE, "", "circle"),
@@ -55,7 +55,7 @@ KINDS: dict[str, Style] = {
     "DMA": Style(GREY, "|", "cross"),
     "ISSUE": Style(BLACK, "", "triangle-down"),
 }
-"""What a layer does."""
+"""Styles of the kinds of layers."""
 
 CAUSES: dict[str, Style] = {
     "busy": Style(BLUE),
@@ -69,25 +69,28 @@ CAUSES: dict[str, Style] = {
     "queue_empty": Style(GREY, "|"),
     "drained": Style(LIGHT),
 }
-"""Why a cycle of a unit went by. There is a pattern for eight: LD and ST alone wait for the flash, EX for the SRAM."""
+"""Styles of the causes of a unit's cycles.
+
+There are only eight patterns. Flash and SRAM share one: only LD and ST wait for the flash, only EX for the SRAM.
+"""
 
 PLACES: dict[str, tuple[str, Style]] = {
     "dla": ("accelerator", Style(BLUE)),
     "cpu": ("CPU", Style(VERMILION, "x")),
     "transfer": ("transfers", Style(GREY, "|")),
 }
-"""Where a stretch of a run takes place."""
+"""Names and styles of the places where parts of a run take place."""
 
 READ, WRITTEN = Style(SKY, "\\"), Style(VERMILION, "x")
 FIRST, SECOND = Style(GREY, "", "circle"), Style(BLUE, "/", "square")
 FASTER, SLOWER = Style(GREEN, "-"), Style(VERMILION, "x")
 
 UNKNOWN = Style(BLACK, "", "cross")
-"""For a name that a newer version may write."""
+"""Style of a name that only a newer version knows."""
 
 
 def shortened(label: str, longest: int = LONGEST_LABEL) -> str:
-    """``label`` with its middle left out where it is too long for an axis; both ends tell layers apart."""
+    """Return ``label`` without its middle if it is too long for an axis; both ends distinguish layers."""
     if len(label) <= longest:
         return label
     front = (longest - 1) // 2
@@ -95,12 +98,12 @@ def shortened(label: str, longest: int = LONGEST_LABEL) -> str:
 
 
 CYCLES = "cycles"
-"""The unit of numbers of any size; those of others are made short by the choice of the unit."""
+"""Unit of numbers of any size; for other units, the unit itself is chosen so that numbers are short."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """Values of one name, one for each row of the chart."""
+    """Named values, one for each row of the chart."""
 
     name: str
     values: tuple[float, ...]
@@ -109,12 +112,17 @@ class Series:
 
 @dataclass(frozen=True)
 class Bars:
-    """A row a label, a bar a row; the series stand beside one another along it, or below each other (``grouped``).
+    """Bar chart with a row per label; the series are stacked along a row or, if ``grouped``, below each other.
 
-    ``axis`` names the values' axis with its unit. ``identity`` is an HTML id and the name of a picture. ``layers``: the
-    rows are the report's layers, in order. ``limit``: the end of the axis where it is fixed. ``unit`` follows a value.
-    ``note`` says how to read the chart. ``signed``: bars are as long as the values are large, all from the labels on,
-    and the values stand at their ends with their signs. ``parts``: of each row they can be shown in per cent.
+    Attributes:
+        identity: HTML id, and name of the image file.
+        axis: title of the value axis, with its unit.
+        unit: text after a value.
+        layers: True if the rows are the report's layers, in order.
+        limit: end of the value axis if it is fixed.
+        note: text that says how to read the chart.
+        signed: bars show magnitudes, all in one direction, and the signed values are written at their ends.
+        parts: True if the bars of a row can also be shown in per cent of the row.
     """
 
     identity: str
@@ -133,7 +141,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Mark:
-    """A point of the roofline: one layer, by its number. ``note`` says where it would be if it had no place on it."""
+    """Point of the roofline: one layer, by its number; ``note`` explains the place of a layer outside the axes."""
 
     layer: int
     label: str
@@ -144,9 +152,10 @@ class Mark:
 
 @dataclass(frozen=True)
 class Roofline:
-    """MACs per cycle over MACs per byte of DRAM traffic, both logarithmic, under the machine's two roofs.
+    """Roofline chart: MACs per cycle over MACs per byte of DRAM traffic, both logarithmic.
 
-    ``marks``: by kind. ``macs_per_cycle`` and ``bytes_per_cycle`` are the roofs; ``corner`` is the lower left corner.
+    ``marks`` are grouped by kind. ``macs_per_cycle`` and ``bytes_per_cycle`` are the two roofs of the machine.
+    ``corner`` is the lower left corner.
     """
 
     identity: str
@@ -161,9 +170,9 @@ class Roofline:
 
 @dataclass(frozen=True)
 class Steps:
-    """Levels over time in ``unit``, each constant for ``width`` cycles; ``limits``: horizontal lines by name.
+    """Step chart: levels over time in ``unit``, each constant for ``width`` cycles.
 
-    ``axis`` names the levels, ``across`` the time; ``marks``: vertical lines by name.
+    ``axis`` names the levels, ``across`` the time. ``limits`` are horizontal lines by name, ``marks`` vertical lines.
     """
 
     identity: str
@@ -181,7 +190,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Span:
-    """Time on one row, from ``begin`` on for ``cycles``."""
+    """Interval of time on one row: ``cycles`` from ``begin`` on."""
 
     row: int
     begin: int
@@ -191,7 +200,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Spans:
-    """What happens when: a row a place, each with its name and style, and the stretches of time on it."""
+    """Chart of intervals over time: a row per place, with name and style."""
 
     identity: str
     title: str
@@ -203,9 +212,9 @@ class Spans:
 
 @dataclass(frozen=True)
 class Activity:
-    """What somebody does for ``active`` of the cycles from ``begin`` to ``end``: so many ``commands``.
+    """Activity of a unit from ``begin`` to ``end``: its ``commands`` take ``active`` of these cycles.
 
-    ``group`` is the place of its style among those of the chart; ``layer`` that of the layer that it is for; -1: none.
+    ``group`` is the index of its style in the groups of the chart. ``layer`` is the number of its layer; -1 if none.
     """
 
     begin: int
@@ -219,9 +228,10 @@ class Activity:
 
 @dataclass(frozen=True)
 class Gantt:
-    """What everybody does over time: a row a unit. ``groups``: names and styles of kinds of activities.
+    """Gantt chart: activities over time, a row per unit.
 
-    ``noun``: what is counted by ``commands`` of an activity, where that is neither commands nor nodes.
+    ``groups`` are the names and styles of kinds of activities. ``noun`` names what an activity's ``commands`` count, if
+    that is neither commands nor nodes.
     """
 
     identity: str
@@ -234,12 +244,12 @@ class Gantt:
 
 
 Chart = Bars | Roofline | Steps | Spans | Gantt
-"""What pages and pictures draw."""
+"""Charts that pages and images draw."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """An axis of numbers: its title, the unit that they are written in, and whether it is logarithmic."""
+    """Axis of numbers: its title, the unit of the numbers, and whether it is logarithmic."""
 
     title: str
     unit: str
@@ -251,7 +261,7 @@ Place = tuple[float, float]
 
 @dataclass(frozen=True)
 class Scatter:
-    """Points over two measures, by name and style in ``groups``, and the line of those that none beats."""
+    """Scatter chart over two measures: points in named ``groups``, and the line of the Pareto front."""
 
     identity: str
     title: str
@@ -263,7 +273,7 @@ class Scatter:
 
 @dataclass(frozen=True)
 class Heat:
-    """A value for each of ``rows`` and ``columns``, less being better; None where there is none."""
+    """Heat map: a value for each of ``rows`` and ``columns``, less is better; None if there is no value."""
 
     identity: str
     title: str
@@ -276,9 +286,9 @@ class Heat:
 
 @dataclass(frozen=True)
 class Parallel:
-    """An axis a column, with its title and ticks, and a line a point: where it stands on each, from 0 to 1.
+    """Parallel coordinates: an axis per column with title and ticks, a line per point with positions from 0 to 1.
 
-    ``lines``: the worst first; ``front`` are those that no other beats.
+    ``lines`` begin with the worst point; ``front`` are the lines of the Pareto front.
     """
 
     identity: str
@@ -289,4 +299,8 @@ class Parallel:
 
 
 Picture = Chart | Scatter | Heat | Parallel
-"""What pictures draw; where the reader chooses what is drawn, pages have the columns, and scripts draw."""
+"""Charts that images draw.
+
+In pages the reader chooses the contents of scatter charts, heat maps and parallel coordinates, so pages have the
+columns and their scripts draw.
+"""
