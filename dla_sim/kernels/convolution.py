@@ -351,7 +351,7 @@ def by_pixels(shape: Window, fill: int, weights: NDArray[np.int8], results: Resu
         count = min(inputs, shape.ic - first)
         channels = slice(first * multiplier, (first + count) * multiplier)
         pixels = _pixels(shape, fill, first, count, results.machine, scratch)
-        sums = _sums_by_pixels(shape, pixels, _factors(shape, weights[channels], scratch), scratch)
+        sums = sums_by_pixels(shape, pixels, _factors(shape, weights[channels], scratch), scratch)
         _store_pixels(shape, sums, channels.start, results, scratch)
 
 
@@ -398,7 +398,7 @@ def _factors(shape: Window, weights: NDArray[np.int8], scratch: Workspace) -> ND
     return full.reshape(shape.kw, shape.kh, shape.ow * channels)
 
 
-def _sums_by_pixels(
+def sums_by_pixels(
     shape: Window, pixels: NDArray[np.float32], factors: NDArray[np.float32], scratch: Workspace
 ) -> NDArray[np.float32]:
     """(OH * OW, channels) float32 sums of products over all taps."""

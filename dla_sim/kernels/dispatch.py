@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from dla_sim.kernels import pairs
+from dla_sim.kernels import atoms, pairs
 from dla_sim.kernels.attempt import Attempt, Prepare, Workspace, at_once
 from dla_sim.kernels.compiled import Compiled
 from dla_sim.kernels.convolution import convolution, depthwise, grouped
@@ -55,18 +55,27 @@ KERNELS: Mapping[str, Prepare] = {
 }
 """Kernels by mnemonic."""
 
+ON_ATOMS: Mapping[str, Callable[[Command, Arch, atoms.WeightStore], Attempt | None]] = {
+    "OP_CONV": atoms.convolution,
+    "OP_GROUP_CONV": atoms.convolution,
+    "OP_DEPTH_CONV": atoms.depthwise,
+}
+"""Kernels that take packed tensors as they are stored, by mnemonic."""
+
 
 class Kernels:
     """The kernels of one device, and their scratch memory. Not thread-safe: one for each thread.
 
-    No result depends on earlier commands: kept are buffers, never values, and what follows from a command's registers
-    alone, as long as the command lives. With ``compiled`` kernels convolutions and products end on those, and depthwise
+    No result depends on earlier commands: kept are buffers, what follows from a command's registers alone, as long as
+    the command lives, and weights in another order, which are compared with the scratchpad's in every run. With
+    ``compiled`` kernels convolutions and products end on those, and depthwise
     ones run on them.
     """
 
     def __init__(self, arch: Arch, compiled: Compiled | None = None) -> None:
         self.arch = arch
         self.scratch = Workspace(compiled)
+        self._weights = atoms.WeightStore()
         self._prepared: WeakKeyDictionary[Command, Attempt | None] = WeakKeyDictionary()
 
     def kernel_for(self, mnemonic: str) -> Kernel:
@@ -79,8 +88,16 @@ class Kernels:
             return self._prepared[command]
         except KeyError:
             plain = unpacked(command, self.arch)
-            found = self._prepared[command] = self._plain(command) if plain is None else self._unpacked(plain)
+            found = self._prepared[command] = self._plain(command) if plain is None else self._packed(command, plain)
             return found
+
+    def _packed(self, command: Command, plain: Unpacked) -> Attempt | None:
+        """The kernel on packed tensors, and the one on plain tensors for what that leaves."""
+        prepare = ON_ATOMS.get(command.instruction.mnemonic)
+        found, other = prepare(command, self.arch, self._weights) if prepare else None, self._unpacked(plain)
+        if found is None or other is None:
+            return found or other
+        return lambda machine, scratch: found(machine, scratch) or other(machine, scratch)
 
     def _plain(self, command: Command) -> Attempt | None:
         prepare = KERNELS.get(command.instruction.mnemonic)

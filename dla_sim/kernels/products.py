@@ -13,7 +13,7 @@ Longer sums are cut and added up in int32.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import product as combinations
 from math import sqrt
@@ -61,6 +61,10 @@ class FloatProducts:
         """A right operand, as :meth:`multiply` wants it; valid until the next one."""
         return _copied(values, scratch.array("columns", values.shape, np.float32))
 
+    def kept_right(self, values: NDArray[np.int8]) -> NDArray[Any]:
+        """Return a right operand, as :meth:`multiply` wants it, that stays valid."""
+        return values.astype(np.float32)
+
     def multiply(self, left: NDArray[Any], right: NDArray[Any], scratch: Workspace) -> NDArray[Any]:
         """The float32 (M, N) sums of (M, K) by (K, N), K at most ``longest``; valid until the next."""
         out: NDArray[np.float32] = scratch.array("sums", (left.shape[0], right.shape[1]), np.float32)
@@ -104,6 +108,10 @@ class IntegerProducts:
         if values.flags.c_contiguous:
             return values
         return _copied(values, scratch.array("columns", values.shape, np.int8))
+
+    def kept_right(self, values: NDArray[np.int8]) -> NDArray[Any]:
+        """Return a right operand, as :meth:`multiply` wants it, that stays valid."""
+        return np.ascontiguousarray(values)
 
     def multiply(
         self, left: NDArray[Any], right: NDArray[Any], scratch: Workspace, zero_points: tuple[int, int] = (0, 0)
@@ -259,8 +267,8 @@ class Finish:
         """As compiled kernels take them."""
         return float(self.low - self.zero_point), float(self.high - self.zero_point), self.zero_point
 
-    def load(self, machine: Machine, scratch: Workspace) -> Results | None:
-        """The results with the channel records in the scratchpad.
+    def load(self, machine: Machine, scratch: Workspace, initial: NDArray[np.int32] | None = None) -> Results | None:
+        """The results with the channel records in the scratchpad; ``initial``: the sums from which it starts.
 
         None for what is left to the semantics: sums that might leave int32, scales that are not finite or so large that
         a product could overflow float32.
@@ -273,7 +281,9 @@ class Finish:
             return Results(self, machine, scratch, records, bias, None) if fit else None
         scale = _scales(records)
         if self.partial is not None:
-            return self._continued(machine, scratch, records, scale)
+            first, last = self.partial
+            sums = np.ndarray((last - first) // 4, "<i4", machine.sram, first) if initial is None else initial
+            return self._continued(machine, scratch, records, scale, sums)
         bias_float = bias.astype(np.float32)
         if self.requantise and self.is_float and not np.vdot(scale, scale) <= LARGEST_SQUARES:
             return None
@@ -288,12 +298,14 @@ class Finish:
         return Results(self, machine, scratch, records, bias, added)
 
     def _continued(
-        self, machine: Machine, scratch: Workspace, records: NDArray[np.int32], scale: NDArray[np.float32]
+        self,
+        machine: Machine,
+        scratch: Workspace,
+        records: NDArray[np.int32],
+        scale: NDArray[np.float32],
+        sums: NDArray[np.int32],
     ) -> Results | None:
-        """The results of a command that starts from the sums of an earlier one."""
-        assert self.partial is not None
-        first, last = self.partial
-        sums = np.ndarray((last - first) // 4, "<i4", machine.sram, first)
+        """The results of a command that starts from the ``sums`` of an earlier one."""
         largest = max(int(sums.max()), -int(sums.min()))
         scales_fit = not (self.requantise and self.is_float) or np.vdot(scale, scale) <= LARGEST_SQUARES
         if not scales_fit or largest + self.products * PRODUCT >= _INT32:
@@ -400,24 +412,41 @@ Compute = Callable[[Results, Workspace], None]
 """Computes the exact sums of a command and stores their results."""
 
 
+class Initial(NamedTuple):
+    """Sums of an earlier command that are packed: the bytes that they take, and how they are read."""
+
+    place: Range
+    read: Callable[[NDArray[np.uint8]], NDArray[np.int32]]
+
+
 def prepare_sums(
-    command: Command, arch: Arch, sums: Sums, output: Range, reads: Sequence[Range], compute: Compute
+    command: Command,
+    arch: Arch,
+    sums: Sums,
+    output: Range,
+    reads: Sequence[Range],
+    compute: Compute,
+    initial: Initial | None = None,
 ) -> Attempt | None:
     """The attempt of a command with such ``sums``: ``compute``, with the results it is to store.
 
-    ``reads`` are the ranges of its operands but for the channel records. None for what is left to the semantics: clamp
-    limits in the wrong order, and results over operands.
+    ``reads`` are the ranges of its operands but for the channel records and earlier sums, which ``initial`` has where
+    they are packed. None for what is left to the semantics: clamp limits in the wrong order, and results over operands.
     """
     finish = _finish(command, arch, sums)
     if finish is None:
         return None
+    if initial is not None:
+        finish = replace(finish, partial=initial.place)
     reads = (*reads, (finish.address, finish.end))
     if not disjoint(output, reads if finish.partial in (None, output) else (*reads, finish.partial)):
         return None
     end = highest(output, *reads, *(() if finish.partial is None else (finish.partial,)))
 
     def attempt(machine: Machine, scratch: Workspace) -> bool:
-        results = finish.load(machine, scratch) if end <= machine.sram.size else None
+        if end > machine.sram.size:
+            return False
+        results = finish.load(machine, scratch, None if initial is None else initial.read(machine.sram))
         if results is None:
             return False
         compute(results, scratch)

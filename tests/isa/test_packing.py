@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dla_sim.kernels.dispatch import Kernels
+from dla_sim.kernels.atoms import WeightStore
+from dla_sim.kernels.dispatch import ON_ATOMS, Kernels
 from isa.access import Access, row_starts
 from isa.arch import Arch
 from isa.errors import InputError
@@ -104,6 +105,28 @@ def test_cycles_and_words_are_those_of_some_work(mnemonic: str) -> None:
         words = packed.words(command, arch)
         assert len(words) == len(packed.layouts(command, arch)) == len((*operands.reads, *operands.writes))
         assert min(words) > 0
+
+
+@pytest.mark.parametrize("mnemonic", ON_ATOMS)
+def test_kernels_on_atoms_see_weights_that_change(mnemonic: str) -> None:
+    """They keep weights in another order; the same command on other weights has other results."""
+    taken = changed = 0
+    for arch, case in drawn_commands(mnemonic, "onnxruntime", COMMANDS):
+        command, kernels = case.command, Kernels(arch)
+        attempt = ON_ATOMS[mnemonic](command, arch, WeightStore())
+        weights = command.instruction.operands(command, arch).reads[1]
+        sram = case.before.copy()
+        taken += attempt is not None and attempt(Machine(arch, sram, np.zeros(0, np.uint8)), kernels.scratch)
+        memories = [case.before.copy() for _ in range(3)]
+        for memory in memories[1:]:
+            memory[weights.address : weights.end] ^= 0x55
+        effects = (kernels.run, kernels.run, command.instruction.semantics)
+        for effect, memory in zip(effects, memories, strict=True):
+            effect(command, Machine(arch, memory, np.zeros(0, np.uint8)))
+        assert np.array_equal(memories[1], memories[2]), (arch, command.registers, command.fields)
+        changed += not np.array_equal(memories[1][case.written], memories[0][case.written])
+    assert taken > COMMANDS // 2
+    assert changed > COMMANDS // 4
 
 
 def check_bytes(mnemonic: str, numerics: str, count: int) -> None:

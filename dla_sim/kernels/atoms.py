@@ -1,0 +1,381 @@
+"""Convolutions and products on packed tensors: pixels are gathered and scattered atom by atom, never transposed.
+
+The pixels (positions, channels) are the left operand of an exact product, the weights (channels, outputs) the right
+one. Weights are brought into that order once and kept while the bytes in the scratchpad stay the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dla_sim.kernels.attempt import Attempt, Workspace
+from dla_sim.kernels.convolution import Window, sums_by_pixels, window
+from dla_sim.kernels.products import (
+    CHUNK,
+    Finish,
+    Initial,
+    Products,
+    Results,
+    Sums,
+    add_chunks,
+    prepare_sums,
+    products,
+    spans,
+)
+from isa.arch import Arch
+from isa.instruction import Atoms, Blocks, Command
+from isa.ops.convolution import element_bytes
+from isa.ops.lookup import TABLE_BYTES, table_count
+from isa.ops.packed import words_of
+from isa.packing import operand_layouts
+
+Bytes = NDArray[np.uint8]
+_BLOCK_ELEMENTS = 1 << 20
+"""Elements of the two large operands of one matrix product."""
+_WIDE = 1024
+"""Elements up to which the results of several positions are finished as one row."""
+_PIXEL_ELEMENTS = 1 << 19
+"""Elements of the float32 pixels of one band of a depthwise convolution."""
+_MOST_GROUPS, _GROUPED_WEIGHTS = 16, 1 << 22
+"""Groups and weights up to which one product, with zeros for pairs of other groups, takes less than one a group."""
+
+
+Reader = Callable[[Bytes], NDArray[Any]]
+
+
+@dataclass(eq=False)
+class KeptWeights:
+    """Weights as they are stored, and what was made of them."""
+
+    stored: bytes
+    made: NDArray[Any]
+
+
+class WeightStore:
+    """What commands made of their weights. Weights of equal bytes and equal use are kept once."""
+
+    def __init__(self) -> None:
+        self._kept: WeakValueDictionary[tuple[Any, bytes], KeptWeights] = WeakValueDictionary()
+
+    def reader(self, start: int, nbytes: int, use: Any, make: Callable[[Bytes], NDArray[Any]]) -> Reader:
+        """Return a function from the scratchpad to what ``make`` makes of ``nbytes`` bytes at ``start``.
+
+        Bytes are compared in every run: what is made is a function of the bytes in the scratchpad and of ``use`` alone.
+        """
+        last = KeptWeights(b"", np.zeros(0))
+
+        def read(sram: Bytes) -> NDArray[Any]:
+            nonlocal last
+            stored = sram[start : start + nbytes].tobytes()
+            if stored != last.stored:
+                key = use, stored
+                last = self._kept.get(key) or KeptWeights(stored, make(np.frombuffer(stored, np.uint8)))
+                self._kept[key] = last
+            return last.made
+
+        return read
+
+
+@dataclass(frozen=True, eq=False)
+class PackedTensor:
+    """A tensor in atoms: its address, bytes between surfaces, surfaces, bytes of an atom, positions, channels."""
+
+    address: int
+    surface: int
+    surfaces: int
+    atom: int
+    positions: int
+    channels: int
+
+    def atoms(self, memory: Bytes, first: int, positions: int) -> NDArray[np.void]:
+        """Return the atoms (positions, surfaces) of some positions."""
+        strides = (self.atom, self.surface)
+        start = self.address + first * self.atom
+        return np.ndarray((positions, self.surfaces), np.dtype((np.void, self.atom)), memory, start, strides)
+
+    def elements(self, memory: Bytes) -> NDArray[np.int32]:
+        """Return the int32 elements, position by position, those of padding included."""
+        return np.ascontiguousarray(self.atoms(memory, 0, self.positions)).view("<i4").reshape(-1)
+
+
+def packed_tensor(layout: Atoms, command: Command, arch: Arch) -> PackedTensor:
+    """Return where the atoms of an operand are."""
+    channels = layout.narrow or words_of(arch).atom
+    atom = channels * layout.element
+    surface = (command.registers[layout.plane] if layout.plane else 0) or layout.positions * atom
+    surfaces = -(-layout.channels // channels)
+    return PackedTensor(
+        command.registers[layout.register], surface, surfaces, atom, layout.positions, layout.channels
+    )  # fmt: skip
+
+
+def convolution(command: Command, arch: Arch, kept: WeightStore) -> Attempt | None:
+    """Prepare an ``OP_CONV`` or ``OP_GROUP_CONV`` on packed tensors; None for what runs on plain ones."""
+    element, fill, tables = element_bytes(command), command["EX_INPUT_ZERO_POINT"], table_count(command)
+    shape, groups = window(command, element), command.registers.get("EX_GROUPS", 1)
+    if shape is None or tables > 1 or (shape.padded and not -128 <= fill <= 127):
+        return None
+    source, blocks, _, *others, result = operand_layouts(command, arch)
+    if not (isinstance(source, Atoms) and isinstance(blocks, Blocks) and isinstance(result, Atoms)):
+        return None
+    pixels, results = (packed_tensor(layout, command, arch) for layout in (source, result))
+    size = shape.kh, shape.kw, pixels.surfaces * pixels.atom, results.surfaces * results.atom // element
+    way = products(prod(size) * shape.pixels)
+    if groups > 1 and (groups > _MOST_GROUPS or prod(size) > _GROUPED_WEIGHTS):
+        return None
+
+    def make(stored: Bytes) -> NDArray[Any]:
+        plain = np.empty(shape.oc * shape.ic // groups * shape.kh * shape.kw, np.uint8)
+        blocks.read(stored, plain)
+        return way.kept_right(_by_pixels(plain.view(np.int8), shape, groups, size))
+
+    use = size, shape.oc, shape.ic, groups, blocks.nbytes, type(way)
+    weights = kept.reader(command["EX_OPERAND_ADDRESS"], blocks.nbytes, use, make)
+    partial = packed_tensor(others[0], command, arch) if others and isinstance(others[0], Atoms) else None
+    bands = _bands(shape, _BLOCK_ELEMENTS // (prod(size[:3]) + size[3]), size[3])
+    run = _PixelProduct(_Ending(results, bands, command, tables), shape, pixels, fill, way, weights).run
+    return _prepared(command, arch, shape, prod(size[:2]) * shape.ic // groups, run, partial)
+
+
+def _prepared(
+    command: Command,
+    arch: Arch,
+    shape: Window,
+    weights: int,
+    run: Callable[[Results, Workspace], None],
+    partial: PackedTensor | None = None,
+) -> Attempt | None:
+    """Return the attempt of a command of so many ``weights`` a channel, which may start from packed sums."""
+    operands = command.instruction.operands(command, arch)
+    written, *reads = [(one.address, one.end) for one in (*operands.writes, *operands.reads)]
+    initial = None if partial is None else Initial(reads.pop(3), partial.elements)
+    return prepare_sums(command, arch, Sums(shape.oc, shape.oc * shape.pixels, weights), written, reads, run, initial)
+
+
+def _bands(shape: Window, positions: int, channels: int) -> tuple[_Band, ...]:
+    """Return bands of about so many positions of the results."""
+    rows = min(max(positions // shape.ow, 1), shape.oh)
+    found = []
+    for top in range(0, shape.oh, rows):
+        count = min(rows, shape.oh - top)
+        most = max(_WIDE // channels, 1)
+        wide = max(times for times in range(1, most + 1) if count * shape.ow % times == 0)
+        found.append(_Band(top, count, top * shape.ow, wide))
+    return tuple(found)
+
+
+class _Band(NamedTuple):
+    """Some rows of results: the first, how many, the first position; ``wide`` positions are finished as one row."""
+
+    top: int
+    rows: int
+    first: int
+    wide: int
+
+
+def _by_pixels(plain: NDArray[np.int8], shape: Window, groups: int, size: tuple[int, ...]) -> NDArray[np.int8]:
+    """Return weights (KH * KW * channels, outputs); those of channels that are padding or of other groups are 0."""
+    found = np.zeros(size, np.int8)
+    inputs, outputs = shape.ic // groups, shape.oc // groups
+    weights = plain.reshape(groups, outputs, inputs, shape.kh, shape.kw)
+    for group in range(groups):
+        column, row = group * outputs, group * inputs
+        found[:, :, row : row + inputs, column : column + outputs] = weights[group].transpose(2, 3, 1, 0)
+    return found.reshape(-1, size[3])
+
+
+class _Ending:
+    """How sums become packed results: where these are, in which bands they come, and the table that they go through."""
+
+    def __init__(self, result: PackedTensor, bands: tuple[_Band, ...], command: Command, tables: int) -> None:
+        self.result, self.bands = result, bands
+        self._table = command["EX_TABLE_ADDRESS"] if tables else None
+        self._kept: dict[int, _Repeated] = {}
+
+    def table(self, sram: Bytes) -> bytes | None:
+        """Return the table, which the results may be written over."""
+        return None if self._table is None else sram[self._table : self._table + TABLE_BYTES].tobytes()
+
+    def store(self, sums: NDArray[Any], results: Results, scratch: Workspace, band: _Band, table: bytes | None) -> None:
+        """Write the results of ``sums`` (positions, channels), zeros behind the last channel."""
+        result, (positions, channels) = self.result, sums.shape
+        found = scratch.array("result", sums.shape, results.finish.dtype)
+        if results.finish.requantise and not results.finish.is_float:
+            outputs = slice(result.channels)
+            if results.finish.partial is not None and result.channels < channels:
+                bias = results.bias.reshape(-1, channels)[:, outputs].reshape(-1)
+                results = replace(results, bias=bias)
+            results.write(sums[:, outputs], found[:, outputs], 0, 1, band.first)
+        else:
+            size = positions // band.wide, band.wide * channels
+            repeated = self._repeated(results, band.wide, channels)
+            repeated.write(sums.reshape(size), found.reshape(size), 0, 1, band.first // band.wide)
+        if table is not None:
+            found[...] = np.frombuffer(found.tobytes().translate(table), np.int8).reshape(found.shape)
+        if result.channels < channels:
+            found[:, result.channels :] = 0
+        target = result.atoms(results.machine.sram, band.first, positions)
+        target[...] = found.view(target.dtype)
+
+    def _repeated(self, results: Results, times: int, channels: int) -> Results:
+        """Return ``results`` of rows of several positions, padding included: longer rows cost less."""
+        stored = results.records.tobytes()
+        kept = self._kept.get(times)
+        if kept is None or kept.stored != stored:
+            kept = self._kept[times] = _repeated_records(results, stored, times, channels)
+        bias = kept.records[:, 0] if kept.finish.partial is None else results.bias
+        return Results(kept.finish, results.machine, results.scratch, kept.records, bias, kept.added)
+
+
+class _Repeated(NamedTuple):
+    """Channel records as they are stored, those of several positions, their biases, and how the results end."""
+
+    stored: bytes
+    records: NDArray[np.int32]
+    added: NDArray[np.float32] | None
+    finish: Finish
+
+
+def _repeated_records(results: Results, stored: bytes, times: int, channels: int) -> _Repeated:
+    given = results.records
+    records = np.zeros((given.shape[1], times, channels), given.dtype)
+    records[:, :, : len(given)] = given.T[:, np.newaxis]
+    wide = records.reshape(len(records), -1).T
+    added = None if results.bias_float is None else wide[:, 0].astype(np.float32)
+    return _Repeated(stored, wide, added, replace(results.finish, channels=len(wide)))
+
+
+@dataclass(frozen=True, eq=False)
+class _PixelProduct:
+    """A convolution: how it ends, its window, where its input is, what the padding reads, and its weights."""
+
+    ending: _Ending
+    shape: Window
+    source: PackedTensor
+    fill: int
+    way: Products
+    weights: Reader
+
+    def run(self, results: Results, scratch: Workspace) -> None:
+        """Compute and store the results, some rows at a time."""
+        sram = results.machine.sram
+        weights, table, image = self.weights(sram), self.ending.table(sram), self._image(sram, scratch)
+        for band in self.ending.bands:
+            sums = self._sums(self._columns(image, band, scratch), weights, scratch)
+            self.ending.store(sums, results, scratch, band, table)
+
+    def _image(self, sram: Bytes, scratch: Workspace) -> NDArray[Any]:
+        """Return the pixels (rows, columns, channels), the padding included, as the product takes left operands."""
+        image = packed_image(self.shape, self.source, self.fill, sram, scratch)
+        return self.way.left(image, scratch)
+
+    def _columns(self, image: NDArray[Any], band: _Band, scratch: Workspace) -> NDArray[Any]:
+        """Return what the taps of some rows of results read (results, KH * KW * channels)."""
+        shape = self.shape
+        _, columns, channels = image.shape
+        first = image[band.top * shape.sy :]
+        if shape.kh == shape.kw == shape.sx == shape.sy == 1 and columns == shape.ow:
+            return first[: band.rows].reshape(-1, channels)
+        side = shape.kw if shape.dx == 1 else 1
+        pixel = channels * image.itemsize
+        item = np.dtype((np.void, side * pixel))
+        size = (band.rows, shape.ow, shape.kh, shape.kw // side)
+        row = columns * pixel
+        strides = (shape.sy * row, shape.sx * pixel, shape.dy * row, shape.dx * pixel)
+        found = scratch.array("columns", (band.rows * shape.ow, shape.kh * shape.kw * channels), image.dtype)
+        found.view(item).reshape(size)[...] = np.ndarray(size, item, first, 0, strides)
+        return found
+
+    def _sums(self, left: NDArray[Any], right: NDArray[Any], scratch: Workspace) -> NDArray[Any]:
+        longest = self.way.longest
+        if len(right) <= longest:
+            return self.way.multiply(left, right, scratch)
+        parts = (
+            self.way.multiply(np.ascontiguousarray(left[:, some]), right[some], scratch)
+            for some in spans(len(right), longest)
+        )
+        return add_chunks(parts, (len(left), right.shape[1]), scratch)
+
+
+def packed_image(shape: Window, source: PackedTensor, fill: int, sram: Bytes, scratch: Workspace) -> NDArray[np.int8]:
+    """Return the pixels (rows, columns, channels) that windows read, with padding that reads ``fill``."""
+    channels = source.surfaces * source.atom
+    if not shape.padded and source.surfaces == 1:
+        return np.ndarray((shape.ih, shape.iw, channels), np.int8, sram, source.address)
+    stored = source.atoms(sram, 0, source.positions)
+    rows, columns = max(shape.rows, shape.top + shape.ih), max(shape.columns, shape.left + shape.iw)
+    if not shape.padded:
+        rows, columns = shape.ih, shape.iw
+    image: NDArray[np.int8] = scratch.array("image", (rows, columns, channels), np.int8)
+    if shape.padded:
+        image.fill(fill)
+    inner = image.view(stored.dtype)[shape.top : shape.top + shape.ih, shape.left : shape.left + shape.iw]
+    inner[...] = stored.reshape(shape.ih, shape.iw, source.surfaces)
+    return image
+
+
+def depthwise(command: Command, arch: Arch, kept: WeightStore) -> Attempt | None:
+    """Prepare an ``OP_DEPTH_CONV`` on packed tensors; None for what runs on plain ones."""
+    element, fill, tables = element_bytes(command), command["EX_INPUT_ZERO_POINT"], table_count(command)
+    shape = window(command, element)
+    if shape is None or tables > 1 or shape.kh * shape.kw > CHUNK or not -128 <= fill <= 127:
+        return None
+    source, blocks, *_, result = operand_layouts(command, arch)
+    assert isinstance(source, Atoms)
+    assert isinstance(blocks, Blocks)
+    assert isinstance(result, Atoms)
+    pixels, results = (packed_tensor(layout, command, arch) for layout in (source, result))
+    channels = pixels.surfaces * pixels.atom
+    size = shape.kw, shape.kh, shape.ow, channels
+
+    def make(stored: Bytes) -> NDArray[Any]:
+        plain, found = np.empty(shape.oc * shape.kh * shape.kw, np.uint8), np.zeros(size, np.float32)
+        blocks.read(stored, plain)
+        found[..., : shape.oc] = plain.view(np.int8).reshape(shape.oc, 1, shape.kh, shape.kw).T
+        return found.reshape(*size[:2], -1)
+
+    use = size, shape.oc, blocks.nbytes
+    weights = kept.reader(command["EX_OPERAND_ADDRESS"], blocks.nbytes, use, make)
+    bands = _bands(shape, _PIXEL_ELEMENTS // (channels * shape.sy * shape.sx), channels)
+    run = _PixelWindows(_Ending(results, bands, command, tables), shape, pixels, fill, weights).run
+    return _prepared(command, arch, shape, shape.kh * shape.kw, run)
+
+
+@dataclass(frozen=True, eq=False)
+class _PixelWindows:
+    """A depthwise convolution: how it ends, its window, where its input is, what the padding reads, and its weights."""
+
+    ending: _Ending
+    shape: Window
+    source: PackedTensor
+    fill: int
+    weights: Reader
+
+    def run(self, results: Results, scratch: Workspace) -> None:
+        """Compute and store the results, some rows at a time."""
+        sram, shape = results.machine.sram, self.shape
+        weights, table = self.weights(sram), self.ending.table(sram)
+        image = packed_image(shape, self.source, self.fill, sram, scratch)
+        for band in self.ending.bands:
+            part = shape if band.rows == shape.oh else replace(shape, oh=band.rows)
+            rows = image[band.top * shape.sy :][: part.rows]
+            sums = sums_by_pixels(part, _phases(rows, shape.sx, scratch), weights, scratch)
+            self.ending.store(sums, results, scratch, band, table)
+
+
+def _phases(rows: NDArray[np.int8], stride: int, scratch: Workspace) -> NDArray[np.float32]:
+    """Return pixels (rows, columns, channels) as float32 (rows, phases, columns, channels) of phases of the stride."""
+    height, columns, channels = rows.shape
+    size = (height, stride, -(-columns // stride), channels)
+    found: NDArray[np.float32] = scratch.array("pixels", size, np.float32)
+    for phase in range(stride):
+        taken = rows[:, phase::stride]
+        np.copyto(found[:, phase, : taken.shape[1]], taken)
+    return found
