@@ -1,7 +1,7 @@
-"""Whether programs that gave way have the bits of programs that did not: run in pieces on data, and compared.
+"""Check of preemption: run preempted programs in pieces on data, and compare the bits with whole programs.
 
-A job's tensors are its own, and so is the machine while it runs: what others did in between can only be in the
-scratchpad. So every piece here starts on a scratchpad full of garbage.
+A job has its own tensors, and no other program uses the machine while one runs. Other programs can change only the
+scratchpad in between, so every piece here starts on a scratchpad full of garbage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ GARBAGE = 0xA5
 
 @dataclass(frozen=True)
 class PreemptionCheck:
-    """``ways``: distinct ways in which programs ran in pieces; elements of their outputs, and those that differ."""
+    """Result of the check: distinct ways in which programs ran in pieces, elements of their outputs, and mismatches.
+
+    ``first`` names the first job with a mismatch, or is None.
+    """
 
     ways: int
     elements: int
@@ -32,9 +35,9 @@ class PreemptionCheck:
 
 
 def check_preemption(found: Ways, seed: int = 0) -> PreemptionCheck:
-    """Run every way in pieces, on input tensors drawn from ``seed``, and compare with the whole program, to the bit.
+    """Run every way in pieces, on input tensors drawn from ``seed``, and compare bits with the whole program.
 
-    ``first`` is the job whose program differs first, in the order of ``found``.
+    ``first`` of the result is the first job, in the order of ``found``, whose program differs.
     """
     elements, mismatches, first = 0, 0, None
     wholes: dict[ProgramWork, Mapping[str, NDArray[Any]]] = {}
@@ -60,7 +63,7 @@ def _feeds(program: Program, seed: int) -> dict[str, NDArray[Any]]:
 
 
 def _in_pieces(preemptible: Preemptible, cuts: tuple[int, ...], feeds: dict[str, NDArray[Any]]) -> NDArray[np.int8]:
-    """The system memory behind a run that gave way before each command of ``cuts``."""
+    """Return the system memory after a run that was preempted before each command in ``cuts``."""
     program = preemptible.program
     pieces = [preemptible.piece(cut) for cut in cuts]
     memory = np.zeros(max(piece.resume.dram_bytes for piece in pieces), np.int8)

@@ -1,4 +1,4 @@
-"""What is chosen by simulating: the variants of networks that hold all deadlines, and the highest rate that does."""
+"""Choices made by simulation: variants of networks that meet all deadlines, and the highest rate that does."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from isa.errors import InputError
 from isa.progress import Progress, silent
 
 MOST_CHOICES = 256
-"""Choices of variants that are tried."""
+"""Most combinations of variants that are tried."""
 RATE_STEPS = 1000
-"""Steps of a rate of 1."""
+"""Rate steps per unit: a rate of 1 is this many steps."""
 HIGHEST_RATE = 1000
 
 Variants = tuple[int, ...]
-"""The variant of every task."""
+"""Index of the variant of every task."""
 
 
 def policy_of(system: System) -> Policy:
-    """The policy of a system's conditions, new. Raises InputError for an unknown one."""
+    """Return a new instance of the policy in a system's conditions; raise InputError for an unknown one."""
     chosen = system.conditions
     try:
         return make_policy(chosen.policy, chosen.preemption, chosen.quantum)
@@ -40,13 +40,13 @@ def simulated(
     ways: Ways | None = None,
     progress: Progress = silent,
 ) -> Record:
-    """A system under its conditions, with jobs of these variants (:class:`Simulation`)."""
+    """Simulate a system under its conditions, with jobs of the given variants (see :class:`Simulation`)."""
     policy, until = policy_of(system), system.conditions.until
     return Simulation(system, plans, policy, until, variants, watch, ways).run(progress)
 
 
 def variants_of(system: System, plans: Plans, progress: Progress = silent) -> Variants:
-    """The first variant of every task; those of :func:`co_optimise` where the policy is to choose them."""
+    """Return the first variant of every task, or the choice of :func:`co_optimise` if the policy requires it."""
     if system.conditions.policy == CO_OPTIMISED:
         return co_optimise(system, plans, progress).variants
     return (0,) * len(system.tasks)
@@ -54,7 +54,7 @@ def variants_of(system: System, plans: Plans, progress: Progress = silent) -> Va
 
 @dataclass(frozen=True)
 class Choice:
-    """Variants by task, how many jobs then miss their deadlines, and how many choices were tried."""
+    """Variant of every task, the number of jobs that miss their deadlines, and the number of combinations tried."""
 
     variants: Variants
     missed: int
@@ -62,10 +62,11 @@ class Choice:
 
 
 def co_optimise(system: System, plans: Plans, progress: Progress = silent) -> Choice:
-    """The variants of the highest quality with which no job misses its deadline; else those with the fewest misses.
+    """Return the variants of highest quality without a miss, or else those with the fewest misses.
 
-    Quality is the sum over tasks. Choices are tried from the best quality down, :data:`MOST_CHOICES` at most; ties by
-    the variants' order. After section 2.5 of Li et al. (2022), where models and schedules are chosen together.
+    Quality is the sum over tasks. Combinations are tried from the best quality down, at most :data:`MOST_CHOICES`; ties
+    follow the order of the variants. Method: section 2.5 of Li et al. (2022), which chooses models and schedules
+    together.
     """
     best: Choice | None = None
     for tried, variants in enumerate(_by_quality(system), start=1):
@@ -81,7 +82,7 @@ def co_optimise(system: System, plans: Plans, progress: Progress = silent) -> Ch
 
 
 def _by_quality(system: System) -> Iterator[Variants]:
-    """All choices, the best quality first, ties by the variants' order; made as they are asked for."""
+    """Yield all combinations, the best quality first, ties in the order of the variants; generated on demand."""
     qualities = [[one.quality for one in task.variants] or [0.0] for task in system.tasks]
     orders = [sorted(range(len(mine)), key=lambda variant: -mine[variant]) for mine in qualities]
 
@@ -94,7 +95,7 @@ def _by_quality(system: System) -> Iterator[Variants]:
     while waiting:
         _, variants, ranks = heapq.heappop(waiting)
         yield variants
-        for place, order in enumerate(orders):  # one task's next best: no better than this choice
+        for place, order in enumerate(orders):  # the next best variant of one task: its quality is not higher
             further = (*ranks[:place], ranks[place] + 1, *ranks[place + 1 :])
             if further[place] < len(order) and further not in known:
                 known.add(further)
@@ -103,17 +104,17 @@ def _by_quality(system: System) -> Iterator[Variants]:
 
 @dataclass(frozen=True)
 class Rate:
-    """``rate`` thousandths of the rate that is written hold all deadlines; ``tried``: (rate, misses), in order."""
+    """Highest rate without a miss, in thousandths of the given rate; ``tried`` has (rate, misses) in order."""
 
     rate: int
     tried: tuple[tuple[int, int], ...]
 
 
 def highest_rate(system: System, plans: Plans, progress: Progress = silent) -> Rate:
-    """The highest rate of all periodic tasks together at which no job misses its deadline, by halving.
+    """Search the highest rate of all periodic tasks together at which no job misses its deadline, by bisection.
 
-    Deadlines and offsets stay; periods are divided by the rate. Whether lower rates hold too was looked at only for
-    those tried: schedules have anomalies. A rate of 0: no rate tried does.
+    Deadlines and offsets stay; periods are divided by the rate. Lower rates are known to hold only if they were tried,
+    because schedules have anomalies. A rate of 0 means that no tried rate holds.
     """
     check_rate(system)
     tried: list[tuple[int, int]] = []
@@ -136,7 +137,7 @@ def highest_rate(system: System, plans: Plans, progress: Progress = silent) -> R
 
 
 def check_rate(system: System) -> None:
-    """Raises InputError where no rate is too high."""
+    """Raise InputError if no task has a deadline, because then every rate holds."""
     if not any(task.deadline for task in system.tasks):
         raise InputError(f"{system.source}: no task has a deadline, so that every rate holds; give one")
 

@@ -1,4 +1,4 @@
-"""Programs on the accelerators of a system behind one another: when each runs, and where the time of all goes."""
+"""Programs of a split network on several accelerators: start and end of each, and an account of the time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from dla_sim.systems.work import ProgramWork
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A program on an accelerator, behind jobs of these numbers; ``alone``: while it runs, nothing else can."""
+    """A program on an accelerator that waits for the jobs ``after``, given by index.
+
+    ``alone`` True: while it runs, no other accelerator can work.
+    """
 
     accelerator: int
     work: ProgramWork
@@ -24,12 +27,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Account:
-    """Where the time of ``accelerators`` goes, in cycles, over all of them: together ``accelerators`` * ``cycles``.
+    """Account of the time of all accelerators, in cycles; the parts sum to ``accelerators`` * ``cycles``.
 
-    ``once``: what the whole network takes on the first one; ``again``: what all programs, each alone, take more: halos,
-    inputs that all read, filling and draining; below zero where shares fit the scratchpad and the whole does not.
-    ``memory``: what they take more because others were on the memory; ``waiting``: for others at barriers and stages;
-    ``unshared``: while nodes that are not shared ran on one.
+    ``once``: cycles of the whole network on the first accelerator. ``again``: extra cycles of all programs, each alone,
+    for halos, inputs that all read, and pipeline fill and drain; negative if shares fit into the scratchpad but the
+    whole does not. ``memory``: extra cycles due to other accelerators on the memory. ``waiting``: cycles at barriers
+    and between stages. ``unshared``: idle cycles of the others while one runs nodes that are not shared.
     """
 
     accelerators: int
@@ -46,7 +49,7 @@ class Account:
 
     @property
     def speed_up(self) -> float:
-        """Against the first accelerator alone."""
+        """Speed-up against the first accelerator alone."""
         return self.once / self.cycles
 
     def __add__(self, other: Account) -> Account:
@@ -60,7 +63,10 @@ Spans = list[tuple[int, int]]
 
 
 def simulate(jobs: Sequence[Job], system: System) -> tuple[Spans, int]:
-    """When each job starts and ends, and the slots of the memory: in order on its accelerator, and behind others."""
+    """Return each job's start and end, and the memory slots used.
+
+    Jobs run in their order on each accelerator, and after the jobs for which they wait.
+    """
     count = len(system.accelerators)
     memory = SharedMemory(memory_ports(system), system.grants)
     machines = Machines(count, memory)
@@ -83,7 +89,7 @@ def simulate(jobs: Sequence[Job], system: System) -> tuple[Spans, int]:
 
 
 def account(jobs: Sequence[Job], spans: Spans, once: int, accelerators: int) -> Account:
-    """Where the time went; ``once``: cycles of the same work on the first accelerator alone."""
+    """Return the account of the jobs; ``once`` is the cycles of the same work on the first accelerator alone."""
     cycles = max(end for _, end in spans)
     alone = sum(job.work.alone for job in jobs)
     busy = sum(end - start for start, end in spans)
@@ -95,7 +101,7 @@ def account(jobs: Sequence[Job], spans: Spans, once: int, accelerators: int) -> 
 
 
 def jobs_of_images(works: Sequence[ProgramWork], images: int) -> list[Job]:
-    """Each image to the accelerator on which it would end first if all ran alone; of equals the first."""
+    """Return the jobs of a batch: each image goes to the accelerator that would end it first if all ran alone."""
     ends = [0] * len(works)
     jobs = []
     for _ in range(images):

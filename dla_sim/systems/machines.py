@@ -1,10 +1,9 @@
-"""Programs on several machines at once, which meet in the system memory alone (docs/systems.md, 1 to 3).
+"""Cycle-level execution of programs on several machines with one system memory (docs/systems.md, 1 to 3).
 
-Each machine is that of docs/machine.md, its sequences those of the engine without events; the slots of its data phases
-come from the memory that all share. A machine's port is its bus to the memory; on it ask its command fetch, its LD and
-its ST. Machines may share one port, or have one each, of which the memory then serves some in a cycle. Nothing here
-decides what runs: :meth:`Machines.advance` says when a program has ended or asks whether it may go on, and whoever
-called answers and starts the next one.
+Each machine is that of docs/machine.md and is computed by the engine without events; the shared memory grants the
+slots of its data phases. The requesters on a machine's port to the memory are its command fetch, LD and ST. Machines
+share one port, or each has its own and the memory serves some of the ports per cycle. This module does not schedule:
+:meth:`Machines.advance` reports that a program ended or can be preempted, and the caller decides.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from dla_sim.engine.workload import EX, Workload
 from isa.errors import InputError
 
 Meter = Callable[[int, int, int], None]
-"""Is called with the first cycle, the number of cycles and the slots that were granted in them."""
+"""Callback with the first cycle, the number of cycles, and the slots granted in them."""
 
 
 class MemoryArbiter:
-    """Grants slots to requesters, from one change in the set of those that wait to the next in closed form.
+    """Memory arbiter that grants slots in closed form between two changes of the set of waiting requesters.
 
-    ``ports[p]`` are the numbers of the requesters of port p, 0, 1, 2, ... over all ports. In each cycle the memory
-    serves ``grants`` ports, or all that ask if they are fewer: the next ones after the port served last, in cyclic
-    order. A port serves one of its requesters, the next one after the requester it served last. Before the first grant
-    it is as if the last port, and in each port the last requester, had been served last.
+    ``ports[p]`` are the requesters of port p, numbered 0, 1, 2, ... over all ports. In each cycle the memory serves up
+    to ``grants`` ports, in cyclic order after the port served last. A port serves one of its requesters, in cyclic
+    order after the one it served last. Initially the last port, and in each port the last requester, count as served
+    last.
 
-    With one port of fetch, LD and ST this is :class:`dla_sim.engine.bus.Arbiter`. Slots are granted up to cycle
-    ``now``, ``served`` in all; ``left`` are the slots that each requester still has to get.
+    With one port for fetch, LD and ST this is :class:`dla_sim.engine.bus.Arbiter`. Slots are granted up to cycle
+    ``now``; ``served`` is their number, and ``left`` are the slots that each requester still needs.
     """
 
     __slots__ = ("_count", "_grants", "_last", "_meter", "_ports", "_served", "left", "now", "served")
@@ -50,16 +49,16 @@ class MemoryArbiter:
 
     @property
     def idle(self) -> bool:
-        """Nobody waits for a slot."""
+        """True if no requester waits for a slot."""
         return not self._count
 
     def begin(self, requester: int, slots: int) -> None:
-        """A data phase of ``slots`` > 0 begins now: ``requester`` takes part in this cycle's grant."""
+        """Begin a data phase of ``slots`` > 0 now: ``requester`` takes part in this cycle's grant."""
         self.left[requester] = slots
         self._count += 1
 
     def granted(self, requester: int, time: int) -> int:
-        """Slots of a requester in its data phase from ``now`` to ``time`` if the set of requesters does not change."""
+        """Return the slots that a requester gets from ``now`` to ``time`` if the set of requesters does not change."""
         asking = self._asking()
         place = next(place for place, (_, members) in enumerate(asking) if requester in members)
         members, total = asking[place][1], (time - self.now) * min(self._grants, len(asking))
@@ -67,9 +66,9 @@ class MemoryArbiter:
         return mine // len(members) + (members.index(requester) < mine % len(members))
 
     def grant(self, horizon: int) -> list[int]:
-        """Grant slots up to cycle ``horizon``, or to the first end of data phases not after it.
+        """Grant slots up to cycle ``horizon``, or up to the first end of a data phase if that is not later.
 
-        The requesters whose data phases have ended then, in ascending order.
+        Returns the requesters whose data phases end there, in ascending order.
         """
         asking = self._asking()
         end = min((self._end(place, asking) for place in range(len(asking))), default=NEVER)
@@ -85,7 +84,7 @@ class MemoryArbiter:
         return ended
 
     def _asking(self) -> list[tuple[int, list[int]]]:
-        """The ports with requesters that wait, and these, both in the order in which they are served."""
+        """Return the ports with waiting requesters, and those requesters, both in the order of service."""
         found, ports, left = [], self._ports, self.left
         for step in range(1, len(ports) + 1):
             port = (self._last + step) % len(ports)
@@ -96,7 +95,7 @@ class MemoryArbiter:
         return found
 
     def _end(self, place: int, asking: list[tuple[int, list[int]]]) -> int:
-        """The cycle in which the first data phase of the port at ``place`` has ended if the set stays as it is."""
+        """Return the first cycle after a data phase of the port at ``place`` ends, if the set does not change."""
         members = asking[place][1]
         last = min(turn + (self.left[one] - 1) * len(members) for turn, one in enumerate(members))
         if len(asking) <= self._grants:
@@ -104,7 +103,7 @@ class MemoryArbiter:
         return self.now + (place + last * len(asking)) // self._grants + 1
 
     def _advance(self, asking: list[tuple[int, list[int]]], cycles: int) -> None:
-        """Grant the slots of ``cycles`` cycles, in which nobody ends before the last one."""
+        """Grant the slots of ``cycles`` cycles; no data phase ends before the last of them."""
         total = cycles * min(self._grants, len(asking))
         self.served += total
         if self._meter is not None and total:
@@ -123,47 +122,47 @@ _Announced = tuple[int, int, int | BankLoad, list[int], int, int, PassingWords |
 
 
 class SharedMemory:
-    """The memory under several machines without events: data phases are announced, and their ends become known.
+    """Memory shared by machines without events: data phases are announced, and their ends become known later.
 
-    They are announced in any order, but never before the time that the memory has reached, :attr:`now`. So are the
-    commands of EX that words of LD and ST may delay, each machine's for its fetch.
+    Announcements may come in any order, but not before cycle :attr:`now`. Commands of EX that words of LD and ST may
+    delay are announced too, for each machine separately.
     """
 
     __slots__ = ("_announced", "_arbiter", "_banks", "_busy", "_results")
 
     def __init__(self, ports: Sequence[Sequence[int]], grants: int, meter: Meter | None = None) -> None:
         self._arbiter = MemoryArbiter(ports, grants, meter)
-        self._announced: list[_Announced] = []  # a heap, by time and requester
+        self._announced: list[_Announced] = []  # heap, ordered by time and requester
         self._results: list[tuple[list[int], int, int]] = [([], 0, 0)] * len(self._arbiter.left)
         self._banks: dict[int, Banks] = {}
-        self._busy: dict[int, tuple[list[int], int, int]] = {}  # results of EX
+        self._busy: dict[int, tuple[list[int], int, int]] = {}  # destination of EX's end: known, result, tail
 
     @property
     def now(self) -> int:
-        """The cycle up to which slots have been granted."""
+        """Cycle up to which slots have been granted."""
         return self._arbiter.now
 
     @property
     def served(self) -> int:
-        """How many slots have been granted."""
+        """Number of slots granted so far."""
         return self._arbiter.served
 
     def announce(
         self, requester: int, time: int, slots: int, known: list[int], result: int, tail: int,
         passing: PassingWords | None = None,
     ) -> None:  # fmt: skip
-        """A data phase of ``slots`` > 0 begins at ``time``; ``tail`` cycles after its end go to ``known[result]``.
+        """Announce a data phase of ``slots`` > 0 that begins at ``time``.
 
-        A requester has one data phase at a time.
+        ``known[result]`` is set to the cycle of its end plus ``tail``. A requester has one data phase at a time.
         """
         heapq.heappush(self._announced, (time, requester, slots, known, result, tail, passing))
 
     def compute(self, machine: int, time: int, load: BankLoad, known: list[int], result: int, tail: int) -> None:
-        """EX of a machine computes from ``time`` on; ``tail`` cycles after its end go to ``known[result]``."""
+        """Announce a command of a machine's EX at ``time``; ``known[result]`` is set to its end plus ``tail``."""
         heapq.heappush(self._announced, (time, -1 - machine, load, known, result, tail, None))
 
     def proceed(self, limit: int) -> set[int]:
-        """Advance until data phases or EX have ended, at ``limit`` at the latest: the machines, none if none has."""
+        """Advance until a data phase or EX ends, at most to ``limit``, and return the machines; empty if none ends."""
         arbiter, announced = self._arbiter, self._announced
         while announced or self._busy or not arbiter.idle:
             begins = announced[0][0] if announced else NEVER
@@ -175,7 +174,7 @@ class SharedMemory:
         return set()
 
     def _begin(self, one: _Announced) -> None:
-        """Begin what was announced for now."""
+        """Begin the announced work whose time is now."""
         _, requester, work, known, result, tail, passing = one
         if isinstance(work, BankLoad):
             self._busy[-1 - requester] = known, result, tail
@@ -192,7 +191,7 @@ class SharedMemory:
         return self._banks[machine]
 
     def _advance(self, horizon: int) -> set[int]:
-        """Grant slots up to cycle ``horizon``, or to the first end of data phases or EX not after it."""
+        """Grant slots up to cycle ``horizon``, or up to the first end of a data phase or of EX if that is not later."""
         arbiter, busy = self._arbiter, self._busy
         if arbiter.idle and not busy:
             arbiter.now = horizon
@@ -213,7 +212,7 @@ class SharedMemory:
 
 
 class MachinePort:
-    """The three requesters of one machine, and its EX."""
+    """The memory requesters of one machine (fetch, LD, ST), and its EX."""
 
     __slots__ = ("_known", "_machine", "_memory")
 
@@ -225,20 +224,21 @@ class MachinePort:
     def announce(
         self, port: int, time: int, slots: int, result: int, tail: int, passing: PassingWords | None = None
     ) -> None:
-        """A data phase of ``slots`` > 0 begins at ``time``; ``tail`` cycles after its end go to ``known[result]``."""
+        """Announce a data phase of ``slots`` > 0 at ``time``; ``known[result]`` is set to its end plus ``tail``."""
         requester = self._machine * len(PORTS) + port
         self._memory.announce(requester, time, slots, self._known, result, tail, passing)
 
     def compute(self, time: int, load: BankLoad, result: int, tail: int) -> None:
-        """EX computes from ``time`` on; ``tail`` cycles after its last cycle go to ``known[result]``."""
+        """Announce a command of EX at ``time``; ``known[result]`` is set to its end plus ``tail``."""
         self._memory.compute(self._machine, time, load, self._known, result, tail)
 
 
 class Running:
     """A program on a machine from cycle ``start`` on.
 
-    ``stops`` are commands, ascending, before which its command processor asks whether it may go on; ``cut`` is the one
-    before which it was told not to. ``end`` is the first cycle in which the machine is free again, once it is known.
+    ``stops`` are the commands, ascending, before which it can be preempted: its command processor then waits for an
+    answer. ``cut`` is the command before which it was preempted. ``end`` is the first cycle in which the machine is
+    free again, once known.
     """
 
     __slots__ = ("_asking", "_sequences", "_times", "cut", "end", "machine", "start", "workload")
@@ -256,7 +256,7 @@ class Running:
 
     @property
     def asked(self) -> int | None:
-        """The cycle in which the command processor asks, once it is known and until it is answered."""
+        """Cycle in which the command processor asks for an answer; None if unknown or already answered."""
         place = self._times.asked + self._asking
         if self.cut is not None or self._asking == len(self._times.stops) or self._times.known[place] == NEVER:
             return None
@@ -264,46 +264,46 @@ class Running:
 
     @property
     def stop(self) -> int:
-        """The command before which it asks."""
+        """Command before which the command processor asks next."""
         return self._times.stops[self._asking]
 
     def go_on(self) -> None:
-        """The answer: it may. It costs nothing."""
+        """Let the program continue; the question costs no cycles."""
         times = self._times
         times.known[times.answered + self._asking] = times.known[times.asked + self._asking]
         self._asking += 1
         self.settle()
 
     def give_way(self) -> None:
-        """The answer: no further command is issued; the machine executes ``OP_END`` instead."""
+        """Preempt the program: no further command is issued, and the machine executes ``OP_END`` instead."""
         self.cut = self.stop
         self._times.issued = self._times.known[self._times.asked + self._asking]
         self._settle_end()
 
     def settle(self) -> None:
-        """Find what follows from the times that are known."""
+        """Compute all times that follow from the known ones."""
         self._sequences.settle()
         self._settle_end()
 
     def times(self) -> CommandTimes:
-        """When its commands arrived, started and ended, and its ``total``: :attr:`end`. It must have ended, uncut."""
+        """Return when its commands arrived, started and ended; ``total`` is :attr:`end`. It must have ended uncut."""
         return times_found(self.workload, self._times)
 
     def spans(self) -> list[tuple[int, int]]:
-        """The half-open interval of each command that was executed, once it has ended."""
+        """Return the half-open interval of each executed command, once the program has ended."""
         times = self._times
         count = times.commands if self.cut is None else self.cut
         return list(zip(times.starts[:count], times.known[:count], strict=True))
 
     def compute_cycles(self) -> int:
-        """Cycles in which EX executed a command, once it has ended."""
+        """Return the cycles in which EX executed a command, once the program has ended."""
         times = self._times
         count = times.commands if self.cut is None else self.cut
         computing = self.workload.demands.by_unit[EX].tolist()
         return sum(times.known[number] - times.starts[number] for number in computing if number < count)
 
     def _settle_end(self) -> None:
-        """``OP_END`` is executed when all commands have ended and no chunk of words is under way any more."""
+        """Set ``end`` if known: ``OP_END`` runs after all commands and all requested chunks of command words."""
         times = self._times
         if times.issued == NEVER:
             return
@@ -316,14 +316,14 @@ class Running:
             self.end = max(times.issued, last) + 1
 
     def deadlock(self) -> InputError:
-        """What everybody waits for when nothing goes on."""
+        """Return the error that says what each unit waits for when no unit can continue."""
         known, count = self._times.known, self._times.commands
         return deadlock(self.workload, known[count : 2 * count], known[:count])
 
 
 @dataclass(frozen=True)
 class MachineEvent:
-    """In cycle ``time`` a program has ended (``ended``: its machine is free), or asks whether it may go on."""
+    """Event in cycle ``time``: a program has ended (its machine is free), or its command processor asks."""
 
     time: int
     running: Running
@@ -331,23 +331,23 @@ class MachineEvent:
 
 
 class Machines:
-    """``count`` machines on one memory; at most one program runs on each."""
+    """Set of ``count`` machines on one memory; each runs at most one program."""
 
     def __init__(self, count: int, memory: SharedMemory) -> None:
         self._memory = memory
         self.running: list[Running | None] = [None] * count
 
     def start(self, machine: int, workload: Workload, at: int, stops: Sequence[int] = ()) -> Running:
-        """Start a program on a machine that is free, in a cycle up to which :meth:`advance` has come, or later."""
+        """Start a program on a free machine, in the cycle that :meth:`advance` has reached, or later."""
         running = Running(machine, workload, at, stops, self._memory)
         self.running[machine] = running
         return running
 
     def advance(self, limit: int) -> list[MachineEvent]:
-        """Run until something happens, at ``limit`` at the latest: all that happens in that cycle, by machine.
+        """Run to the next event, at most to ``limit``, and return all events of that cycle, by machine.
 
-        Without anything until then the time is ``limit``. Raises DeadlockError when nothing can happen any more but
-        programs have not ended.
+        Without an event the time becomes ``limit`` and the result is empty. Raises DeadlockError if programs have not
+        ended but no event can happen.
         """
         memory = self._memory
         while True:
@@ -371,7 +371,7 @@ class Machines:
         return happening
 
     def _next(self) -> list[MachineEvent]:
-        """What happens next as far as is known, by machine."""
+        """Return the next events known so far, by machine."""
         found: list[MachineEvent] = []
         for running in self.running:
             if running is None:

@@ -1,8 +1,8 @@
-"""Who runs next: scheduling policies, each a small class (docs/systems.md, section 5).
+"""Scheduling policies, each a small class (docs/systems.md, section 5).
 
-A policy ranks jobs; whenever a unit is free, the most urgent of the jobs that wait for it gets it. Ties go by release,
-then by the order of the tasks, then by the number of the job. Preemptive policies are asked at the boundaries between
-layers or tiles whether the running job gives way; on the CPU a job gives way at any time.
+A policy ranks jobs. A free unit takes the most urgent job that waits for it; ties go by release, then by task, then by
+job number. At boundaries between layers or tiles, a preemptive policy decides whether a waiting job replaces the
+running one; on the CPU it may do so at any time.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from isa.errors import InputError, meant
 
 
 class Waiting(Protocol):
-    """What a policy sees of a job. Times in cycles; ``remaining`` is what it still takes alone, an estimate."""
+    """A job as a policy sees it. Times are in cycles; ``remaining`` estimates the cycles it still needs alone."""
 
     @property
     def index(self) -> int:
-        """The task, counted."""
+        """Index of its task."""
 
     @property
     def task(self) -> Task: ...
     @property
     def number(self) -> int:
-        """Counted within the task."""
+        """Index of the job within its task."""
 
     @property
     def release(self) -> int: ...
@@ -34,7 +34,7 @@ class Waiting(Protocol):
     def deadline(self) -> int | None: ...
     @property
     def turn(self) -> int:
-        """How many jobs had been put into queues before it was put into its own the last time."""
+        """Number of entries into queues, of all jobs, before its own last entry."""
 
     def remaining(self, now: int) -> int: ...
 
@@ -43,10 +43,10 @@ NO_DEADLINE = 1 << 62
 
 
 class Policy:
-    """First come, first served: the base of the others."""
+    """First come, first served; base class of all policies."""
 
     migrates: ClassVar[bool] = False
-    """Jobs leave their home where they are predicted to end earlier elsewhere, until they have begun."""
+    """True if jobs that have not begun may leave their home for a unit on which they are predicted to end earlier."""
     title: ClassVar[str] = "first come, first served"
 
     def __init__(self, preemption: Preemption = "none", quantum: int = 0) -> None:
@@ -54,23 +54,23 @@ class Policy:
         self.quantum = quantum
 
     def urgency(self, job: Waiting, now: int) -> float:
-        """The lower, the more urgent."""
+        """Return the urgency of a job; lower is more urgent."""
         return job.release
 
     def among_its_own(self, job: Waiting) -> int:
-        """The lower, the earlier it goes on among the jobs of its task: in the order of their release."""
+        """Return the rank of a job among the jobs of its task, by default its release order; lower runs earlier."""
         return job.number
 
     def preempts(self, running: Waiting, best: Waiting, now: int, begun: int) -> bool:
-        """Whether ``best`` of those that wait takes the unit on which ``running`` has been since ``begun``."""
+        """Return True if the waiting job ``best`` takes the unit of ``running``, which has it since cycle ``begun``."""
         return self.preemption != "none" and self.urgency(best, now) < self.urgency(running, now)
 
     def ended(self, job: Waiting, now: int) -> None:
-        """A job has ended."""
+        """Update the policy when a job has ended."""
 
 
 class FixedPriority(Policy):
-    """The job whose task has the highest priority."""
+    """Fixed priorities: the job whose task has the highest priority runs first."""
 
     title = "fixed priority"
 
@@ -79,7 +79,7 @@ class FixedPriority(Policy):
 
 
 class RoundRobin(Policy):
-    """Time sharing: a job that has had its quantum goes to the end of the queue."""
+    """Time sharing: a job that has used its quantum goes to the end of the queue."""
 
     title = "time sharing"
 
@@ -94,7 +94,7 @@ class RoundRobin(Policy):
 
 
 class EarliestDeadline(Policy):
-    """The job whose deadline comes first; those without one last."""
+    """Earliest deadline first; jobs without a deadline come last."""
 
     title = "earliest deadline first"
 
@@ -103,7 +103,7 @@ class EarliestDeadline(Policy):
 
 
 class LeastLaxity(Policy):
-    """The job that can wait the shortest time: until its deadline, less what it still takes alone."""
+    """Least laxity first: laxity is the time to the deadline minus the cycles that the job still needs alone."""
 
     title = "least laxity"
 
@@ -112,10 +112,11 @@ class LeastLaxity(Policy):
 
 
 class JustInTime(Policy):
-    """Priorities follow observed lateness: that of the task's last jobs, and of this one so far.
+    """Priorities that follow observed lateness, of the task's last jobs and of the current job so far.
 
-    Lateness is response time over deadline; a task's is the mean of its last job's and its lateness before, so that old
-    jobs count less and less. A job without a deadline is never late. After section 2.5 of Li et al. (2022).
+    Lateness is response time divided by deadline. A task's lateness is the mean of its last job's and its own previous
+    value, so that old jobs count less and less. A job without a deadline is never late. Method: section 2.5 of Li et
+    al. (2022).
     """
 
     title = "just-in-time priorities"
@@ -136,14 +137,14 @@ class JustInTime(Policy):
 
 
 class Migration(JustInTime):
-    """Just-in-time priorities, and jobs that leave their home for where they are predicted to end first."""
+    """Just-in-time priorities with migration: jobs leave their home for the unit predicted to end them first."""
 
     migrates = True
     title = "just-in-time priorities with migration"
 
 
 CO_OPTIMISED = "co-optimised"
-"""Migration, and for each task the variant of its network that is chosen together with all others."""
+"""Policy of migration in which the variants of all tasks' networks are chosen together."""
 POLICIES: dict[str, Callable[[Preemption, int], Policy]] = {
     "fcfs": Policy,
     "priority": FixedPriority,
@@ -154,11 +155,11 @@ POLICIES: dict[str, Callable[[Preemption, int], Policy]] = {
     "migration": Migration,
     CO_OPTIMISED: Migration,
 }
-"""By the names that commands and files know."""
+"""Policies by the names that commands and files use."""
 
 
 def make_policy(name: str, preemption: Preemption, quantum: int) -> Policy:
-    """The policy of that name, new: policies learn. Raises InputError for an unknown one."""
+    """Return a new policy with that name, because policies have state; raise InputError for an unknown name."""
     if name not in POLICIES:
         raise InputError(f"unknown policy '{name}'; {meant(name, POLICIES)}choose one of {', '.join(POLICIES)}")
     return POLICIES[name](preemption, quantum)

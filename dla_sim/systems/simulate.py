@@ -1,7 +1,7 @@
-"""The run of a system: jobs are released, wait, run, give way, go on and end; every cycle of a job has one cause.
+"""Simulation of a system: jobs are released, wait, run, are preempted, resume and end; every cycle has one cause.
 
-Events are releases, ends, and questions at boundaries. Within a cycle ends come first (by machine, then by core), then
-releases (by task), then questions (by machine), then free units take work (accelerators before cores, in order).
+Events are releases, ends, and questions at preemption points. Within a cycle, ends are handled first (by machine, then
+by core), then releases (by task), then questions (by machine). Then free units take jobs (accelerators before cores).
 """
 
 from __future__ import annotations
@@ -25,12 +25,16 @@ from isa import memory
 from isa.progress import Progress, silent
 
 CAUSES = ("dla", "cpu", "transfer", "wait_dla", "wait_cpu", "memory", "preempted", "saving")
-"""What a job's response time consists of: what its stages take alone, waiting for an accelerator or a core, the other
-accelerators on the memory, what going on after giving way takes more than going on at once, and saving."""
+"""Causes of a job's response time.
+
+``dla``, ``cpu``, ``transfer``: cycles of its stages alone. ``wait_dla``, ``wait_cpu``: waiting for an accelerator or
+a core. ``memory``: delay by other accelerators on the memory. ``preempted``: extra cycles of stages that were
+preempted. ``saving``: saving the scratchpad.
+"""
 
 
 TRAFFIC_BINS = 200
-"""Parts of the time for which the memory's traffic is counted."""
+"""Number of equal parts of the run in which the memory's traffic is counted."""
 
 
 class Job:
@@ -47,47 +51,47 @@ class Job:
         self.variant = 0
         self.plan: Plan | None = None
         self.stage = 0
-        self.ran = 0  # cycles of this stage so far
-        self.left: Remainder | None = None  # of its program
-        self.cuts: tuple[int, ...] = ()  # the commands before which its program has given way
-        self.since = release  # when it began to wait, or its unit began with it
+        self.ran = 0  # cycles of the current stage so far
+        self.left: Remainder | None = None  # remainder of its program after preemption
+        self.cuts: tuple[int, ...] = ()  # commands before which its program was preempted
+        self.since = release  # cycle in which it began to wait or to run
         self.turn = 0
-        self.until = 0  # on a core: when its stage ends
+        self.until = 0  # cycle in which its stage on a core ends
         self.spent = dict.fromkeys(CAUSES, 0)
 
     @property
     def current(self) -> Stage:
-        """The stage that it waits for or is in."""
+        """Stage that it waits for or runs."""
         assert self.plan is not None
         return self.plan.stages[self.stage]
 
     @property
     def wants(self) -> str:
-        """The kind of unit that its stage runs on."""
+        """Kind of unit that its stage runs on."""
         assert self.plan is not None
         return self.plan.kind if self.current.on == "dla" else CPU
 
     @property
     def fresh(self) -> bool:
-        """Nothing of it has run."""
+        """True if no part of it has run."""
         return not self.stage and not self.ran
 
     def remaining(self, now: int) -> int:
-        """Cycles that it still takes alone; an estimate while a stage is under way."""
+        """Return the cycles that it still needs alone; an estimate while a stage runs."""
         assert self.plan is not None
         return max(0, self.current.cycles - self.ran) + self.plan.behind[self.stage]
 
     @property
     def name(self) -> str:
-        """Task and number."""
+        """Name of the task and number of the job."""
         return f"{self.task.name}#{self.number}"
 
 
 @dataclass
 class TaskRecord:
-    """What became of a task's jobs: response times of those that ended, in order, and what they consist of.
+    """Results of a task's jobs: response times of ended jobs, in order, and their cycles by cause.
 
-    ``late`` jobs ended behind their deadline, ``overdue`` ones had not ended when it passed.
+    ``late`` jobs ended after their deadline; ``overdue`` ones were unfinished when it passed.
     """
 
     responses: array[int] = field(default_factory=lambda: array("q"))
@@ -101,7 +105,10 @@ class TaskRecord:
 
 @dataclass(frozen=True)
 class Interval:
-    """A unit did something in the cycles [start, end): job ``number`` of ``task``, counted, or its ``saving``."""
+    """Activity of a unit in the cycles [start, end): job ``number`` of the task with index ``task``.
+
+    ``saving`` True: the unit saved the scratchpad of the job.
+    """
 
     unit: str
     start: int
@@ -113,10 +120,10 @@ class Interval:
 
 @dataclass
 class Record:
-    """What a run leaves behind.
+    """Results of a run.
 
-    ``busy``: cycles by unit; ``compute``: those of EX of each accelerator, in programs that ended. ``traffic``: the
-    memory's slots in each of :data:`TRAFFIC_BINS` equal parts of the time until the end.
+    ``busy``: cycles by unit. ``compute``: cycles of each accelerator's EX, in programs that ended. ``traffic``: memory
+    slots in each of :data:`TRAFFIC_BINS` equal parts of the run.
     """
 
     cycles: int
@@ -134,19 +141,19 @@ class Record:
 
 
 TURNS = 4096
-"""Turns of the loop between two looks at the time."""
+"""Turns of the event loop between two progress reports and memory checks."""
 JOB_BYTES = 1 << 10
-"""About what a job takes while it has not ended."""
+"""Approximate memory of a job that has not ended."""
 Ways = dict[tuple[ProgramWork, tuple[int, ...]], str]
-"""The ways in which programs ran in pieces, by the commands before which they gave way, and the first job that did."""
+"""Distinct ways in which programs ran in pieces (program, preemption points), and the first job of each."""
 
 
 class Simulation:
-    """A system under a policy, for ``until`` cycles; then it stops, whatever is under way.
+    """Simulation of a system under a policy for ``until`` cycles; unfinished work is cut off there.
 
-    ``variants[t]`` is the variant that the jobs of task t are. ``watch`` is called with every interval of a unit. Ways
-    in which programs ran in pieces are put into ``ways``. That grows with their number; all else that grows with time
-    are response times, eight bytes a job, and jobs that wait.
+    ``variants[t]`` is the variant of task t's jobs. ``watch`` is called with every interval of a unit. ``ways``
+    collects the ways in which programs ran in pieces; its size grows with their number. Otherwise memory grows only
+    with response times, eight bytes a job, and with waiting jobs.
     """
 
     def __init__(
@@ -169,7 +176,7 @@ class Simulation:
         self._saving: list[bool] = [False] * count
         self._cores: list[Job | None] = [None] * system.cores
         kinds = [CPU, *(one.kind for one in system.accelerators)]
-        # By the kind of unit and the task, a task's jobs in the order in which they go on.
+        # By kind of unit and task, the waiting jobs in the order in which they run.
         self._queues: dict[str, list[list[Job]]] = {kind: [[] for _ in system.tasks] for kind in kinds}
         self._turns = 0
         self._now = 0
@@ -185,12 +192,12 @@ class Simulation:
             {one.name: 0 for one in system.accelerators}, 0, 0, [0] * TRAFFIC_BINS,
         )  # fmt: skip
         self._live: list[set[Job]] = [set() for _ in system.tasks]
-        self._load: Counter[str] = Counter()  # what the plans of all unfinished jobs take alone, by kind
+        self._load: Counter[str] = Counter()  # cycles alone of all unfinished jobs, by kind
 
     def run(self, progress: Progress = silent) -> Record:
-        """Everything that happens before cycle ``until``; ``progress`` hears how far it is now and then.
+        """Simulate all events before cycle ``until``; ``progress`` is called regularly.
 
-        Raises InputError when jobs that wait take more memory than is allowed.
+        Raises InputError if waiting jobs need more memory than is allowed.
         """
         for turn in itertools.count():
             if turn % TURNS == 0:
@@ -216,7 +223,7 @@ class Simulation:
         return self.record
 
     def _meter(self, start: int, cycles: int, slots: int) -> None:
-        """Slots of the memory, evenly over the cycles, into the parts of the time."""
+        """Count memory slots, spread evenly over the cycles, in the parts of the run."""
         end = start + cycles
         while start < end:
             part = min(start * TRAFFIC_BINS // self._until, TRAFFIC_BINS - 1)
@@ -235,7 +242,7 @@ class Simulation:
             self._new(index)
 
     def _new(self, index: int) -> None:
-        """A job of a task is released now, or skipped."""
+        """Release a job of a task now, or skip it."""
         record = self.record.tasks[index]
         if self._system.tasks[index].skips and self._live[index]:
             record.skipped += 1
@@ -255,12 +262,12 @@ class Simulation:
     def _wait(self, job: Job) -> None:
         insort(self._queues[job.wants][job.index], job, key=self._policy.among_its_own)
 
-    # Where a job goes.
+    # Placement.
 
     def _place(self, job: Job) -> None:
-        """Its home's plan; without one, or under a policy that migrates, that with which it is predicted to end first.
+        """Set the job's plan to the one of its home, or else to the plan with which it is predicted to end first.
 
-        Ties by the order of the task's ``on``.
+        A job without a home, or under a policy that migrates, has several plans. Ties follow the task's ``on``.
         """
         task = job.task
         kinds = task.on if task.home is None or self._policy.migrates else (task.home,)
@@ -271,11 +278,11 @@ class Simulation:
         self._load[job.plan.kind] += job.plan.cycles
 
     def _predicted(self, plan: Plan) -> float:
-        """How long a job with that plan takes, behind all others of its kind: an estimate."""
+        """Return the estimated cycles until a job with that plan ends, after all other jobs of its kind."""
         units = sum(one.kind == plan.kind for one in self._system.accelerators) or self._system.cores
         return self._load[plan.kind] / units + plan.cycles
 
-    # Units take work.
+    # Dispatch.
 
     def _dispatch(self) -> None:
         if self._policy.migrates:
@@ -294,7 +301,7 @@ class Simulation:
             self._swap_cores()
 
     def _reconsider(self) -> None:
-        """Place the first waiting job of every task and kind anew if nothing of it has run."""
+        """Place the first waiting job of every task and kind again if no part of it has run."""
         heads = [queue[0] for queues in self._queues.values() for queue in queues if queue and queue[0].fresh]
         for job in heads:
             self._queues[job.wants][job.index].remove(job)
@@ -302,7 +309,7 @@ class Simulation:
             self._wait(job)
 
     def _waiting(self, kind: str) -> Iterator[Job]:
-        """Of each task the first job that waits for a unit of that kind."""
+        """Yield the first job of each task that waits for a unit of that kind."""
         return (queue[0] for queue in self._queues[kind] if queue)
 
     def _best(self, kind: str) -> Job | None:
@@ -354,7 +361,7 @@ class Simulation:
         self._give_way(machine, job, running.cut)
 
     def _give_way(self, machine: int, job: Job, cut: int) -> None:
-        """Its program has drained before command ``cut``: save what is live, and wait."""
+        """Save the live bytes of a program that was preempted before command ``cut``, or queue its job."""
         work = job.current.work
         assert work is not None
         stop = cut + (job.left.shift if job.left else 0)
@@ -390,7 +397,7 @@ class Simulation:
         return job
 
     def _swap_cores(self) -> None:
-        """The least urgent job on a core gives way to the most urgent one that waits, as long as it must."""
+        """Replace the least urgent job on a core by the most urgent waiting one while the policy preempts."""
         while best := self._best(CPU):
             on = [
                 (self._rank(job), number, job)
@@ -406,7 +413,7 @@ class Simulation:
             self._take_core(last, best)
 
     def _next_core_end(self) -> int:
-        """When the next stage on a core ends, or its quantum while somebody waits."""
+        """Return when the next stage on a core ends, or its quantum if a job waits for a core."""
         jobs = [job for job in self._cores if job is not None]
         first = min((job.until for job in jobs), default=NEVER)
         if self._policy.preemption != "none" and self._policy.quantum and any(self._waiting(CPU)):
@@ -425,7 +432,7 @@ class Simulation:
     def _stage_done(self, job: Job) -> None:
         stage = job.current
         job.spent[stage.on] += stage.cycles
-        if stage.on == "dla":  # what it took more
+        if stage.on == "dla":  # its extra cycles have one cause
             job.spent["preempted" if job.cuts else "memory"] += job.ran - stage.cycles
             if job.cuts and stage.work is not None and self._ways is not None:
                 self._ways.setdefault((stage.work, job.cuts), job.name)
@@ -457,7 +464,7 @@ class Simulation:
             self._watch(Interval(unit, start, self._now, job.index, job.number, saving))
 
     def _stop(self) -> None:
-        """What is under way is cut off; jobs whose deadline has passed have missed it."""
+        """Cut off unfinished work, and count unfinished jobs whose deadline has passed."""
         record = self.record
         record.cycles = self._now
         record.unfinished = sum(map(len, self._live))
@@ -474,7 +481,7 @@ class Simulation:
 
 
 def memory_ports(system: System) -> list[list[int]]:
-    """The requesters of each port of the memory: all on one, or each accelerator's own, parts of one together."""
+    """Return the requesters of each memory port: one port for all, or one per accelerator with its parts."""
     ports: dict[int, list[int]] = {}
     for machine, accelerator in enumerate(system.accelerators):
         mine = range(machine * len(PORTS), (machine + 1) * len(PORTS))
@@ -483,7 +490,7 @@ def memory_ports(system: System) -> list[list[int]]:
 
 
 def _releases(task: Task, index: int, seed: int) -> Iterator[int]:
-    """The release times of a periodic or sporadic task, ascending; ``seed`` decides what is drawn."""
+    """Yield the release times of a periodic or sporadic task, ascending; ``seed`` determines random draws."""
     if task.period is None:
         return
     generator = np.random.default_rng([seed, index])

@@ -18,24 +18,24 @@ from isa.reading import read_bytes, toml_of, toml_text
 
 MAXIMUM_BYTES = 1 << 20
 IN_MEMORY = "<system>"
-"""The source of a system that is in no file."""
+"""Source name of a system that was not read from a file."""
 MOST_UNITS = 64
-"""Accelerators, and CPU cores, of a system."""
+"""Most accelerators, and most CPU cores, of a system."""
 MOST_JOBS = 10_000_000
-"""Jobs of a run, which take minutes."""
+"""Most jobs of a run; simulating them takes minutes."""
 MOST_CYCLES = 10**18
-"""Of a time: sums of some are numbers of cycles, still."""
+"""Largest time in cycles, so that sums of several times are still valid cycle numbers."""
 RESPONSE_BYTES = 8
-"""What the response time of a job takes."""
+"""Memory of one job's response time."""
 CPU = "cpu"
-"""Where a task may run that may run on the CPU cores: a name that no accelerator has."""
+"""Name of the CPU cores among the units of a task; no accelerator may have it."""
 _REMEDY = "docs/systems.md shows how to write one"
 _SECONDS = {"ns": 10**9, "us": 10**6, "ms": 10**3, "s": 1}
 MEMORY_KEYS = (
     "bus_bytes", "burst_bytes", "dram_latency", "outstanding_bursts",
     *(name for name in Timing.model_fields if name.startswith("flash_")),
 )  # fmt: skip
-"""What of a Timing is the memory's: said once for the system."""
+"""Keys of Timing that belong to the memory; the system sets them once."""
 
 
 def _several(value: Any) -> Any:
@@ -43,7 +43,7 @@ def _several(value: Any) -> Any:
 
 
 Preemption = Literal["none", "layer", "tile"]
-"""Where a program may give way."""
+"""Points at which a program may be preempted."""
 Span = int | str
 """Cycles, or a text with a unit of time: 1000, "33ms"."""
 
@@ -118,9 +118,9 @@ class _Written(_Table):
 
 @dataclass(frozen=True)
 class Accelerator:
-    """One accelerator of the system, or a part of one; its memory constants are those of the system.
+    """An accelerator of the system, or a part of one, with the system's memory constants.
 
-    ``number``: which accelerator it is, or is a part of: the parts of one share its port.
+    ``number`` is the index of the accelerator; its parts share the number and its memory port.
     """
 
     name: str
@@ -131,7 +131,7 @@ class Accelerator:
 
 @dataclass(frozen=True)
 class Variant:
-    """A network that does a task's work, and how well: higher is better."""
+    """A network that can do a task's work, and its quality: higher is better."""
 
     model: str
     quality: float
@@ -139,15 +139,16 @@ class Variant:
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be done again and again. Times in cycles.
+    """Recurring work. Times are in cycles.
 
-    Jobs are released every ``period`` from ``offset`` on, each up to ``jitter`` later; with ``sporadic`` the gaps are
-    ``period`` and more, by that mean; or, with ``after``, whenever each of those tasks has ended a job since the last
-    release. With ``skips`` nothing is released while a job of the task is under way. A job has to end ``deadline``
-    cycles after its release, if there is one. It is one of the ``variants`` on
-    the accelerators ``on`` (and, if :data:`CPU` is there, on a core), or ``cpu`` cycles of a core of speed 1. Only
-    policies that migrate let its jobs leave their ``home``, if there is one.
-    ``priority``: the higher, the more urgent.
+    Jobs are released every ``period`` from ``offset`` on, each up to ``jitter`` later. With ``sporadic``, the gaps are
+    ``period`` plus a random time with that mean. With ``after``, a job is released whenever each of those tasks has
+    ended a job since the last release. With ``skips``, no job is released while one of the task is unfinished. A job
+    must end ``deadline`` cycles after its release, if there is one.
+
+    A job runs one of the ``variants`` on the accelerators ``on`` (on a core if that includes :data:`CPU`), or takes
+    ``cpu`` cycles of a core of speed 1. Only policies that migrate let jobs leave their ``home``, if there is one. A
+    higher ``priority`` is more urgent.
     """
 
     name: str
@@ -167,7 +168,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Conditions:
-    """How a system runs: the policy by name, where programs may give way, its quantum and the end, in cycles."""
+    """Conditions of a run: the policy's name, the preemption points, and quantum and end in cycles."""
 
     policy: str
     preemption: Preemption
@@ -177,10 +178,10 @@ class Conditions:
 
 @dataclass(frozen=True)
 class System:
-    """Accelerators, ``cores`` CPU cores of a relative ``speed``, the memory that all share, and the tasks.
+    """Accelerators, CPU cores with a relative ``speed``, the shared memory, and the tasks.
 
-    With ``shared_port`` all accelerators are on one port of the memory, otherwise each has its own and the memory
-    serves ``grants`` of them in a cycle.
+    With ``shared_port``, all accelerators are on one port of the memory. Otherwise each has its own port, and the
+    memory serves ``grants`` ports per cycle.
     """
 
     name: str
@@ -198,16 +199,16 @@ class System:
 
     @property
     def units(self) -> tuple[str, ...]:
-        """The names of accelerators and cores."""
+        """Names of the accelerators and cores."""
         return (*(one.name for one in self.accelerators), *map(core_name, range(self.cores)))
 
     def model_path(self, model: str) -> str:
-        """A model as ``load_network`` wants it: built-in names as they are, files from the system's folder."""
+        """Return a model for ``load_network``: built-in names unchanged, files relative to the system's folder."""
         return str(self.folder / model) if "/" in model or model.endswith((".onnx", ".tflite", ".dla")) else model
 
 
 def released(system: System) -> int:
-    """About how many jobs are released until the end: those of tasks with a period, and of those that come after."""
+    """Return the approximate number of jobs released until the end, by periods and by predecessors."""
     until, counts = system.conditions.until, dict[str, int]()
     after = {task.name: task.after for task in system.tasks}
     tasks = {task.name: task for task in system.tasks}
@@ -221,7 +222,7 @@ def released(system: System) -> int:
 
 
 def check_work(system: System) -> None:
-    """Raises InputError for more jobs than are simulated, or than the memory has room for."""
+    """Raise InputError for more jobs than can be simulated, or than fit into the allowed memory."""
     jobs, until = released(system), system.conditions.until
     if jobs > MOST_JOBS:
         raise InputError(
@@ -236,12 +237,12 @@ def core_name(number: int) -> str:
 
 
 Specification = str | Path | Mapping[str, Any] | System
-"""A TOML file, or what stands in one."""
+"""A TOML file, a mapping with the same keys, or a checked system."""
 
 
 @dataclass(frozen=True, eq=False)
 class Document:
-    """What is written of a system: the ``values`` of a TOML file, its name in messages, and where its paths start."""
+    """Unchecked keys of a system: the ``values`` of a TOML file, its name in messages, and the base of its paths."""
 
     values: Mapping[str, Any]
     folder: Path
@@ -249,9 +250,9 @@ class Document:
 
 
 def document(spec: str | Path | Mapping[str, Any]) -> Document:
-    """What is written, not checked yet; the paths in a dict start from the working folder.
+    """Read the keys of a system without checking them; paths in a dict are relative to the working folder.
 
-    Raises InputError for what is no TOML.
+    Raises InputError for invalid TOML.
     """
     if isinstance(spec, Mapping):
         return Document(toml_of(toml_text(spec, IN_MEMORY), IN_MEMORY, _REMEDY), Path(), IN_MEMORY)
@@ -261,22 +262,22 @@ def document(spec: str | Path | Mapping[str, Any]) -> Document:
 
 
 def specified(spec: Specification) -> System:
-    """A system, read and checked; raises InputError in one line that begins with the file and names key or task.
+    """Return a system, read and checked; raise InputError in one line that names the file and the key or task.
 
-    The paths in a dict start from the working folder.
+    Paths in a dict are relative to the working folder.
     """
     return spec if isinstance(spec, System) else checked(document(spec))
 
 
 def parse_system(text: str, folder: Path = Path(), source: str = "system", *, idle: bool = False) -> System:
-    """The system of a TOML text; raises InputError as :func:`checked` does."""
+    """Return the system of a TOML text; raise InputError as :func:`checked` does."""
     return checked(Document(toml_of(text, source, _REMEDY), folder, source), idle=idle)
 
 
 def checked(given: Document, *, idle: bool = False) -> System:
-    """The system that is written; without ``idle`` it has a task at least.
+    """Return the checked system of a document; without ``idle`` it must have at least one task.
 
-    Raises InputError in one line that begins with the file and names the key or the task.
+    Raises InputError in one line that starts with the file and names the key or the task.
     """
     try:
         written = _Written.model_validate(given.values)
@@ -290,10 +291,10 @@ def checked(given: Document, *, idle: bool = False) -> System:
 
 
 def keys_of(given: Document) -> dict[str, tuple[str | int, ...]]:
-    """The keys that have one value, dotted, entries of lists by their names; and where each stands in the values.
+    """Return the path in ``given.values`` of every key with a single value, by dotted name.
 
-    ``accelerator.npu.count`` is at ``("accelerator", 0, "count")``. Those that are left out are there, too.
-    ``given`` has been checked.
+    Entries of lists are named: ``accelerator.npu.count`` is at ``("accelerator", 0, "count")``. Omitted keys are
+    included. ``given`` must have been checked.
     """
     return {".".join(map(str, names)): place for names, place in _keys(given.values)}
 
@@ -312,7 +313,7 @@ def _keys(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], tuple[st
 
 
 def _keys_of_table(table: type[_Table]) -> Iterator[tuple[str, ...]]:
-    """Its keys, without its name, by which others know it, and without lists of tables."""
+    """Yield the keys of a table, without ``name``, which identifies the entry, and without lists of tables."""
     for name, field in table.model_fields.items():
         origin, inside = get_origin(field.annotation), get_args(field.annotation)
         if origin is dict:
@@ -322,7 +323,7 @@ def _keys_of_table(table: type[_Table]) -> Iterator[tuple[str, ...]]:
 
 
 def _first_problem(error: ValidationError, values: Mapping[str, Any]) -> str:
-    """One line that names the task or accelerator by its name, where it has one."""
+    """Return the first problem as one line that names the task or accelerator if it has a name."""
     problem = error.errors(include_url=False)[0]
     path = list(problem["loc"])
     where = ""
@@ -359,7 +360,7 @@ def _checked(written: _Written, source: str, folder: Path) -> System:
 
 
 def conditions(run: Mapping[str, Any], clock_hz: int) -> Conditions:
-    """The conditions of ``policy``, ``preempt``, ``quantum`` and ``until``. Raises InputError for a bad one."""
+    """Return the conditions for ``policy``, ``preempt``, ``quantum`` and ``until``; raise InputError for a bad one."""
     quantum, until = (cycles_of(f"run.{key}", run[key], clock_hz) for key in ("quantum", "until"))
     for key, cycles in (("quantum", quantum), ("until", until)):
         if not cycles:
@@ -368,7 +369,7 @@ def conditions(run: Mapping[str, Any], clock_hz: int) -> Conditions:
 
 
 def with_conditions(system: System, given: Mapping[str, Any]) -> System:
-    """``system`` with other conditions, keys as in its table ``run``. Raises InputError for a bad one."""
+    """Return ``system`` with other conditions, keys as in its table ``run``; raise InputError for a bad one."""
     now = system.conditions
     run = {"policy": now.policy, "preempt": now.preemption, "quantum": now.quantum, "until": now.until, **given}
     for key in ("quantum", "until"):
@@ -388,7 +389,10 @@ def _check_distinct(what: str, names: Iterable[str]) -> None:
 
 
 def _accelerators(written: _Written, folder: Path) -> Iterable[Accelerator]:
-    """The accelerators, ``count`` of each entry, with the memory's constants of the system (the first one's else)."""
+    """Yield ``count`` accelerators for each entry.
+
+    All have the system's memory constants; those not given are taken from the first accelerator.
+    """
     given = {key: getattr(written.memory, key) for key in MEMORY_KEYS if getattr(written.memory, key) is not None}
     shared: dict[str, int] = {}
     number = 0
@@ -412,7 +416,7 @@ def _accelerators(written: _Written, folder: Path) -> Iterable[Accelerator]:
 
 
 def _part(hardware: Preset, parts: int) -> Preset:
-    """A machine of a share of the output channels' lanes, the scratchpad and its banks."""
+    """Return a machine with an equal share of the output-channel lanes, the scratchpad and its banks."""
     arch = hardware.arch
     shares = {"pe.oc": arch.pe.oc, "sram_bytes": arch.sram_bytes, "sram_banks": arch.sram_banks}
     for key, value in shares.items():
@@ -422,7 +426,7 @@ def _part(hardware: Preset, parts: int) -> Preset:
 
 
 def cycles_of(key: str, span: Span, clock_hz: int) -> int:
-    """A span in cycles of the clock, rounded to the nearest (halves up). Raises InputError for no such unit."""
+    """Return a span in clock cycles, rounded to nearest (halves up); raise InputError for an unknown unit."""
     cycles = _cycles(key, span, clock_hz)
     if not 0 <= cycles <= MOST_CYCLES:
         raise InputError(f"{key} is {span!r}, {cycles} cycles; give 0 or more, and at most {MOST_CYCLES}")
@@ -485,7 +489,7 @@ def _task(task: _Task, clock_hz: int, names: list[str], kinds: tuple[str, ...]) 
 
 
 def _check_order(tasks: Iterable[Task]) -> None:
-    """Raises InputError for tasks that wait for each other."""
+    """Raise InputError if tasks wait for each other."""
     try:
         graphlib.TopologicalSorter({task.name: task.after for task in tasks}).prepare()
     except graphlib.CycleError as error:

@@ -1,10 +1,9 @@
-"""What a job does, stage by stage: programs on one machine, in pieces where they give way.
+"""Work of a job, stage by stage: programs on one machine, cut into pieces where they are preempted.
 
-What runs before a command, what keeps the scratchpad meanwhile, and what goes on from there: when a program gives way
-before a command (docs/systems.md, 4), its machine drains. The bytes of the scratchpad that are still to be read are
-*live*: the program ``save`` stores them behind the program's system memory. ``resume`` loads them again, sets the
-registers, counts the tokens that were there, and goes on with the words that are left. All three are programs like any
-other: any executor runs them, on data as on time.
+When a program is preempted before a command (docs/systems.md, 4), its machine drains. Scratchpad bytes that later
+commands still read are *live*. The program ``save`` stores them after the program's system memory. The program
+``resume`` loads them again, restores registers and tokens, and continues with the remaining words. The piece before the
+command, ``save`` and ``resume`` are ordinary programs, so that any executor runs them, with data or for timing.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ from isa.program import Program, Provenance, Tensor
 from isa.variants import SET_OPCODE
 
 CONTEXT = "context"
-"""The layer of what saves and restores the scratchpad."""
+"""Layer name of the commands that save and restore the scratchpad."""
 _ROLES: tuple[Literal["input"], Literal["output"]] = ("input", "output")
 _LINE = 64
-"""Bytes to which live ranges are widened, and gaps that are not worth a command of their own."""
+"""Granularity of live ranges in bytes: skipping a shorter gap is not worth a separate command."""
 
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """How ``program`` gives way before command ``stop`` and goes on.
+    """Preemption of ``program`` before command ``stop``, and its continuation.
 
-    ``live`` are half-open byte ranges of the scratchpad. ``save`` and ``resume`` use ``program.dram_bytes`` and more of
-    the program's system memory. ``restore`` is what ``resume`` begins with, as a program of its own.
+    ``live`` are half-open byte ranges of the scratchpad. ``save`` and ``resume`` use system memory from
+    ``program.dram_bytes`` on. ``restore`` is the beginning of ``resume`` as a separate program.
     """
 
     program: Program
@@ -55,12 +54,12 @@ class Piece:
 
     @property
     def first(self) -> int:
-        """The command of ``resume`` that is the program's command ``stop``."""
+        """Command of ``resume`` that is the program's command ``stop``."""
         return len(self.restore.commands) - 1
 
     @cached_property
     def resume(self) -> Program:
-        """What ``restore`` does, and the commands from ``stop`` on."""
+        """Program that restores the scratchpad and runs the commands from ``stop`` on."""
         begun, restore = _word_after(self.program, self.stop), self.restore
         lead = len(restore.words) - 1
         provenance = tuple(
@@ -76,7 +75,7 @@ class Piece:
 
 
 def boundaries(program: Program, *, tiles: bool) -> tuple[int, ...]:
-    """The commands before which EX goes on to another layer or, with ``tiles``, to another tile; not the first one."""
+    """Return the commands of EX that begin another layer or, with ``tiles``, another tile, except the first one."""
     found: list[int] = []
     before: tuple[str, int] | None = None
     for number, (command, source) in enumerate(zip(program.commands, program.sources, strict=True)):
@@ -90,7 +89,7 @@ def boundaries(program: Program, *, tiles: bool) -> tuple[int, ...]:
 
 
 class Preemptible:
-    """A program and the commands before which it may give way, ``stops``, ascending."""
+    """A program and its ``stops``: the commands, ascending, before which it may be preempted."""
 
     def __init__(self, program: Program, stops: Sequence[int]) -> None:
         self.program, self.stops = program, tuple(stops)
@@ -102,26 +101,27 @@ class Preemptible:
         return _live_ranges(operands, self.stops, arch.sram_bytes)
 
     def piece(self, stop: int) -> Piece:
-        """The piece of one of :attr:`stops`, made anew: they are for the caller to keep."""
+        """Return a new piece for one of :attr:`stops`; it is not cached here."""
         registers = _registers_before(self.program, stop)
         return _piece(self.program, stop, self._live[stop], registers, _tokens_left(self.program, stop))
 
 
 def on_memory(program: Program, dram_bytes: int) -> Program:
-    """``program`` on ``dram_bytes`` of system memory that it is given and gives back, as the tensors of that name.
+    """Return ``program`` with all of its system memory as its input and output tensor, both named ``memory``.
 
-    The input tensor ``memory`` and the output tensor ``memory`` are all of it, int8; the program has no images.
+    The tensors have ``dram_bytes`` elements of int8; the program has no memory images.
     """
     tensors = tuple(Tensor("memory", role, "int8", (dram_bytes,), 0) for role in _ROLES)
-    address = _up(dram_bytes)  # of the words, which are not for the program to see
+    address = _up(dram_bytes)  # the command words follow the memory that the program sees
     return replace(
         program, tensors=tensors, segments=(), command_address=address, dram_bytes=address + 8 * len(program.words)
     )
 
 
 def leave(program: Program, stop: int, save: Program) -> Program:
-    """The commands before ``stop`` and those of ``save`` in one program, for executors that keep no scratchpad between
-    programs: ST saves once LD and EX have done everything.
+    """Return one program of the commands before ``stop`` and of ``save``: ST saves after LD and EX have finished.
+
+    It is for executors that do not keep the scratchpad between programs.
     """
     last = _word_after(program, stop)
     left = _tokens_left(program, stop)
@@ -140,7 +140,7 @@ def leave(program: Program, stop: int, save: Program) -> Program:
 
 
 def _word_after(program: Program, stop: int) -> int:
-    """The first word that the command before ``stop`` leaves over."""
+    """Return the index of the first word after the command before ``stop``."""
     return program.commands[stop - 1].index + 1 if stop else 0
 
 
@@ -151,7 +151,7 @@ def _up(address: int) -> int:
 def _live_ranges(
     operands: Sequence[Operands], stops: Sequence[int], sram_bytes: int
 ) -> dict[int, tuple[tuple[int, int], ...]]:
-    """Ranges of the scratchpad that commands from each stop on read before they write them, in lines."""
+    """Return, for each stop, the scratchpad ranges that later commands read before they write them, in whole lines."""
     wanted, found = set(stops), {}
     mask = np.zeros(_up(sram_bytes), dtype=np.bool_)
     for number in range(len(operands) - 1, min(stops, default=0) - 1, -1):
@@ -166,20 +166,20 @@ def _live_ranges(
 
 
 def _bytes_of(mask: NDArray[np.bool_], access: Access) -> NDArray[np.bool_]:
-    """A view of the bytes that an access touches."""
+    """Return a view of the mask for the bytes of an access."""
     shape = (*(count for count, _ in access.dims), access.nbytes)
     strides = (*(stride for _, stride in access.dims), 1)
     return np.lib.stride_tricks.as_strided(mask[access.address :], shape, strides)
 
 
 def _ranges(lines: NDArray[np.bool_], sram_bytes: int) -> tuple[tuple[int, int], ...]:
-    """Half-open byte ranges of the lines that are True."""
+    """Return the half-open byte ranges of the lines that are True."""
     edges = np.flatnonzero(np.diff(lines.astype(np.int8), prepend=0, append=0)) * _LINE
     return tuple((low, min(high, sram_bytes)) for low, high in edges.reshape(-1, 2).tolist())
 
 
 def _registers_before(program: Program, stop: int) -> dict[str, int]:
-    """The registers that differ from their reset values."""
+    """Return the registers that differ from their reset values before command ``stop``."""
     file = program.variant.register_file
     words = program.words[: _word_after(program, stop)]
     sets = words[words >> np.uint64(56) == SET_OPCODE]
@@ -192,11 +192,11 @@ _GIVER = {
     (Unit.EX, "previous"): (Unit.LD, "next"), (Unit.LD, "next"): (Unit.EX, "previous"),
     (Unit.ST, "previous"): (Unit.EX, "next"), (Unit.EX, "next"): (Unit.ST, "previous"),
 }  # fmt: skip
-"""Whose push, and to which side, a pop from a side takes."""
+"""For the unit and side of a pop, the unit and side of the push that supplies its token."""
 
 
 def _tokens_left(program: Program, stop: int) -> Counter[tuple[Unit, str]]:
-    """How often each unit has pushed to the side named what no command before ``stop`` has popped."""
+    """Return the tokens, by unit and side of the push, that no command before ``stop`` has popped."""
     flags = attrgetter("unit", "pop_previous", "push_previous", "pop_next", "push_next")
     tokens: Counter[tuple[Unit, str]] = Counter()
     for (unit, *moves), count in Counter(map(flags, program.commands[:stop])).items():
@@ -223,7 +223,7 @@ def _piece(
 
 
 def _program(program: Program, words: Sequence[int], address: int) -> Program:
-    """``words`` and ``OP_END``, which lie at ``address``, on the system memory of ``program``."""
+    """Return a program of ``words`` and ``OP_END`` at ``address``, on the system memory of ``program``."""
     stream = np.array([*words, encode_operation(OP_END, {})], dtype=np.uint64)
     provenance = (Provenance(0, len(words), CONTEXT, OP_DMA_READ.kind, CONTEXT, 0),) if words else ()
     return replace(
@@ -232,7 +232,7 @@ def _program(program: Program, words: Sequence[int], address: int) -> Program:
 
 
 def _moves(unit: Unit, live: Iterable[tuple[int, int]], context: int) -> Iterable[int]:
-    """The words that move the live ranges between scratchpad and context: LD restores, ST saves."""
+    """Yield the words that move the live ranges between scratchpad and context: LD restores, ST saves."""
     for low, high in live:
         yield encode_set(f"{unit.name}_DRAM_ADDRESS", context)
         yield encode_set(f"{unit.name}_SRAM_ADDRESS", low)
@@ -248,9 +248,9 @@ def _prologue(
     tokens: Counter[tuple[Unit, str]],
     context: int,
 ) -> list[int]:
-    """The words before the rest.
+    """Return the words of ``restore``: loads of the live ranges, token pushes, and register writes.
 
-    EX and ST must not start before the scratchpad is as it was: a token from LD goes through EX to ST.
+    EX and ST must not start before the scratchpad is restored: a token from LD passes through EX to ST.
     """
     words = list(_moves(Unit.LD, live, context))
     if live:
@@ -272,11 +272,11 @@ def _sync(unit: Unit, **flags: int) -> int:
 
 
 MOST_KEPT = 1 << 17
-"""Commands of what is left after giving way that are kept for the next time: of each program, some 50 MB."""
+"""Most commands in the cached remainders of each program, about 50 MB."""
 
 
 class ProgramWork:
-    """A program on one machine: its workload, what it takes alone, and the same of what is left after giving way."""
+    """A program on one machine: its workload, its cycles alone, and its remainders after preemption."""
 
     def __init__(self, program: Program, hardware: Preset) -> None:
         self._timing = hardware.timing
@@ -291,14 +291,14 @@ class ProgramWork:
         return Workload(prepare(program).demands, self._timing)
 
     def stops(self, preemption: Preemption) -> Preemptible:
-        """The commands before which it may give way."""
+        """Return the program with the commands before which it may be preempted."""
         if preemption not in self._stops:
             found = boundaries(self.program, tiles=preemption == "tile") if preemption != "none" else ()
             self._stops[preemption] = Preemptible(self.program, found)
         return self._stops[preemption]
 
     def left(self, preemption: Preemption, stop: int) -> Remainder:
-        """What follows when it has given way before command ``stop``; :data:`MOST_KEPT` are kept, the latest ones."""
+        """Return the remainder after preemption before command ``stop``; the latest ones are cached (:data:`MOST_KEPT`)."""
         key = preemption, stop
         if key not in self._left:
             self._left[key] = self._make_remainder(self.stops(preemption), stop)
@@ -321,9 +321,10 @@ class ProgramWork:
 
 @dataclass(frozen=True, eq=False)
 class Remainder:
-    """``save`` the scratchpad, if anything of it is needed; ``resume`` later, which may give way before ``stops``.
+    """Rest of a preempted program: ``save`` stores live scratchpad bytes, if any, and ``resume`` continues later.
 
-    Command n of ``resume`` is the program's command ``shift`` + n, but for those that restore.
+    ``resume`` may be preempted before ``stops``. Its command n is the program's command ``shift`` + n, except for the
+    commands that restore.
     """
 
     shift: int
@@ -334,7 +335,7 @@ class Remainder:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A part of a job: a program (``work``), or ``cycles`` of a core of speed 1, an estimate (``cpu``, ``transfer``).
+    """Part of a job: a program (``work``), or an estimated time on a CPU core (``cpu``, ``transfer``).
 
     ``cycles`` of a program are those that it takes alone.
     """
@@ -346,22 +347,22 @@ class Stage:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A network, or fixed work of the CPU, on one kind of accelerator, or on the cores alone: its stages in order."""
+    """Stages, in order, of a network (or fixed CPU work) on one kind of accelerator, or on the cores only."""
 
     kind: str
     stages: tuple[Stage, ...]
 
     @cached_property
     def cycles(self) -> int:
-        """What all stages take alone, one after another."""
+        """Cycles of all stages alone, one after another."""
         return sum(stage.cycles for stage in self.stages)
 
     @cached_property
     def behind(self) -> tuple[int, ...]:
-        """What the stages behind each one take alone."""
+        """For each stage, the cycles of all later stages alone."""
         ends = np.cumsum([stage.cycles for stage in self.stages]).tolist()
         return tuple(self.cycles - end for end in ends)
 
 
 Plans = Mapping[tuple[int, int, str], Plan]
-"""By task and variant, counted, and kind of accelerator or :data:`CPU`."""
+"""Plans by index of task, index of variant, and kind of accelerator or :data:`CPU`."""

@@ -1,1 +1,1 @@
-"""Several networks on several accelerators: systems, workloads, policies, and what becomes of the deadlines."""
+"""Systems of several networks on several accelerators: workloads, scheduling policies, deadlines, reports."""

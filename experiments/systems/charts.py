@@ -1,4 +1,4 @@
-"""Charts of a run of a system: response times, their causes, units and memory over time."""
+"""Charts of a system's run: response times, their causes, units and memory over time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MEANING = {
     "dla": "accelerator", "cpu": "CPU", "transfer": "transfers", "wait_dla": "wait accelerator",
     "wait_cpu": "wait CPU", "memory": "memory shared", "preempted": "going on", "saving": "saving",
 }  # fmt: skip
-"""Headings of the causes."""
+"""Column headings of the causes."""
 _CAUSES = {
     "dla": Style(BLUE), "cpu": Style(VERMILION, "x"), "transfer": Style(GREY, "|"), "wait_dla": Style(SKY, "\\"),
     "wait_cpu": Style(ORANGE, "/"), "memory": Style(PURPLE, "."), "preempted": Style(YELLOW, "+"),
@@ -41,11 +41,11 @@ _TIMES = {
     "p50": Style(SKY, "\\"), "p95": Style(BLUE), "p99": Style(PURPLE, "."), "worst": Style(VERMILION, "x"),
 }  # fmt: skip
 _TASKS = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW, BLACK)
-"""Colours of tasks on the timeline; from the ninth on they come again."""
+"""Colours of tasks on the timeline; the ninth task starts again with the first colour."""
 
 
 def system_charts(report: SystemReport) -> tuple[Chart, ...]:
-    """All charts in the order of reading; a chart that has nothing to show is left out."""
+    """Return all charts in reading order, without charts that have nothing to show."""
     ended = any(task.ended for task in report.tasks)
     shown: list[Chart | None] = [response_times(report), task_causes(report)] if ended else []
     shown += [unit_use(report), memory_traffic(report), units_timeline(report)]
@@ -53,7 +53,7 @@ def system_charts(report: SystemReport) -> tuple[Chart, ...]:
 
 
 def response_times(report: SystemReport) -> Bars:
-    """Percentiles of response times; in per cent of the deadlines if there is any."""
+    """Return the chart of response-time percentiles, in per cent of the deadlines if a task has one."""
     relative = any(task.deadline for task in report.tasks if task.response)
     tasks = [task for task in report.tasks if task.response and (task.deadline or not relative)]
 
@@ -76,7 +76,7 @@ def response_times(report: SystemReport) -> Bars:
 
 
 def task_causes(report: SystemReport) -> Bars:
-    """What a job's mean response time consists of."""
+    """Return the chart of the components of a job's mean response time."""
     tasks = [task for task in report.tasks if task.ended]
     shares = {cause: tuple(task.causes[cause] / task.ended for task in tasks) for cause in CAUSES}
     series = tuple(Series(MEANING[cause], found, _CAUSES[cause]) for cause, found in shares.items() if any(found))
@@ -87,7 +87,7 @@ def task_causes(report: SystemReport) -> Bars:
 
 
 def unit_use(report: SystemReport) -> Bars:
-    """How busy the units are: of accelerators the cycles in which the array computes apart."""
+    """Return the chart of busy cycles per unit; for accelerators, computing cycles of the array are separate."""
     computing = [100 * (unit.compute or 0) / report.cycles for unit in report.units]
     busy = [100 * unit.utilization for unit in report.units]
     cores = [unit.compute is None for unit in report.units]
@@ -103,13 +103,13 @@ def unit_use(report: SystemReport) -> Bars:
 
 
 def _where(cores: list[bool], wanted: bool, busy: list[float], computing: list[float]) -> tuple[float, ...]:
-    """What units that are cores, or are not, are busy with apart from computing."""
+    """Return how busy each unit is apart from computing, in per cent, for cores or for accelerators (0 for the others)."""
     found = zip(cores, busy, computing, strict=True)
     return tuple(max(0.0, whole - part) if core == wanted else 0.0 for core, whole, part in found)
 
 
 def memory_traffic(report: SystemReport) -> Steps:
-    """How much of the memory's slots is granted, over time."""
+    """Return the chart of the memory's granted slots over time."""
     memory = report.memory
     width = report.cycles / len(memory.traffic)
     levels = tuple(100 * share for share in report.memory_shares)
@@ -121,7 +121,7 @@ def memory_traffic(report: SystemReport) -> Steps:
 
 
 def units_timeline(report: SystemReport) -> Gantt | None:
-    """What every unit does when, by task; None for a report without a timeline."""
+    """Return the timeline of every unit, coloured by task; None for a report without a timeline."""
     found = report.timeline
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""The plans of a system's tasks: every task's networks compiled for every accelerator that may run them."""
+"""Plans of a system's tasks: every task's networks, compiled for every accelerator that may run them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from isa.progress import Progress, silent
 
 
 class DoesNotFitError(InputError):
-    """Nothing of a network runs on an accelerator that is to run it."""
+    """No part of a network can run on an accelerator that a task assigns to it."""
 
 
 class PlanMaker:
-    """Makes the plans of systems; what several tasks, or several systems, share is read and compiled once.
+    """Maker of plans; work that several tasks or several systems share is read and compiled once.
 
-    ``cache``: the user's cache keeps what import makes of a model; no figure depends on it.
+    ``cache`` True uses the user's cache of imported models; no figure depends on it.
     """
 
     def __init__(self, progress: Progress = silent, cache: bool = True) -> None:
@@ -41,9 +41,11 @@ class PlanMaker:
         self._plans: dict[tuple[str, str, Preset | None, float], Plan] = {}
 
     def plans(self, system: System) -> Plans:
-        """The plans of all tasks.
+        """Return the plans of all tasks.
 
-        Raises InputError naming the task whose model is wrong, :class:`DoesNotFitError` where it fits no accelerator.
+        Raises:
+            InputError: a model is invalid; the message names the task.
+            DoesNotFitError: no part of a network runs on its accelerator.
         """
         hardware = {accelerator.kind: accelerator.hardware for accelerator in system.accelerators}
         plans: dict[tuple[int, int, str], Plan] = {}
@@ -64,7 +66,7 @@ class PlanMaker:
         return plans
 
     def digests(self, system: System, progress: Progress = silent) -> dict[str, str]:
-        """Of the packages of all networks, by model; raises InputError naming the task whose model is wrong."""
+        """Return the package digests of all networks, by model; raise InputError for an invalid model."""
         found: dict[str, str] = {}
         for task in system.tasks:
             for choice in task.variants:
@@ -115,7 +117,7 @@ class PlanMaker:
 
 
 def _first_refusal(compiled: CompiledNetwork) -> str:
-    """Why the first node runs on the CPU, but for those that every float network begins and ends with."""
+    """Return why the first node runs on the CPU, apart from the boundary operators of every float network."""
     fallen = [place for place in compiled.partition.placement if place.op_type not in BOUNDARIES]
     why = f"{fallen[0].op_type} '{fallen[0].node}': {fallen[0].reason}" if fallen else "it has nothing to compute"
     return f"{why}; change the accelerator, or say in 'on' what can run it"
@@ -128,7 +130,7 @@ def _stages_on_cores(network: Network, speed: float) -> list[Stage]:
 
 
 def _stages(compiled: CompiledNetwork, works: Mapping[int, ProgramWork], bus_bytes: int, speed: float) -> list[Stage]:
-    """The parts of the end-to-end account of ``dla run``; what the CPU takes is divided by its speed."""
+    """Return the stages of the end-to-end account of ``dla run``; CPU time is divided by the cores' speed."""
     alone = {index: work.alone for index, work in works.items()}
     account = end_to_end(compiled, host_estimate(compiled.partition), alone, bus_bytes)
     stages = []

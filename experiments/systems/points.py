@@ -1,7 +1,7 @@
-"""Points of a sweep of a system, for the engine of sweeps: each is a system, run alone by whoever has a worker free.
+"""Points of a sweep of a system, for the sweep engine: each is one system, simulated by any free worker.
 
-The key of a point is a content hash of everything that its figures depend on: the system as it was checked, the
-packages of its networks, the code, and what is wanted of it. A process compiles what its points share once.
+The key of a point is a hash of everything that its figures depend on: the checked system, the packages of its
+networks, the code, and the requested figures. A process compiles shared networks once.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _sweeps = itertools.count()
 
 @lru_cache(maxsize=1)
 def _planner(sweep: str, cache: bool) -> PlanMaker:
-    """What the points of a sweep share in this process."""
+    """Return the plan maker that the points of a sweep share in this process."""
     return PlanMaker(cache=cache)
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """A system of a sweep. ``axes``: its values there; ``digests``: those of the packages of its networks, by path."""
+    """A system of a sweep, with its values on the axes and the package digests of its networks, by path."""
 
     system: System
     axes: Mapping[str, Any]
@@ -56,7 +56,7 @@ class Point:
 
     @cached_property
     def key(self) -> str:
-        """First 32 hexadecimal digits of the SHA-256 of all that its figures depend on."""
+        """First 32 hexadecimal digits of the SHA-256 of everything that its figures depend on."""
         system = _SYSTEM.dump_python(self.system, mode="json", exclude={"source", "folder"})
         packages, wanted = list(self.digests.values()), {"rate": self.search_rate, "code": compiler_version()}
         whole = canonical({"system": system, "packages": packages, **wanted})
@@ -65,20 +65,20 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class PointJob:
-    """A point of the sweep of that name, to be run in ``folder``, from which paths start."""
+    """Job that runs a point of the sweep ``sweep``; relative paths start from ``folder``."""
 
     sweep: str
     point: Point
     folder: Path
 
     def run(self) -> Result:
-        """Its figures; where a network fits no accelerator it is infeasible, and failed with whatever goes wrong."""
+        """Return the figures; infeasible if a network fits no accelerator, failed after any other error."""
         try:
             with chdir(self.folder):
                 outcome = PointOutcome((json.dumps(self._figures()),))
         except DoesNotFitError as error:
             outcome = PointOutcome(None, str(error), infeasible=True)
-        except Exception as error:  # whatever it is, it belongs into the record
+        except Exception as error:  # any exception belongs in the results row
             outcome = PointOutcome(None, message_of(error))
         return Result(((outcome,),), 0)
 
@@ -94,9 +94,9 @@ class PointJob:
 
 
 def figures(report: SystemReport, choices: Sequence[str] = ()) -> Figures:
-    """The columns of a point behind the axes (:class:`experiments.systems.sweep.SystemSweep`).
+    """Return the columns of a point that follow the axes (:class:`experiments.systems.sweep.SystemSweep`).
 
-    ``choices``: tasks with several variants.
+    ``choices`` are the names of tasks with several variants.
     """
     chosen = [task for task in report.tasks if task.name in choices]
     found: Figures = {"missed": report.missed, "ended": sum(task.ended for task in report.tasks)}
@@ -110,7 +110,7 @@ def figures(report: SystemReport, choices: Sequence[str] = ()) -> Figures:
 
 @dataclass(eq=False)
 class PointTask(Task):
-    """The job of one point."""
+    """Task of the driver with the job of one point."""
 
     job: PointJob
 
@@ -128,7 +128,7 @@ class PointTask(Task):
 
 
 class PointPlanner:
-    """Makes a task of every point that has no row yet."""
+    """Planner that creates a task for every point without a row."""
 
     def __init__(self, sweep: str, store: Store) -> None:
         self._sweep, self._store = sweep, store
@@ -145,22 +145,29 @@ class PointPlanner:
             yield PointTask(job=PointJob(self._sweep, point, Path.cwd()))
 
     def skipped(self) -> Sequence[str]:
-        """The statuses of points found to have a row, or to be another point, since the last call."""
+        """Return the statuses of points skipped since the last call: points with a row, duplicates in this sweep."""
         skipped, self._skipped = self._skipped, []
         return skipped
 
     def settled(self, keys: Iterable[str]) -> None:
-        """They are remembered by their rows."""
+        """Do nothing: the rows themselves show which points are done."""
 
 
 def run_points(
     systems: Sequence[tuple[Mapping[str, Any], System]], wanted: SystemSweepRequest, manifest: Manifest
 ) -> list[Figures]:
-    """The figures of every system, in order; of one that cannot run its ``problem``.
+    """Run every system and return its figures, in order, or its ``problem`` if it cannot run.
 
-    ``systems`` are given with their values on the axes. Rows that are in the file stay, but those that failed are tried
-    again. All networks are read before the first system runs; the ``manifest`` gets their digests. Raises InputError
-    for models that are wrong and places that cannot be written.
+    Rows that are in the results file stay; failed ones are tried again. All networks are read before the first system
+    runs, and their digests are added to the ``manifest``.
+
+    Args:
+        systems: pairs of the values on the axes and the system.
+        wanted: the request with the results file, workers and progress callback.
+        manifest: record of the sweep, stored in the results file.
+
+    Raises:
+        InputError: a model is invalid, or a file cannot be written.
     """
     sweep = f"{os.getpid()} {next(_sweeps)}"
     planner = _planner(sweep, wanted.cache)

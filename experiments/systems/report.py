@@ -1,4 +1,4 @@
-"""What became of a system's tasks, units and memory: the public JSON format of ``dla system``, and its making."""
+"""Report of a system's run: tasks, units and memory, in the public JSON format of ``dla system``."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from experiments.report.store import as_report
 
 SCHEMA: Literal["dla-system/1"] = "dla-system/1"
 SAVING = -1
-"""In place of a task on the timeline: the scratchpad of a program that gave way is saved."""
+"""Value in place of a task on the timeline while the scratchpad of a preempted program is saved."""
 Cycles = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[Count, Field(ge=1)]
 
 
 class Response(Part):
-    """Response times in cycles, from release to end; percentiles are those of nearest rank."""
+    """Response times in cycles, from release to end; percentiles use the nearest rank."""
 
     mean: Cycles
     deviation: Cycles
@@ -38,20 +38,21 @@ class Response(Part):
 
 
 class Predecessor(Part):
-    """A task that others come after, directly or not, and the cycles between its releases."""
+    """A direct or indirect predecessor of a task, and the cycles between its releases."""
 
     name: Text
     period: Positive
 
 
 class TaskResult(Part):
-    """What became of a task's jobs.
+    """Results of a task's jobs.
 
-    ``alone``: cycles of a job alone in the system, where it runs fastest. ``skipped``: releases while the job before
-    was under way. ``late``: jobs that ended behind their deadline; ``missed``: those, and the ones that had not ended
-    when it passed. ``causes``: what the cycles of all jobs that ended went into, together their response times.
-    ``response`` is None if no job ended. ``rarer``: of the predecessors with a period longer than the deadline the one
-    with the longest (of equal ones the first), for readers who expect a deadline to count from there.
+    ``alone`` is the cycles of one job alone in the system, on its fastest unit. ``skipped`` counts releases while the
+    previous job was unfinished. ``late`` jobs ended after their deadline; ``missed`` adds the jobs that were unfinished
+    when it passed. ``causes`` are the cycles of all ended jobs by cause; their sum is the sum of the response times.
+    ``response`` is None if no job ended. ``rarer`` is the predecessor with the longest period (the first of equal
+    ones), if that period is longer than the deadline: some readers expect a deadline to count from the predecessor's
+    release.
     """
 
     name: Text
@@ -79,14 +80,14 @@ class TaskResult(Part):
 
     @property
     def slowdown(self) -> float | None:
-        """Mean response time over the time alone."""
+        """Mean response time divided by the time alone; None if no job ended."""
         return self.response.mean / self.alone if self.response and self.alone else None
 
 
 class UnitResult(Part):
-    """An accelerator or a core. ``compute``: cycles in which an accelerator's EX executed, None of cores.
+    """Results of an accelerator or core. ``compute``: cycles in which an accelerator's EX executed, None for cores.
 
-    Programs that the end of the run cut off count as ``busy``, and not in ``compute``.
+    Programs that the end of the run cuts off count as ``busy``, but not in ``compute``.
     """
 
     name: Text
@@ -96,7 +97,10 @@ class UnitResult(Part):
 
 
 class MemoryResult(Part):
-    """The shared memory: ``slots`` granted, of ``grants`` a cycle; ``traffic``: those of equal parts of the time."""
+    """Results of the shared memory, which can grant up to ``grants`` slots per cycle.
+
+    ``slots`` is the number of granted slots; ``traffic`` is the number in each of several equal parts of the run.
+    """
 
     slots: Count
     grants: Positive
@@ -105,7 +109,10 @@ class MemoryResult(Part):
 
 
 class Pieces(Part):
-    """Programs that gave way, run in pieces on data: the distinct ways, and elements that differ from the whole's."""
+    """Check of preempted programs, run in pieces on data and compared with whole programs.
+
+    ``ways`` counts the distinct sets of preemption points; ``mismatches`` counts the output elements that differ.
+    """
 
     ways: Count
     elements: Count
@@ -114,9 +121,9 @@ class Pieces(Part):
 
 
 class Activities(Part):
-    """What a unit did: spans of time, in order, of which it was ``active`` for so many cycles in so many ``intervals``.
+    """Spans of a unit's activity, in order: in each, the unit is ``active`` for some cycles in several ``intervals``.
 
-    ``task``: the place of the one with the most cycles, or :data:`SAVING`.
+    ``task`` is the index of the task with the most cycles in the span, or :data:`SAVING`.
     """
 
     begin: tuple[Count, ...]
@@ -134,9 +141,9 @@ class Activities(Part):
 
 
 class Timeline(Part):
-    """When each unit was at work: intervals that begin in the same ``window`` cycles are one span.
+    """Activity of every unit over time: intervals that begin in the same ``window`` of cycles form one span.
 
-    With a window of 1 each interval is a span: a program of one job, or of a piece of it, or its time on a core.
+    With a window of 1, each interval is a span: one program of a job, a piece of one, or a job's time on a core.
     """
 
     window: Positive
@@ -144,7 +151,7 @@ class Timeline(Part):
 
 
 class SystemReport(Part):
-    """A run of a system."""
+    """Report of a system's run."""
 
     schema_: Literal["dla-system/1"] = Field(default=SCHEMA, alias="schema")
     command: Text
@@ -173,7 +180,7 @@ class SystemReport(Part):
 
     @property
     def memory_shares(self) -> tuple[float, ...]:
-        """The memory's use over time: in each of the equal parts of :class:`MemoryResult`, the share of its slots."""
+        """Share of the memory's slots that was granted, in each part of the run (see :class:`MemoryResult`)."""
         slots = self.memory.traffic
         ends = [-(-part * self.cycles // len(slots)) for part in range(len(slots) + 1)]
         lengths = [self.memory.grants * max(1, end - start) for start, end in pairwise(ends)]
@@ -181,7 +188,7 @@ class SystemReport(Part):
 
     @property
     def missed(self) -> int:
-        """Jobs of all tasks that missed their deadlines."""
+        """Number of jobs of all tasks that missed their deadlines."""
         return sum(task.missed for task in self.tasks)
 
 
@@ -194,7 +201,7 @@ def make_report(
     command: str = "",
     timeline: Timeline | None = None,
 ) -> SystemReport:
-    """The report of a run whose jobs were of ``variants``."""
+    """Return the report of a run; ``variants`` has the chosen variant of every task."""
     chosen, cycles = system.conditions, record.cycles
     tasks = []
     for index, (task, found) in enumerate(zip(system.tasks, record.tasks, strict=True)):
@@ -210,7 +217,7 @@ def make_report(
                 rarer=_rarer(task, system.tasks),
             )
         )  # fmt: skip
-    # Without accelerators there are no ports, and one slot a cycle that nobody takes.
+    # Without accelerators there are no ports: count one slot per cycle, which is never granted.
     grants = 1 if system.shared_port else max(1, min(system.grants, len(system.accelerators)))
     return SystemReport(
         command=command, name=system.name, policy=chosen.policy, preemption=chosen.preemption,
@@ -253,17 +260,17 @@ def _response(times: Sequence[int]) -> Response | None:
 
 
 def report_json(report: SystemReport) -> str:
-    """The report as text; equal reports give equal bytes."""
+    """Return the report as JSON text; equal reports give equal bytes."""
     return json.dumps(report.model_dump(mode="json"), indent=1) + "\n"
 
 
 def system_report(content: Any, path: Path) -> SystemReport:
-    """What the file ``path`` holds as a report of a system; raises InputError where it is none of this version."""
+    """Return the system report in the content of file ``path``; raise InputError if it is none of this version."""
     return as_report(content, path, SystemReport, SCHEMA, "system report", "dla system")
 
 
 def task_rows(report: SystemReport) -> Iterator[dict[str, Any]]:
-    """A row a task: figures, response times as ``response.p99``, causes as ``causes.memory``; None for no figure."""
+    """Yield one row per task: figures, ``response.p99`` etc., ``causes.memory`` etc.; None for a missing figure."""
     for task in report.tasks:
         row = {**task.model_dump(mode="json", exclude={"response", "causes", "rarer"}), "slowdown": task.slowdown}
         times = task.response.model_dump() if task.response else dict.fromkeys(Response.model_fields)
@@ -272,5 +279,5 @@ def task_rows(report: SystemReport) -> Iterator[dict[str, Any]]:
 
 
 def unit_rows(report: SystemReport) -> Iterator[dict[str, Any]]:
-    """A row an accelerator or core; ``compute`` is None of cores."""
+    """Yield one row per accelerator or core; ``compute`` is None for cores."""
     yield from (unit.model_dump(mode="json") for unit in report.units)

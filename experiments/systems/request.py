@@ -1,4 +1,4 @@
-"""What runs of systems, and splits of networks over them, are asked for. Light, as ``dla --help`` reads it."""
+"""Arguments of system runs and network splits. ``dla --help`` imports this module, so it imports little."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def _axis_texts(axes: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Splitting(Subject):
-    """A network, a system, and how the network is shared: ``batch``, ``channels``, ``rows`` or ``pipeline``.
+    """Request that has a network, a system, and the split: ``batch``, ``channels``, ``rows`` or ``pipeline``.
 
-    ``by`` was called ``way``.
+    The old name of ``by`` is ``way``.
     """
 
     system: Specification = field(
@@ -40,7 +40,7 @@ class Splitting(Subject):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SplitRequest(Inferring, Given, Splitting):
-    """What ``dla split`` and ``dla.split`` are asked for."""
+    """Arguments of ``dla split`` and ``dla.split``."""
 
     images: int | None = field(
         default=None,
@@ -57,12 +57,12 @@ class SplitRequest(Inferring, Given, Splitting):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SplitKeywords(SplitRequest, CompileOptions, Splitting):
-    """The keywords of ``dla.split``: a request's, and the choices of its options one by one."""
+    """Keywords of ``dla.split``: the fields of the request, and a keyword for each compiler option."""
 
 
 @dataclass(frozen=True, eq=False)
 class Described:
-    """A system and its workload."""
+    """Request that has a system with its workload."""
 
     spec: Specification = field(
         metadata=specification("Accelerators, cores, memory, tasks (docs/systems.md).", "SYSTEM.toml", "<system>")
@@ -71,7 +71,7 @@ class Described:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Conditions(Described):
-    """What is said in place of the system's own table ``run``, and what else is looked for."""
+    """Options that replace keys of the system's table ``run``, and options of the run itself."""
 
     policy: str | None = field(
         default=None,
@@ -104,14 +104,14 @@ class Conditions(Described):
 
     @property
     def chosen(self) -> dict[str, int | str]:
-        """What replaces keys of the table ``run``, by key."""
+        """Given replacements of keys of the table ``run``, by key."""
         given = {"policy": self.policy, "preempt": self.preempt, "quantum": self.quantum, "until": self.until}
         return {key: value for key, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SystemRequest(Conditions):
-    """What ``dla system`` and ``dla.system`` are asked for. ``watch`` is called with every interval of a unit."""
+    """Arguments of ``dla system`` and ``dla.system``. ``watch`` is called with every interval of a unit."""
 
     check: bool = field(
         default=False,
@@ -122,7 +122,7 @@ class SystemRequest(Conditions):
 
 @dataclass(frozen=True, eq=False)
 class Swept(Described):
-    """A system, and values of its keys."""
+    """Request that has a system and the axes of a sweep: values of its keys."""
 
     axes: Mapping[str, Any] = field(
         metadata=option("--sweep", "Values of keys of the file, in all combinations.", None, texts=_axis_texts)
@@ -131,7 +131,7 @@ class Swept(Described):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Kept:
-    """Where the points of a sweep are kept, and who runs them."""
+    """Results file of a sweep's points, and the number of worker processes."""
 
     output: str | Path | None = field(
         default=None,
@@ -154,9 +154,9 @@ class Kept:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SystemSweepRequest(Kept, Conditions, Swept):
-    """What ``dla system --sweep`` and ``dla.sweep_system`` are asked for."""
+    """Arguments of ``dla system --sweep`` and ``dla.sweep_system``."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SystemCommand(Kept, SystemRequest):
-    """All that ``dla system`` takes."""
+    """All arguments of the command ``dla system``."""

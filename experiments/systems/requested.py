@@ -1,4 +1,4 @@
-"""Systems from what is asked to what came of it, for ``dla system``, ``dla split`` and Python."""
+"""Entry points for systems and splits, from a request to its result, for ``dla system``, ``dla split`` and Python."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from isa.errors import InputError
 def system_requested(wanted: SystemRequest) -> SystemResult:
     """Run several networks on several accelerators (docs/systems.md), as ``dla system`` does.
 
-    ``spec`` is a TOML file or the same keys in a dict, whose paths start from the working folder. ``policy``,
-    ``preempt``, ``quantum`` and ``until`` replace what its table ``run`` says: times in cycles, or texts with a unit.
-    ``search_rate`` looks for the highest rate without a miss, too. With ``check`` programs that gave way are run on
-    data, in pieces, and their bits compared with those of running whole. ``watch`` is called with every interval of a
-    unit, ``progress`` with what goes on. Equal arguments give equal reports.
+    ``spec`` is a TOML file, or a dict with the same keys whose paths are relative to the working folder. ``policy``,
+    ``preempt``, ``quantum`` and ``until`` replace keys of its table ``run``; times are cycles or texts with a unit.
+    ``search_rate`` also searches the highest rate without a miss. ``check`` also runs preempted programs on data, in
+    pieces, and compares their bits with those of whole programs. ``watch`` is called with every interval of a unit,
+    ``progress`` with a text for each step. Equal arguments give equal reports.
 
-    Jobs that miss their deadlines are results like others. Raises InputError for bad input.
+    Jobs that miss their deadlines are part of the result, not errors. Raises InputError for bad input.
     """
     progress = wanted.progress
     described = with_conditions(specified(wanted.spec), wanted.chosen)
-    policy_of(described)  # before networks are compiled
+    policy_of(described)  # fail before networks are compiled
     check_work(described)
     plans = PlanMaker(progress, wanted.cache).plans(described)
     command = command_of("system", wanted)
@@ -46,16 +46,18 @@ system = door("system", SystemRequest, SystemRequest, system_requested)
 
 
 def sweep_requested(wanted: SystemSweepRequest) -> SystemSweep:
-    """Run a system with all combinations of values in the place of those written, as ``dla system --sweep`` does.
+    """Run a system with all combinations of values of some keys, as ``dla system --sweep`` does.
 
-    ``axes`` has a list of values by dotted key, entries by their names: ``{"run.policy": ["fcfs", "edf"],
-    "accelerator.npu.count": range(1, 5)}``. ``spec`` and the other arguments are as for :func:`system`; each point has
-    the figures of its system run alone. What points share is compiled once a process: this one, or ``workers`` others.
+    ``axes`` maps dotted keys to lists of values, with entries by their names: ``{"run.policy": ["fcfs", "edf"],
+    "accelerator.npu.count": range(1, 5)}``. ``spec`` and the other arguments are those of :func:`system`. Each point
+    has the figures of its system run alone. Each process (this one, or ``workers`` others) compiles shared networks
+    once.
 
-    With ``output`` every point is a row of that results file as soon as it has ended; points that have one there are
-    not run again, and ``dla report`` makes a page of them.
+    With ``output``, every point is stored in that results file as soon as it has ended. Points with a row there are not
+    run again, and ``dla report`` shows them as a page.
 
-    Jobs that miss their deadlines, and networks that fit no accelerator, are results. Raises InputError for bad input.
+    Jobs that miss their deadlines, and networks that fit no accelerator, are results, not errors. Raises InputError for
+    bad input.
     """
     if isinstance(wanted.spec, System):
         raise InputError(f"{wanted.spec.source}: give the file or its keys; a system that was read has none to vary")
@@ -79,10 +81,10 @@ def split_requested(wanted: SplitRequest) -> SplitReport:
     """Run one network on all accelerators of a system, as ``dla split MODEL FILE --by WAY`` does.
 
     ``by`` is ``batch``, ``channels``, ``rows`` or ``pipeline``; ``images`` inferences (8) are timed by ``batch`` and
-    ``pipeline``. ``system`` is a TOML file or the same keys in a dict; it need not have tasks. The other arguments are
-    as for :func:`dla.run`; the inputs are those of one inference.
+    ``pipeline``. ``system`` is a TOML file or a dict with the same keys; it may have no tasks. The other arguments are
+    those of :func:`dla.run`; the inputs are those of one inference.
 
-    Bits that differ are reported in ``check``, not raised. Raises InputError for bad input.
+    Bits that differ are reported in ``check`` and raise no error. Raises InputError for bad input.
     """
     system = wanted.system
     accelerators = system if isinstance(system, System) else checked(document(system), idle=True)

@@ -1,6 +1,6 @@
-"""What a run of a system gives back, and how it is shown: tables, the page, and the timeline that Perfetto opens.
+"""Result of a system's run and its presentation: tables, an HTML page, and a timeline for Perfetto.
 
-The page has every figure of every task, charts, what every unit did when, and what made it.
+The page has every figure of every task, charts, the timeline of every unit, and the command with its conditions.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _COLUMNS: dict[str, tuple[str, str]] = {
     **{f"causes.{cause}": (f"{MEANING[cause]}, all jobs", "cycles") for cause in CAUSES},
     "preemptions": ("preemptions", ""),
 }  # fmt: skip
-"""Headings and units of :func:`task_rows`; ``text`` is no unit."""
+"""Headings and units of :func:`task_rows`; ``text`` marks a column without a unit."""
 _NOTE = "Times from a job's release to its end. CPU and transfers are estimates."
 
 
 def system_page(report: SystemReport) -> str:
-    """The page as HTML text; equal reports give equal text."""
+    """Return the page as HTML text; equal reports give equal text."""
     charts = system_charts(report)
     places = {chart.identity: chart_place(chart.identity, chart.title, chart.note) for chart in charts}
     sections = [
@@ -83,13 +83,13 @@ def system_tables(report: SystemReport) -> Iterator[Printed]:
 
 
 def system_lines(report: SystemReport) -> list[str]:
-    """The system and its conditions, and what there is to say beside the tables."""
+    """Return the system with its conditions, and the lines that follow the tables."""
     said = [conditions_line(report), memory_line(report), jobs_line(report), *deadline_lines(report)]
     return said + ([check_line(report)] if report.check is not None else [])
 
 
 def conditions_line(report: SystemReport) -> str:
-    """What ran, for how long, and how."""
+    """Return the line with the system's name, its run time and its conditions."""
     time = report.cycles / report.clock_hz * 1e3
     how = f"preemption at {report.preemption}s" if report.preemption != "none" else "no preemption"
     return f"{report.name}: {report.cycles:,} cycles ({time:,.3f} ms), {report.policy}, {how}"
@@ -106,8 +106,11 @@ def jobs_line(report: SystemReport) -> str:
 
 
 def deadline_lines(report: SystemReport) -> Iterator[str]:
-    """A line for every task of which no job can meet its deadline, whoever else there is, and for every one whose
-    deadline is before the period of a predecessor: somebody may have meant it from there."""
+    """Yield a line for every task with a suspicious deadline.
+
+    Such a deadline is shorter than the task's time alone, so that no job can meet it; or it is shorter than the period
+    of a predecessor, which suggests that it was meant to count from the predecessor's release.
+    """
     for task in report.tasks:
         if task.deadline is not None and task.alone > task.deadline:
             yield (
@@ -154,7 +157,7 @@ def _task_cells(task: TaskResult) -> Iterator[str]:
 
 
 def _causes(report: SystemReport) -> ReportTable:
-    """Where the mean response time of every task went."""
+    """Return the table of the components of every task's mean response time."""
     shown = [cause for cause in CAUSES if any(task.causes[cause] for task in report.tasks)]
     columns = (Column("mean cycles of a job", "fold"), *(Column(MEANING[cause], "right") for cause in shown))
     table = ReportTable((*columns, Column("preemptions", "right", 1)))
@@ -174,7 +177,7 @@ def _units(report: SystemReport) -> ReportTable:
 
 
 def timeline_json(report: SystemReport, intervals: Iterable[Interval]) -> str:
-    """The timeline as Trace Event Format JSON: a track a unit, and the memory's use; one cycle is one nanosecond."""
+    """Return the timeline as Trace Event Format JSON: one track per unit, and the memory's use; 1 cycle is 1 ns."""
     threads = {unit.name: number for number, unit in enumerate(report.units, start=1)}
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": f"{report.name}, 1 ns = 1 cycle"}},
@@ -219,9 +222,9 @@ SYSTEM = Presentation(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SystemResult(Shown):
-    """One run of a system. ``report`` is the model of the JSON file of ``dla system``.
+    """Result of one run of a system. ``report`` is the model of the JSON file of ``dla system``.
 
-    ``rate``: of the search for the highest rate, if it was asked for.
+    ``rate`` is the result of the search for the highest rate, if it was requested.
     """
 
     report: SystemReport
@@ -237,18 +240,18 @@ class SystemResult(Shown):
 
     @property
     def highest_rate(self) -> float | None:
-        """The highest rate of all tasks together without a miss, 1 as written; None if it was not searched."""
+        """Highest rate of all tasks together without a miss, 1 for the given periods; None if not searched."""
         return None if self.rate is None else self.rate.rate / RATE_STEPS
 
     @property
     def tasks(self) -> pandas.DataFrame:
-        """The table of ``dla system --csv``: a row a task, times in cycles.
+        """Table of ``dla system --csv``: one row per task, times in cycles.
 
-        Columns of integers have gaps where no job ended. Raises InputError where pandas is not installed.
+        Integer columns have gaps where no job ended. Raises InputError if pandas is not installed.
         """
         return data_frame(task_rows(self.report))
 
     @property
     def units(self) -> pandas.DataFrame:
-        """A row an accelerator or core: cycles it was busy and, of accelerators, in which the array computed."""
+        """Table with one row per accelerator or core: its busy cycles and, for accelerators, its computing cycles."""
         return data_frame(unit_rows(self.report))

@@ -1,4 +1,4 @@
-"""A system run under its conditions, and what every unit did when, in as many spans as a page can show."""
+"""Run of a system under its conditions, and the recorder that condenses its timeline for a page."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from experiments.systems.report import SAVING, Activities, SystemReport, Timelin
 from isa.progress import Progress, silent
 
 MOST_SPANS = 16_384
-"""Spans of all units together."""
+"""Most spans of all units together."""
 
 
 @dataclass
 class _Span:
-    """Intervals of a unit that begin in one window: how many, and their cycles by task."""
+    """Intervals of a unit that begin in one window: their number, and their cycles by task."""
 
     begin: int
     end: int
@@ -28,7 +28,7 @@ class _Span:
     cycles: dict[int, int]
 
     def add(self, other: _Span) -> None:
-        """Those of ``other``, which come later, too."""
+        """Add the intervals of ``other``, which come later."""
         self.end = other.end
         self.intervals += other.intervals
         for task, cycles in other.cycles.items():
@@ -36,10 +36,10 @@ class _Span:
 
 
 class Recorder:
-    """Hears of intervals, in the order in which they end on each unit; its memory does not grow with their number.
+    """Recorder of intervals in the order in which they end on each unit; its memory use is bounded.
 
-    Intervals of a unit that begin in the same window are one span. Windows are of one cycle at first, and twice as long
-    whenever there are more than :data:`MOST_SPANS`.
+    Intervals of a unit that begin in the same window form one span. Windows start with one cycle, and double whenever
+    there are more than :data:`MOST_SPANS` spans.
     """
 
     def __init__(self, units: Sequence[str]) -> None:
@@ -68,7 +68,7 @@ class Recorder:
         return True
 
     def timeline(self) -> Timeline:
-        """What it heard; a span's task is the one with the most cycles, of several the lowest."""
+        """Return the recorded timeline; a span's task is the one with the most cycles, or the lowest of several."""
         return Timeline(
             window=self._window,
             units={
@@ -95,11 +95,10 @@ def run_system(
 ) -> SystemReport:
     """Run a system under its conditions. Equal arguments give equal reports.
 
-    ``plans`` are those of a :class:`PlanMaker`, if they are there already. ``watch`` is called
-    with every interval of a unit. With ``check`` programs that gave way are run on data, too. Raises
-    InputError for models that are wrong and an unknown policy.
+    ``plans`` are those of a :class:`PlanMaker` if they already exist. ``watch`` is called with every interval of a
+    unit. ``check`` also runs preempted programs on data. Raises InputError for an invalid model or an unknown policy.
     """
-    policy_of(system)  # before networks are compiled
+    policy_of(system)  # fail before networks are compiled
     check_work(system)
     plans = plans or PlanMaker(progress).plans(system)
     variants, recorder = variants_of(system, plans, progress), Recorder(system.units)

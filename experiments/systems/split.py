@@ -1,6 +1,6 @@
-"""``dla split``: one network on the accelerators of a system, its programs timed on the memory that all share, on data.
+"""``dla split``: run one network on several accelerators of a system.
 
-What came of it is checked, measured, and shown.
+Its programs are timed on the shared memory and run on data; the result is checked, measured and presented.
 """
 
 from __future__ import annotations
@@ -54,10 +54,11 @@ MOST_IMAGES = 10_000
 
 
 class SplitPart(Part):
-    """Nodes that run together; ``cycles``: of each program alone, by accelerator. ``whole``: why there is one only.
+    """Nodes that run together; ``cycles`` of each program alone, by accelerator.
 
-    ``once``: of nodes that are shared, cycles as one program between whole tensors on the first accelerator alone; with
-    fewer of them than the slowest program takes, sharing these nodes loses time.
+    ``whole`` is the reason if the nodes are not shared. ``once``, for shared nodes, is the cycles of one program
+    between whole tensors on the first accelerator alone. If the slowest of ``cycles`` is not below it, sharing loses
+    time.
     """
 
     region: Text
@@ -69,19 +70,19 @@ class SplitPart(Part):
 
     @property
     def loses(self) -> bool:
-        """Whether the nodes would be faster, or as fast, as one program."""
+        """True if the nodes would be as fast or faster as one program."""
         return self.once is not None and max(self.cycles) >= self.once
 
 
 class SplitRegion(Part):
-    """A part of the network that runs on accelerators, split for itself."""
+    """A region of the network, with the account of its own split."""
 
     name: Text
     account: Account
 
 
 class SplitCheck(Part):
-    """Elements of the regions' outputs that differ from the whole programs', and the check of an ordinary run."""
+    """Elements of the regions' outputs that differ from the whole programs' outputs, and the check of an ordinary run."""
 
     elements: Count
     mismatches: Count
@@ -89,13 +90,13 @@ class SplitCheck(Part):
 
 
 class SplitReport(Shown, Part):
-    """One network on several accelerators. Cycles are those of the accelerators' programs, unless they say otherwise.
+    """Report of one network on several accelerators. Cycles are accelerator cycles unless stated otherwise.
 
-    ``alone``: one inference on the first accelerator; ``images``: how many inferences ``account`` is about;
-    ``latency``: cycles of the first of them when it is alone in the system. ``end_to_end``: one inference with the
-    CPU's parts, ``cpu``, and transfers, an estimate, which no split changes. ``macs``: of an inference, and of what
-    the programs of one compute; ``slots``: of the memory, of ``images`` inferences alone and split. ``account`` is the
-    sum of those of ``regions``, which are split one after the other.
+    ``alone``: cycles of one inference on the first accelerator. ``images``: number of inferences in ``account``.
+    ``latency``: cycles of the first of them alone in the system. ``end_to_end``: estimated cycles of one inference with
+    transfers and the CPU parts in ``cpu``, which no split changes. ``macs``: multiply-accumulates of an inference, and
+    those that the split's programs compute. ``slots``: memory slots of ``images`` inferences, alone and split.
+    ``account`` is the sum over ``regions``, which are split one after the other.
     """
 
     schema_: Literal["dla-split/1"] = Field(default="dla-split/1", alias="schema")
@@ -123,12 +124,12 @@ class SplitReport(Shown, Part):
 
     @property
     def mismatches(self) -> int:
-        """Elements with other bits than the whole programs', or than the oracle's."""
+        """Number of elements that differ from the whole programs' or from the oracle's."""
         return self.check.mismatches + self.check.oracle.mismatches
 
 
 class TimedPrograms:
-    """The programs of a split, each timed once, on the accelerator that it was compiled for."""
+    """Programs of a split, each timed once on the accelerator for which it was compiled."""
 
     def __init__(self, system: System) -> None:
         self.system = system
@@ -147,7 +148,7 @@ class TimedPrograms:
         return self._works[piece.program]
 
     def jobs_of_steps(self, steps: Sequence[Step]) -> list[Job]:
-        """Every step behind all of the one before."""
+        """Return the jobs of steps: every step waits for all jobs of the previous one."""
         jobs: list[Job] = []
         before: tuple[int, ...] = ()
         for step in steps:
@@ -157,7 +158,7 @@ class TimedPrograms:
         return jobs
 
     def jobs_of_stages(self, steps: Sequence[Step], images: int) -> list[Job]:
-        """Images one behind the other through stages; each image has tensors of its own between them."""
+        """Return the jobs of a pipeline: images follow each other, and each has its own tensors between stages."""
         pieces = [step.pieces[0] for step in steps]
         return [
             Job(piece.accelerator, self.of(piece), (image * len(pieces) + number - 1,) if number else ())
@@ -167,20 +168,20 @@ class TimedPrograms:
 
 
 class SplitExecutor:
-    """Runs a region's program in its pieces instead, and as a whole as well: ``mismatches`` are elements that differ.
+    """Executor that runs a region's program both in pieces and as a whole, and counts the elements that differ.
 
-    An executor as the host runtime wants it, so that the CPU parts and the check of a run are the ordinary ones.
+    It has the interface of the host runtime, so the CPU parts and the check are those of an ordinary run.
     """
 
     def __init__(self, compiled: CompiledNetwork, steps: Mapping[int, Sequence[Sequence[Step]]]) -> None:
-        """``steps``: by region, all the ways in which it runs on data."""
+        """Create the executor; ``steps`` has, by region, all ways in which it runs on data."""
         self._values = compiled.graph.values
         self._steps = {compiled.programs[index].name: ways for index, ways in steps.items()}
         self.mismatches = 0
         self.elements = 0
 
     def run(self, program: Program, inputs: Mapping[str, NDArray[Any]]) -> Execution[None]:
-        """What the pieces make, of the last way; every way is compared with the whole program."""
+        """Return the outputs of the pieces, of the last way; compare every way with the whole program."""
         whole = Device(program.arch).run(program, inputs).outputs
         found: Tensors = {}
         for steps in self._steps[program.name]:
@@ -195,7 +196,7 @@ class SplitExecutor:
 
 
 def run_piece(piece: Piece, memory: Tensors, values: Mapping[str, Value]) -> None:
-    """Run a program on what it reads of the tensors in memory, and put what it makes in its place."""
+    """Run a piece's program on its windows of the tensors in memory, and write the results to its output windows."""
     program = piece.program
     feeds = {}
     for tensor in program.inputs:
@@ -224,10 +225,10 @@ class _Timed:
 
 
 def split_network(network: Network, system: System, wanted: SplitRequest) -> SplitReport:
-    """Split ``network`` over the accelerators of ``system``, run an inference on data, and time it.
+    """Split ``network`` over the accelerators of ``system``, run one inference on data, and time it.
 
-    ``images`` inferences are timed where they share the accelerators (``batch``, ``pipeline``), else one. Raises
-    InputError for a system or a way that does not do, and for a network of which nothing runs on an accelerator.
+    ``images`` inferences are timed if they share the accelerators (``batch``, ``pipeline``), else one. Raises
+    InputError for an unsuitable system or split, and for a network without a part that runs on an accelerator.
     """
     way, options, progress = wanted.by, wanted.options, wanted.progress
     images = 8 if wanted.images is None else wanted.images
@@ -264,7 +265,7 @@ def _report(
     timed: Mapping[int, _Timed],
     **about: Any,
 ) -> SplitReport:
-    """The report of regions that were split into ``steps`` and ``timed``, both by region; ``about``: further fields."""
+    """Return the report of regions that were split into ``steps`` and ``timed``; ``about`` has further fields."""
     regions = list(timed.values())
     total = sum((one.account for one in regions[1:]), start=regions[0].account)
     bus, estimate = system.accelerators[0].hardware.timing.bus_bytes, host_estimate(compiled.partition)
@@ -312,7 +313,7 @@ def _check_possible(system: System, way: str, images: int, options: CompileOptio
 
 
 def _split(compiled: CompiledNetwork, index: int, programs: TimedPrograms, way: str) -> list[Step]:
-    """A region's steps; by batch a step for each kind of accelerator, which runs the region as a whole."""
+    """Return a region's steps; for ``batch``, one step for each kind of accelerator, which runs the whole region."""
     region = compiled.partition.regions[index]
     splitter = Splitter(compiled.graph, region, programs.accelerators, compiled.options)
     try:
@@ -357,11 +358,8 @@ def _part(step: Step, region: str, system: System) -> SplitPart:
 
 
 def split_json(report: SplitReport) -> str:
-    """The report as text; equal reports give equal bytes."""
+    """Return the report as JSON text; equal reports give equal bytes."""
     return json.dumps(report.model_dump(mode="json"), indent=2) + "\n"
-
-
-# For people. --------------------------------------------------------------------------------------------------------
 
 
 MEANING = {
@@ -391,7 +389,7 @@ def split_tables(report: SplitReport) -> Iterator[Printed]:
 
 
 def _steps_table(report: SplitReport) -> ReportTable:
-    """What runs where, region by region, and what would be faster on one accelerator."""
+    """Return the table of nodes by region: their accelerators, and the nodes that one accelerator would run faster."""
     several = len(report.regions) > 1
     columns = [Column("nodes", "fold"), Column("cycles alone", "fold"), Column("as one", "right", 2)]
     columns.append(Column("not shared", "fold", 1))
@@ -404,7 +402,7 @@ def _steps_table(report: SplitReport) -> ReportTable:
 
 
 def _account_lines(report: SplitReport) -> Iterator[str]:
-    """How many times as fast it is, of each region if there are several, and why not N times."""
+    """Yield the speed-up, also of each region if there are several, and the causes of a speed-up below N."""
     found = report.account
     what = f"{report.images} images" if report.images > 1 else "an inference"
     yield f"{what}: {_faster(found)}"

@@ -1,4 +1,4 @@
-"""A sweep of a system: its file with other values in the place of some, in all combinations, a row of figures each."""
+"""Sweep of a system: all combinations of values of some of its keys, with one row of figures each."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from isa.reading import toml_of, toml_text
 SCHEMA: Literal["dla-system-sweep/1"] = "dla-system-sweep/1"
 MOST_POINTS = 10_000
 MOST_TOLD = 12
-"""Combinations of other axes in a line of the answer."""
+"""Most combinations of other axes in a line of the answer."""
 MOST_ROWS = 200
-"""Rows that are printed."""
+"""Most rows that are printed."""
 _RANKS = {"ended": 5, "model": 4, "missed": 3, "use": 2, "memory": 1, "worst": 1}
-"""How soon a column is left out, by what stands before its point."""
+"""Rank with which a narrow terminal drops a column (highest first), by the part of its name before the point."""
 _NUMBER = re.compile(r"[+-]?[0-9][0-9_]*(\.[0-9]+)?")
 _WITHOUT_ORDER = ("seed", "priority")
-"""The last names of keys of which fewer is neither harder to hold deadlines with, nor cheaper."""
+"""Last parts of keys without an order: fewer does not make deadlines harder to meet, nor the system cheaper."""
 _KEYS = "run.KEY, cpu.KEY, memory.KEY, accelerator.NAME.KEY, accelerator.NAME.settings.KEY or task.NAME.KEY"
 
 Value = int | float | str
 Axes = Mapping[str, Sequence[Value]]
-"""By dotted key, the values that it has in turn."""
+"""Values of every axis, by dotted key."""
 Row = Mapping[str, Any]
-"""By column, a number or a text; None for no figure."""
+"""Number or text by column; None for a missing figure."""
 
 
 class Lowest(NamedTuple):
-    """The lowest value of an axis without a miss where the other axes have the values ``at``; None if there is none."""
+    """Lowest value of an axis without a miss at the values ``at`` of the other axes; None if there is none."""
 
     at: dict[str, Value]
     value: Value | None
@@ -54,15 +54,21 @@ class Lowest(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SystemSweep(Shown):
-    """The points of a sweep, the last axis fastest; a row each, all with the same columns, None for no figure.
+    """Points of a sweep, the last axis varying fastest: one row each, all with the same columns.
 
-    Columns: the axes; ``rate``, the highest without a miss, 1 as written, where it was searched; ``missed`` and
-    ``ended``, jobs of all tasks; ``quality``, the sum over tasks with several variants, and ``model.TASK``, which of
-    them, where a task has several; ``missed.TASK``, jobs; ``worst.TASK``, response time in cycles; ``use.UNIT``, the
-    share of the cycles in which it is busy, and ``memory.use``, of the slots that are granted; ``memory.peak``, the
-    same in the two-hundredth of the time with most traffic; ``problem``, of points that cannot run, if there are some.
+    Columns, in this order, with None for a missing figure:
 
-    ``deadlines``: whether any task has one.
+    - the axes;
+    - ``rate``: highest rate without a miss, relative to the given periods, if it was searched;
+    - ``missed`` and ``ended``: jobs of all tasks;
+    - ``quality``: sum over tasks with several variants, and ``model.TASK``: their chosen variant;
+    - ``missed.TASK``: jobs; ``worst.TASK``: response time in cycles;
+    - ``use.UNIT``: share of the cycles in which the unit is busy;
+    - ``memory.use``: share of the memory's slots that is granted, and ``memory.peak``: the same in the two-hundredth of
+      the time with most traffic;
+    - ``problem``: reason why a point cannot run, if there are such points.
+
+    ``deadlines`` is True if any task has a deadline.
     """
 
     command: str
@@ -74,18 +80,18 @@ class SystemSweep(Shown):
 
     @property
     def without_a_miss(self) -> tuple[int, ...]:
-        """The rows, counted from 0, in which no job misses its deadline; none where no task has one."""
+        """Indices of the rows in which no job misses its deadline; empty if no task has one."""
         return tuple(number for number, row in enumerate(self.rows) if row.get("missed") == 0) if self.deadlines else ()
 
     @property
     def lowest(self) -> dict[str, tuple[Lowest, ...]]:
-        """How much is enough: by axis of several numbers, sizes or times, for every combination of the others."""
+        """Lowest sufficient values by axis of numbers, sizes or times, for every combination of the other axes."""
         return {
             key: tuple(self._lowest(key, sizes)) for key in self.axes if self.deadlines and (sizes := self._sizes(key))
         }
 
     def _sizes(self, key: str) -> dict[Value, float]:
-        """How large each value of an axis is; nothing for one of texts, or of one value."""
+        """Return the size of each value of an axis; empty for an axis of texts or of one value."""
         found = {value: _size(key, value, self.clock_hz) for value in self.axes[key]}
         known = {value: size for value, size in found.items() if size is not None}
         return known if len(known) == len(found) > 1 else {}
@@ -100,7 +106,7 @@ class SystemSweep(Shown):
 
     @property
     def answer(self) -> Iterator[str]:
-        """What the sweep says about deadlines, a line each."""
+        """Lines that say how the points meet their deadlines."""
         if not self.deadlines:
             yield "no task has a deadline that a job could miss"
             return
@@ -116,7 +122,7 @@ class SystemSweep(Shown):
             yield f"lowest {key} with 0 misses: {'; '.join(told)}"
 
     def _where(self, point: Row) -> str:
-        """Where it is, by the axes of several values."""
+        """Return the point's values on axes with several values, as text."""
         return _at({key: point[key] for key, values in self.axes.items() if len(values) > 1 and key in point})
 
     @property
@@ -130,7 +136,7 @@ def _lines(found: SystemSweep) -> Iterator[str]:
 
 
 def _tables(found: SystemSweep) -> Iterator[Printed]:
-    """The points in the columns of their other forms, and what they say."""
+    """Yield the table of the points, and the lines about deadlines."""
     first, *answer = _lines(found)
     yield line(first, style="bold")
     table = ReportTable(tuple(_column(name, found) for name in found.rows[0]))
@@ -151,7 +157,7 @@ def _column(name: str, found: SystemSweep) -> Column:
 
 
 def sweep_json(found: SystemSweep) -> str:
-    """The sweep as text; equal sweeps give equal bytes."""
+    """Return the sweep as JSON text; equal sweeps give equal bytes."""
     content = {
         "schema": SCHEMA, "command": found.command, "name": found.name, "axes": found.axes, "rows": found.rows,
         "without_a_miss": found.without_a_miss,
@@ -164,7 +170,10 @@ SWEEP = Presentation(lines=_lines, tables=_tables, records=lambda found: found.r
 
 
 def parse_axes(texts: Sequence[str]) -> dict[str, list[Value]]:
-    """``run.policy=fcfs,edf`` and the like, by key; what looks like a number is one. Raises InputError otherwise."""
+    """Return the axes in texts such as ``run.policy=fcfs,edf``, by key; raise InputError for another form.
+
+    Values that look like numbers become numbers.
+    """
     axes: dict[str, list[Value]] = {}
     for text in texts:
         key, separator, values = text.partition("=")
@@ -177,7 +186,7 @@ def parse_axes(texts: Sequence[str]) -> dict[str, list[Value]]:
 
 
 def number_or_text(text: str) -> Value:
-    """A value as TOML would have it, but that texts need no quotation marks."""
+    """Return a value as TOML reads it, except that texts need no quotation marks."""
     found = _NUMBER.fullmatch(text)
     if found is None:
         return text
@@ -185,9 +194,9 @@ def number_or_text(text: str) -> Value:
 
 
 def checked_axes(axes: Mapping[str, Any], given: Document) -> dict[str, tuple[Value, ...]]:
-    """The axes in their order, each with its values once.
+    """Return the axes in their order, each with its values once.
 
-    Raises InputError for a key that the system has not, for values that no key has, and where there is no system.
+    Raises InputError for a key that the system does not have, for invalid values, and if ``given`` is no valid system.
     """
     checked(given)
     known = keys_of(given)
@@ -206,7 +215,7 @@ def checked_axes(axes: Mapping[str, Any], given: Document) -> dict[str, tuple[Va
 
 
 def with_values(given: Document, values: Mapping[str, Value]) -> Document:
-    """What is written with other values of some keys, by their dotted names."""
+    """Return the document with other values for some dotted keys."""
     known, changed = keys_of(given), deepcopy(dict(given.values))
     for key, value in values.items():
         table: Any = changed
@@ -218,7 +227,7 @@ def with_values(given: Document, values: Mapping[str, Value]) -> Document:
 
 
 def systems_of(given: Document, axes: Axes) -> list[System]:
-    """The system of every point, in order. Raises InputError for the first that is none, and says where it is."""
+    """Return the system of every point, in order; raise InputError that locates the first invalid one."""
     systems = []
     for combination in product(*axes.values()):
         chosen = dict(zip(axes, combination, strict=True))
@@ -231,11 +240,11 @@ def systems_of(given: Document, axes: Axes) -> list[System]:
 
 
 def run_sweep(given: Document, wanted: SystemSweepRequest) -> SystemSweep:
-    """Run every point of axes that :func:`checked_axes` gave, each exactly as its system alone.
+    """Run every point of the axes from :func:`checked_axes`, each exactly as its system alone.
 
-    All systems are read before the first one runs. Raises InputError for values and models that are wrong; a point
-    where a network fits no accelerator, or anything else goes wrong, is a row with that ``problem``. Equal arguments
-    give equal rows.
+    All systems are read before the first one runs. Raises InputError for invalid values and models. A point in which a
+    network fits no accelerator, or another error occurs, is a row with that ``problem``. Equal arguments give equal
+    rows.
     """
     axes, command = wanted.axes, command_of("system", wanted, "sweep_system")
     systems = systems_of(given, axes)
@@ -249,7 +258,7 @@ def run_sweep(given: Document, wanted: SystemSweepRequest) -> SystemSweep:
 
 
 def _complete(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """All with the same columns, each column where it stands in the longest rows."""
+    """Return the rows with the same columns, each column at its place in the longest rows."""
     places: dict[str, int] = {}
     for row in rows:
         for place, name in enumerate(row):
@@ -259,7 +268,7 @@ def _complete(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def _size(key: str, value: Value, clock_hz: int) -> float | None:
-    """How large a number, a size or a time is; None of others."""
+    """Return a number, a size or a time as a number; None for other values."""
     if key.rpartition(".")[2] in _WITHOUT_ORDER:
         return None
     if not isinstance(value, str):
@@ -273,5 +282,5 @@ def _size(key: str, value: Value, clock_hz: int) -> float | None:
 
 
 def _at(point: Mapping[str, Value]) -> str:
-    """Where in the grid; empty where there is no axis."""
+    """Return the values of a point as text; empty without axes."""
     return f" with {', '.join(f'{key} = {value}' for key, value in point.items())}" if point else ""
