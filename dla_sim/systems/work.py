@@ -298,7 +298,7 @@ class ProgramWork:
         return self._stops[preemption]
 
     def left(self, preemption: Preemption, stop: int) -> Remainder:
-        """Return the remainder after preemption before command ``stop``; the latest ones are cached (:data:`MOST_KEPT`)."""
+        """Return the remainder after preemption before command ``stop``; :data:`MOST_KEPT` commands are cached."""
         key = preemption, stop
         if key not in self._left:
             self._left[key] = self._make_remainder(self.stops(preemption), stop)

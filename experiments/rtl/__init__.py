@@ -1,1 +1,1 @@
-"""The export for RTL: what a program does to the memories, command by command, as files for a test bench."""
+"""Tools for hardware: Verilog builds, comparison with the simulator, waves, gate counts, and test-bench exports."""

@@ -1,4 +1,4 @@
-"""The hardware of one machine as a folder: Verilog, the model of its scratchpad, the executable that simulates it."""
+"""Build folder of one machine's hardware: Verilog, a model of its scratchpad, and a simulation executable."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def write_build(
     *,
     simulated: bool = True,
 ) -> None:
-    """Make ``folder`` with the hardware of one machine, whole or not at all; an earlier build there is replaced.
+    """Create ``folder`` with the hardware of one machine, completely or not at all; an earlier build is replaced.
 
-    Without the executable, which takes a C++ compiler, if it is not to be ``simulated``. Raises InputError where tools
-    are missing, the folder holds anything else, or it cannot be written, before anything is built.
+    ``simulated`` False leaves out the executable, which needs a C++ compiler. Raises InputError, before anything is
+    built, if tools are missing, the folder has other content, or it cannot be written.
     """
     foreign = _foreign(folder)
     if foreign is not None:
@@ -73,7 +73,7 @@ def write_build(
 
 
 def _foreign(folder: Path) -> str | None:
-    """What in a folder is not of a build; None where it may be replaced."""
+    """Return a file in the folder that no build made; None if the folder may be replaced."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise InputError(f"{folder}: is no folder; choose another place")
     known = {MACHINE, MEMORY, SIMULATION, README, "machine.json"}
@@ -82,7 +82,7 @@ def _foreign(folder: Path) -> str | None:
 
 
 def parted(text: str) -> tuple[str, str]:
-    """The machine, and the model of its scratchpad, which is written last."""
+    """Split the Verilog into the machine and the model of its scratchpad, which comes last."""
     found = re.search(rf"^module {SCRATCHPAD}\b", text, re.MULTILINE)
     at = len(text) if found is None else found.start()
     return text[:at], text[at:]

@@ -1,6 +1,6 @@
-"""What hardware is compared with, and how it compared: cases, and the first wrong command with what it read and wrote.
+"""Comparison of hardware with the simulator: its cases, and the report of the first wrong command.
 
-Cases are those of a corpus, programs of the user, and the regions of a network.
+Cases come from a corpus, programs of the user, or the regions of a network.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ SHOWN_DIFFERENCES, SHOWN_BYTES = 4, 16
 
 
 def corpus_cases(corpus: Corpus, names: Iterable[str], within: Callable[[Arch], Arch] | None = None) -> Iterator[Case]:
-    """The cases of a corpus; left out are those that the machine refuses and machines of words: no hardware runs them.
+    """Yield the cases of a corpus that hardware can run, on their own machines or on those that ``within`` returns.
 
-    On their own machines, or on what ``within`` makes of those. Raises InputError for a case that needs a variant which
-    this version does not have.
+    Programs that the machine must reject are left out, and machines with banked memory, for which no hardware exists.
+    Raises InputError for a case that needs an ISA variant that this version lacks.
     """
     for name in names:
         stored = corpus.case(name)
@@ -44,16 +44,16 @@ def corpus_cases(corpus: Corpus, names: Iterable[str], within: Callable[[Arch], 
 
 
 def source_case(source: Source) -> Case:
-    """What an export is made of, for the hardware."""
+    """Return the case for the hardware of an export's source."""
     program, timing = source.program, source.timing
     inputs = tensors(program, source.inputs)
     return Case(source.name, program, inputs, timing, expect(program, inputs, timing))
 
 
 def outcome_lines(outcome: Outcome, waves: str | None = None) -> Iterator[str]:
-    """The case, its first differences, and the first wrong command: what it was told and what it read.
+    """Yield the case, its first differences, and the first wrong command with its registers and operands.
 
-    ``waves``: the command that shows cycles of the case, for a last line that says how to see those of this command.
+    ``waves`` is the command line that shows cycles of the case; it adds a last line on how to see this command.
     """
     yield f"{outcome.case.name}: {outcome.count} difference{'s' * (outcome.count != 1)}"
     for difference in outcome.differences[:SHOWN_DIFFERENCES]:
@@ -77,7 +77,7 @@ def _command_lines(case: Case, number: int, waves: str | None) -> Iterator[str]:
 
 
 def _reads(case: Case, number: int) -> Iterator[tuple[str, int, int, bytes]]:
-    """Memory, address, bytes and the first of them, of each operand as the command finds it at its start."""
+    """Yield memory, address, size and first bytes of each operand as the command finds it at its start."""
     assert case.expected is not None
     trace = case.expected.trace
     playback = Playback(Device(case.program.arch, case.timing), case.program, case.inputs, trace)
@@ -91,7 +91,7 @@ def _reads(case: Case, number: int) -> Iterator[tuple[str, int, int, bytes]]:
 
 
 def comparison_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Every case with all that was found."""
+    """Return every case with all its differences as JSON values."""
     return {"schema": SCHEMA, "cases": [_outcome_json(outcome) for outcome in outcomes]}
 
 

@@ -1,7 +1,7 @@
-"""What RTL is compared with: a program's memories before, after every command and after all, and its cycles.
+"""Reference data for RTL simulation: a program's memories before, after every command and at the end, and its cycles.
 
-The program is a case of a corpus, a built-in case, or one of the user's own. As files there are what ``$readmemh``
-loads, a manifest, and a test bench from the template ``testbench.sv``; docs/rtl.md describes every file.
+The program is a case of a corpus, a built-in case, or one of the user. The files are inputs of ``$readmemh``, a
+manifest, and a test bench from the template ``testbench.sv``; docs/rtl.md describes every file.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Run = tuple[int, bytes]
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """What is exported: a program on inputs (bytes of each tensor) under a Timing, and its record if there is one."""
+    """Program to export, its inputs (bytes of each tensor), its Timing, and its record if there is one."""
 
     name: str
     description: str
@@ -81,10 +81,10 @@ class Moved:
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One command. Cycles are ``[start, end)``, ``waits`` of them for the scratchpad's ports.
+    """One command. Cycles are ``[start, end)``, including ``waits`` for the scratchpad's ports.
 
-    ``compute_cycles`` are those of the instruction's formula, without fill and drain; 0 for LD, ST and ``OP_SYNC``.
-    ``writes`` is what was written, read back after the command; nothing where the command ``stops`` the machine.
+    ``compute_cycles`` follow from the instruction's formula, without fill and drain; 0 for LD, ST and ``OP_SYNC``.
+    ``writes`` are the bytes written, read back after the command; empty if the command ``stops`` the machine.
     """
 
     command: Command
@@ -102,8 +102,8 @@ class Operation:
 class Export:
     """A program executed command by command in stream order; memories are dense images from address 0.
 
-    ``operations`` leave out ``OP_END``, and what follows a command that stopped the machine. ``stopped`` is the
-    reason for that, else None. ``sram`` images end behind the last byte that the program can touch.
+    ``operations`` exclude ``OP_END`` and the commands after one that stopped the machine. ``stopped`` is the reason for
+    the stop, or None. ``sram`` images end after the last byte that the program can touch.
     """
 
     source: Source
@@ -117,7 +117,7 @@ class Export:
 
 
 def case_source(case: StoredCase) -> Source:
-    """The source of a golden case. Raises InputError for one that the machine refuses, or lacks the variant for."""
+    """Return the source of a golden case; raise InputError if the machine must reject it or lacks its ISA variant."""
     require_variant(case)
     if case.record.refused is not None:
         raise InputError(
@@ -128,10 +128,11 @@ def case_source(case: StoredCase) -> Source:
 
 
 def build_export(source: Source) -> Export:
-    """Execute ``source`` with the reference semantics and keep everything.
+    """Execute ``source`` with the reference semantics and record everything.
 
-    Raises InputError when the results depend on the order of execution, so that no expectation holds command by
-    command, or differ from the record.
+    Raises:
+        InputError: the results depend on the order of execution, so that no command has a defined result, or they
+            differ from the record.
     """
     program = source.program
     trace = run_timing(program, source.timing, simulate)
@@ -147,7 +148,7 @@ def build_export(source: Source) -> Export:
 
 
 def _operations(watcher: Watcher, trace: Trace) -> tuple[Operation, ...]:
-    """Every command up to the last, or to the one that stops the machine, executed in stream order."""
+    """Execute every command in stream order, up to the last or to the one that stops the machine."""
     schedule, waits = trace.times, trace.causes.commands[:, CAUSES.index("sram")]
     found = []
     for number, command in enumerate(watcher.commands):
@@ -172,9 +173,9 @@ def _moved(access: Access, machine: Machine) -> Moved:
 
 
 def _check_order(source: Source, in_order: Effects, timed: Effects) -> None:
-    """The machine completes commands in another order than they are written; a sound program cannot tell."""
+    """Raise InputError if the results depend on the order in which the machine completes commands."""
     if in_order.stopped != timed.stopped:
-        return  # which of two commands that overflow comes first says nothing about the memories
+        return  # the first of two overflowing commands does not determine the memories
     for number, (one, other) in enumerate(zip(in_order.writes, timed.writes, strict=True)):
         if one != other and in_order.stopped is None:
             raise InputError(
@@ -196,9 +197,9 @@ def _check_record(source: Source, trace: Trace, timed: Effects) -> None:
 
 
 def corpus_source(folder: Path, name: str) -> Source:
-    """The case ``name`` (its level may be left out) of the corpus in ``folder``, as it was recorded there.
+    """Return the case ``name`` (its level may be omitted) of the corpus in ``folder``, as recorded.
 
-    Raises InputError when there is no such case, or several, and for what cannot be read or run.
+    Raises InputError for no case or several cases with that name, and for a case that cannot be read or run.
     """
     corpus = open_corpus(folder)
     names = choose(corpus.entries, (), (name,))
@@ -208,7 +209,7 @@ def corpus_source(folder: Path, name: str) -> Source:
 
 
 def catalogue_source(name: str) -> Source:
-    """The built-in case ``name``, recorded now. Without its level the first that is called so, networks left out."""
+    """Record the built-in case ``name`` and return it; without a level the first with that name, except networks."""
     case = built_in_case(name)
     if case is None:
         raise InputError(
@@ -219,18 +220,15 @@ def catalogue_source(name: str) -> Source:
 
 
 def program_source(file: Path, tensors: Iterable[str], settings: Iterable[str]) -> Source:
-    """The program in ``file`` on ``tensors`` ("NAME=FILE.npy") with ``settings`` of the Timing ("key=value").
+    """Return the program in ``file`` with ``tensors`` ("NAME=FILE.npy") and Timing ``settings`` ("key=value").
 
-    Raises InputError for a file that is no program, and for one that the machine refuses.
+    Raises InputError for a file that is no program, and for a program that the machine rejects.
     """
     return case_source(record_case(own_case(file, f"own/{file.stem}", tensors, settings)))
 
 
-# As files. -----------------------------------------------------------------------------------------------------------
-
-
 def export_files(export: Export) -> dict[str, bytes]:
-    """Every file of an export by its place in the folder; equal exports give equal bytes."""
+    """Return every file of an export by its path in the folder; equal exports give equal bytes."""
     files: dict[str, str] = {}
     for (space, when), image in _images(export).items():
         files[f"{space}_{when}.hex"] = _image_text([(0, image)])
@@ -248,9 +246,9 @@ def export_files(export: Export) -> dict[str, bytes]:
 
 
 def write_export(export: Export, folder: Path) -> None:
-    """Make ``folder`` with the files of ``export``, whole or not at all; an earlier export there is replaced.
+    """Create ``folder`` with the files of ``export``, completely or not at all; an earlier export is replaced.
 
-    Raises InputError when the folder holds anything else, or cannot be written.
+    Raises InputError if the folder has other content or cannot be written.
     """
     if not folder.name:
         raise InputError(f"{folder}: cannot become an export; name a folder in it")
@@ -266,7 +264,7 @@ def write_export(export: Export, folder: Path) -> None:
 
 
 def _foreign(folder: Path) -> str | None:
-    """What in a folder is not of an export of this or another version; None where it may be replaced."""
+    """Return a file in the folder that no export (of any version) made; None if the folder may be replaced."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         return "something else"
     found = {str(path.relative_to(folder)): path for path in folder.rglob("*")} if folder.exists() else {}
@@ -288,7 +286,7 @@ def _says_export(manifest: Path) -> bool:
 
 
 def _images(export: Export) -> dict[tuple[str, str], bytes]:
-    """The memories by space, and before or after the run."""
+    """Return the images of both memories, before and after the run."""
     memories = {
         ("sram", "before"): export.sram_before,
         ("dram", "before"): export.dram_before,
@@ -299,7 +297,7 @@ def _images(export: Export) -> dict[tuple[str, str], bytes]:
 
 
 def _image_text(runs: Iterable[Run]) -> str:
-    """Bytes with the address (hexadecimal, in bytes) before each run, 16 bytes a line."""
+    """Return bytes as text for ``$readmemh``: for each run its address (hexadecimal, in bytes), then 16 bytes a line."""
     lines: list[str] = []
     for address, content in runs:
         lines.append(f"@{address:x}")
@@ -389,7 +387,7 @@ def _crc(content: bytes) -> str:
 
 
 def testbench(export: Export) -> str:
-    """The text of the test bench for ``export``: the template with the case's sizes and the machine's parameters."""
+    """Return the test bench for ``export``: the template with the sizes of the case and the machine's parameters."""
     program, timing = export.source.program, export.source.timing
     values = {
         "NAME": " ".join(export.source.name.split()),

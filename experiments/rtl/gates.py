@@ -1,4 +1,4 @@
-"""The hardware of a machine synthesised: its components as rows, beside what a cost table estimates."""
+"""Synthesis of a machine's hardware: gates of its components, compared with the estimate of a cost table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ESTIMATED_IS = "estimated: a multiplier and an accumulating adder for each proce
 
 
 def synthesise_hardware(hardware: Preset, *, logs: Path | None = None, progress: Progress = silent) -> Synthesis:
-    """Gates of the machine, its configuration tied to constants. Raises InputError as ``synthesise`` does."""
+    """Synthesise the machine with its configuration tied to constants; raise InputError as ``synthesise`` does."""
     arch, timing = hardware.arch, hardware.timing
     progress("writing Verilog")
     text = machine_text(limits_of(arch, timing, pipelined=pipelined(timing)), strap_values(arch, timing))
@@ -31,9 +31,10 @@ def synthesise_hardware(hardware: Preset, *, logs: Path | None = None, progress:
 
 
 def component_rows(found: Synthesis) -> list[dict[str, Any]]:
-    """A row for each component, that with the largest share of all gates first.
+    """Return one row per component, ordered by its share of all gates, the largest first.
 
-    ``gates`` and what follows are of one of it, without the components in it; ``all_gates`` of all that are there.
+    ``gates`` and the later columns are those of one instance without its subcomponents. ``all_gates`` is the sum over
+    all instances.
     """
     counts = found.counts()
     rows = [
@@ -49,7 +50,7 @@ def component_rows(found: Synthesis) -> list[dict[str, Any]]:
 
 
 def synthesis_json(found: Synthesis, hardware: Preset, table: CostTable) -> dict[str, Any]:
-    """Everything, with cells by type."""
+    """Return the whole result as JSON values, with cells by type."""
     cells = {name: dict(component.cells) for name, component in found.components.items()}
     return {
         "schema": SCHEMA,
@@ -64,7 +65,7 @@ def synthesis_json(found: Synthesis, hardware: Preset, table: CostTable) -> dict
 
 
 def summary_lines(found: Synthesis, hardware: Preset, table: CostTable) -> Iterator[str]:
-    """The whole machine in words, beside the estimate."""
+    """Yield lines that summarise the whole machine and its estimate."""
     deepest, bits = found.deepest, found.total("memory_bits")
     yield f"{found.total('gates'):,.0f} gate equivalents, of them {found.total('registers'):,.0f} flip-flops of 4 gates"
     yield f"longest path within a component: {deepest.levels} levels of logic, in {deepest.name}"

@@ -1,4 +1,4 @@
-"""Running on hardware: which build runs a machine, cases of many machines, and the regions of a network as a device."""
+"""Execution on simulated hardware: choice of a build, runs of many cases, and an executor for a network's regions."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from isa.program import Execution, Program
 from isa.progress import Progress, silent
 
 BATCH = 64
-"""Cases that one process runs: what they need is in files meanwhile."""
+"""Cases that one process runs; their data is in files during that time."""
 Modules = Mapping[str, str]
-"""Verilog of modules that stand in the places of ours that are called so, by the name of its file."""
+"""Verilog that replaces modules of this project with the same name, by file name."""
 LEAST_PIPELINE = PREPARATION + LARGEST_LATENCY
-"""``ex_fill + ex_drain`` of the machines that hardware with pipeline registers can be."""
+"""Least ``ex_fill + ex_drain`` of a machine that hardware with pipeline registers can model."""
 EVERY = needed([mnemonic for engine in ENGINES for mnemonic in engine.mnemonics])
-"""The names of all of the project's engines."""
+"""Names of all of the project's engines."""
 
 
 def _open(
     ic: int, oc: int, ow: int, lanes: int, *, pipelined: bool = True, engines: tuple[str, ...] | None = None
 ) -> tuple[Limits, ...]:
-    """Hardware for all machines up to a size, with each kind of numbers."""
+    """Return hardware for all machines up to a size, one for each kind of numerics."""
     both = Limits(
         ic, oc, ow, lanes, sram_bytes=8 << 20, bus_bytes=32, queue_depth=8, fetch_bytes=512, fetch_buffers=4,
         pipelined=pipelined, engines=engines,
@@ -49,9 +49,9 @@ def _open(
 
 CONVOLUTIONS, NETWORKS = ("mac",), ("elementwise", "mac", "pool")
 WITHOUT_ARRAY = tuple(name for name in EVERY if name != "mac")
-"""Engines to which the size of the array is a number."""
+"""Engines whose hardware does not grow with the array."""
 SMALL = _open(2, 2, 2, 4)
-"""The hardware that is there soonest."""
+"""Hardware that builds fastest."""
 UNPIPELINED = _open(2, 2, 2, 4, pipelined=False)
 THREE_AXES = _open(4, 2, 3, 24)
 BUILDS = (
@@ -71,19 +71,19 @@ BUILDS = (
     *_open(8, 16, 1, 128, engines=("rows",)),
     *(limits for name in ("elementwise", "resize", "rows") for limits in _open(16, 16, 2, 256, engines=(name,))),
 )
-"""Hardware whose configuration is open: between them they are every machine of the golden corpus and of the random
-programs. What takes long to build comes last. Lanes are most of it, each a lane in every engine: the larger machines
-have only the engines that some of their programs need.
+"""Hardware with an open configuration. Together these builds cover every machine of the golden corpus and of the
+random programs. Those that take long to build come last. Lanes dominate the size, because every engine has its own:
+the larger machines have only the engines that some of their programs need.
 """
 
 
 def pipelined(timing: Timing) -> bool:
-    """Whether a machine leaves a command of EX enough cycles for pipeline registers."""
+    """Return True if EX has enough fill and drain cycles for pipeline registers."""
     return timing.ex_fill + timing.ex_drain >= LEAST_PIPELINE
 
 
 def can_be(limits: Limits, arch: Arch, timing: Timing, engines: Collection[str] = EVERY) -> bool:
-    """Whether open hardware of these sizes, and with these engines, can be that machine."""
+    """Return True if open hardware with these sizes and engines can model that machine."""
     wanted = limits_of(arch, timing, pipelined=pipelined(timing))
     sizes = ("ic", "oc", "ow", "lanes", "sram_bytes", "bus_bytes", "queue_depth", "fetch_bytes", "fetch_buffers")
     same = ("numerics", "pipelined", "isa")
@@ -95,54 +95,55 @@ def can_be(limits: Limits, arch: Arch, timing: Timing, engines: Collection[str] 
 
 
 def build_for(arch: Arch, timing: Timing, engines: Collection[str] = EVERY) -> Limits:
-    """The first of :data:`BUILDS` that can be the machine with these engines; else open hardware of exactly its size,
-    with all of them.
+    """Return the first of :data:`BUILDS` that can model the machine with these engines.
+
+    If there is none, it is open hardware of exactly the machine's size with all engines.
     """
     exact = limits_of(arch, timing, pipelined=pipelined(timing))
     return next((limits for limits in BUILDS if can_be(limits, arch, timing, engines)), exact)
 
 
 def build_of(program: Program, timing: Timing) -> Limits:
-    """:func:`build_for` the machine of a program, with the engines that it needs."""
+    """Return the build for the machine of a program, with the engines that it needs (see :func:`build_for`)."""
     return build_for(program.arch, timing, needed({command.instruction.mnemonic for command in program.commands}))
 
 
 def open_executable(limits: Limits, replacing: Modules | None = None) -> Executable:
-    """The executable of hardware whose configuration is open."""
-    find_tools()  # before the Verilog, which takes long
+    """Return the executable of hardware with an open configuration."""
+    find_tools()  # fail before the Verilog is written, which takes long
     return build_executable(machine_text(limits, None, replacing), quick=True)
 
 
 def own_text(
     arch: Arch, timing: Timing, replacing: Modules | None = None, engines: tuple[str, ...] | None = None
 ) -> str:
-    """The Verilog of hardware that is one machine and no other, with ``engines`` alone if they are named."""
+    """Return the Verilog of hardware for one machine only, with all engines or with the given ones."""
     limits = replace(limits_of(arch, timing, pipelined=pipelined(timing)), engines=engines)
     return machine_text(limits, strap_values(arch, timing), replacing)
 
 
 def own_executable(arch: Arch, timing: Timing) -> Executable:
-    """The executable of hardware that is one machine and no other, which is fastest."""
+    """Return the executable of hardware for one machine only, which runs fastest."""
     find_tools()
     return build_executable(own_text(arch, timing))
 
 
 def traced_executable(program: Program, timing: Timing, replacing: Modules | None = None) -> Executable:
-    """The executable of the machine of ``program``, with the engines alone that it needs, that can write waves."""
+    """Return an executable that can write waves, for the machine of ``program`` with only the engines it needs."""
     find_tools()
     engines = needed({command.instruction.mnemonic for command in program.commands})
     return build_executable(own_text(program.arch, timing, replacing, engines), traced=True)
 
 
 def within(arch: Arch, limits: Limits) -> Arch:
-    """The machine, or one with an array and lanes as small as ``limits``: the same programs mean the same on it."""
+    """Return the machine with its array and lanes reduced to ``limits``; programs have the same meaning on it."""
     pe = {axis: min(getattr(arch.pe, axis), getattr(limits, axis)) for axis in ("ic", "oc", "ow")}
     values = {**arch.model_dump(), "pe": pe}
     return Arch.model_validate({**values, "post_lanes": min(limits.lanes, Arch.model_validate(values).lanes)})
 
 
 def run_each(cases: Iterable[Case], progress: Progress = silent, replacing: Modules | None = None) -> Iterator[Outcome]:
-    """What the hardware does with each case, build by build, in the order of cases within one."""
+    """Run each case on hardware and yield the outcomes, build by build, in the order of cases within a build."""
     groups: dict[Limits, list[Case]] = {}
     for case in cases:
         groups.setdefault(build_of(case.program, case.timing), []).append(case)
@@ -155,20 +156,20 @@ def run_each(cases: Iterable[Case], progress: Progress = silent, replacing: Modu
 
 
 def _least(limits: Limits, cases: Iterable[Case]) -> Limits:
-    """The same hardware with the engines alone that the cases need."""
+    """Return the same hardware with only the engines that the cases need."""
     mnemonics = {command.instruction.mnemonic for case in cases for command in case.program.commands}
     return replace(limits, engines=needed(mnemonics))
 
 
 def batches(cases: Iterable[Case]) -> Iterator[list[Case]]:
-    """As many cases as one process runs, one after another, taken as they are asked for."""
+    """Yield batches of cases for one process each; cases are taken on demand."""
     rest = iter(cases)
     while batch := list(islice(rest, BATCH)):
         yield batch
 
 
 class HardwareDevice:
-    """An ``isa.program.Executor``: outputs are the hardware's, traces the simulator's, to which every run is compared.
+    """An ``isa.program.Executor`` with the hardware's outputs and the simulator's traces; it compares every run.
 
     The hardware is built, or taken from the cache, when the first program runs.
     """
@@ -184,7 +185,7 @@ class HardwareDevice:
         return own_executable(self._hardware.arch, self._hardware.timing)
 
     def run(self, program: Program, inputs: Mapping[str, NDArray[Any]]) -> Execution[Trace]:
-        """One program from reset. Raises InputError as the simulator's device does, and where nothing can be built."""
+        """Run one program from reset; raise InputError as the simulator's device does, and if nothing can be built."""
         timing = self._hardware.timing
         case = Case(program.name, program, inputs, timing, expected := expect(program, inputs, timing))
         executable = self._executable
@@ -201,7 +202,7 @@ class HardwareDevice:
 
     @property
     def check(self) -> HardwareCheck:
-        """The comparison of all runs so far."""
+        """Comparison of all runs so far."""
         return HardwareCheck(
             programs=self._programs,
             commands=self._commands,

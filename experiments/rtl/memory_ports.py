@@ -1,4 +1,4 @@
-"""Which ports the array needs on its scratchpad: those that hardware has, and what a network asks of them."""
+"""Scratchpad ports of the array: the ports that the hardware has, and the bandwidth that a network needs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Port = ReadPort | WritePort
 
 
 class Ports(NamedTuple):
-    """Of a unit, or of an engine of EX with its instructions: its ports on the scratchpad."""
+    """Scratchpad ports of a unit, or of an engine of EX with its instructions."""
 
     owner: str
     instructions: tuple[Instruction, ...]
@@ -39,8 +39,8 @@ class Ports(NamedTuple):
 
 
 def hardware_ports(hardware: Preset) -> list[Ports]:
-    """Of every engine, then of LD and ST, as the hardware of the machine declares them."""
-    warnings.simplefilter("ignore", UnusedElaboratable)  # they are made for what they say of themselves
+    """Return the ports of every engine, then of LD and ST, as the hardware of the machine declares them."""
+    warnings.simplefilter("ignore", UnusedElaboratable)  # the components are built only to read their declarations
     limits = limits_of(hardware.arch, hardware.timing, pipelined=pipelined(hardware.timing))
     configuration = Configuration(limits)
     heads = {unit: CommandView(limits.variant, unit) for unit in Unit}
@@ -58,10 +58,10 @@ def hardware_ports(hardware: Preset) -> list[Ports]:
 
 
 def port_rows(found: Iterable[Ports]) -> list[dict[str, Any]]:
-    """A row for each instruction, operand and port that it passes, at full rate.
+    """Return one row for each instruction, operand, and port that transfers it, at full rate.
 
-    ``bytes`` in a cycle: ``lanes`` times ``lane_bytes``, which the instruction needs; ``port_bytes``: all that come. A
-    port that says nothing of its operands has one row, without instruction.
+    ``bytes`` per cycle is ``lanes`` times ``lane_bytes``, which the instruction needs; ``port_bytes`` is the port's
+    full width. A port that declares no operands has one row, without an instruction.
     """
     rows = []
     for owner, instructions, ports in found:
@@ -82,7 +82,7 @@ def port_rows(found: Iterable[Ports]) -> list[dict[str, Any]]:
 
 
 def _operands(port: Port, instruction: Instruction) -> Iterator[str]:
-    """The registers with the addresses of what passes."""
+    """Yield the address registers of the operands that the port transfers for the instruction."""
     if instruction.unit in (Unit.LD, Unit.ST):
         yield side_registers(instruction.unit, "sram")[0]
     for register, mnemonics in port.serves.items():
@@ -91,7 +91,7 @@ def _operands(port: Port, instruction: Instruction) -> Iterator[str]:
 
 
 def _lane_bytes(port: Port, instruction: Instruction | None, operand: str) -> int:
-    """Of a lane of the port: an element where the operand is a tensor of one type of integers, else all."""
+    """Return the bytes used of each lane: one element if the operand has a single integer type, else the full width."""
     if instruction is None or operand not in _TYPES:
         return port.width
     side, place = _TYPES[operand]
@@ -100,9 +100,10 @@ def _lane_bytes(port: Port, instruction: Instruction | None, operand: str) -> in
 
 
 def merged(found: Iterable[Ports], kind: type[ReadPort] | type[WritePort]) -> dict[int, int]:
-    """The fewest lanes, by their bytes, that can be the ports of any one of ``found`` at a time, the widest first.
+    """Return the fewest lanes, by width in bytes, that replace the ports of any one of ``found`` at a time.
 
-    The widest lanes of all share one, and the next widest, and so on: no other sharing has fewer bytes.
+    The widest lanes of all owners share one, the next widest share the next, and so on; no other sharing has fewer
+    bytes. The widest lanes come first.
     """
     each = (
         sorted((port.width for port in one.ports if isinstance(port, kind) for _ in range(port.lanes)), reverse=True)
@@ -112,11 +113,8 @@ def merged(found: Iterable[Ports], kind: type[ReadPort] | type[WritePort]) -> di
     return {width: widths.count(width) for width in sorted(set(widths), reverse=True)}
 
 
-# Of a network. --------------------------------------------------------------------------------------------------------
-
-
 class Stream(NamedTuple):
-    """An operand of one command: bytes, each once, in so many compute cycles, of so many banks."""
+    """An operand of one command: its bytes, each counted once, in its compute cycles, and the banks that it spans."""
 
     instruction: str
     operand: str
@@ -127,7 +125,7 @@ class Stream(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """What a network's commands ask of the scratchpad so that none ever waits for it."""
+    """Bandwidth and ports with which no command of a network ever waits for the scratchpad."""
 
     sram_read_bytes: int
     sram_write_bytes: int
@@ -135,7 +133,7 @@ class Needs(NamedTuple):
 
 
 def streams(programs: Iterable[Program]) -> Iterator[Stream]:
-    """Those of all commands of EX that compute, operands of no bytes left out."""
+    """Yield the streams of all commands of EX, without operands of no bytes."""
     for program in programs:
         arch = program.arch
         bank_bytes = arch.sram_bytes // arch.sram_banks
@@ -152,7 +150,10 @@ def streams(programs: Iterable[Program]) -> Iterator[Stream]:
 
 
 def _named(command: Command, accesses: Sequence[Access]) -> list[str]:
-    """The register with each operand's address, each once if possible; a second part of an operand has that of it."""
+    """Return the address register of each operand, each used once if possible.
+
+    A second part of an operand has the register of the first.
+    """
     left = [name for name in command.instruction.registers if name.endswith("_ADDRESS")]
     names: list[str] = []
     for access in accesses:
@@ -163,7 +164,7 @@ def _named(command: Command, accesses: Sequence[Access]) -> list[str]:
 
 
 def stream_rows(found: Iterable[Stream]) -> list[dict[str, Any]]:
-    """A row for each instruction and operand: mean and most bytes a compute cycle, and banks that hold one stream."""
+    """Return one row per instruction and operand: mean and maximum bytes per compute cycle, and banks per stream."""
     groups: dict[tuple[str, str, str], list[Stream]] = {}
     for one in found:
         groups.setdefault((one.instruction, one.operand, one.access), []).append(one)
@@ -180,7 +181,7 @@ def stream_rows(found: Iterable[Stream]) -> list[dict[str, Any]]:
 
 
 def needs(programs: Iterable[Program]) -> Needs:
-    """The least constants of those names with which no command waits (docs/machine.md, section 5: x = 0)."""
+    """Return the least constants of those names with which no command waits (docs/machine.md, section 5: x = 0)."""
     least = Needs(0, 0, 1)
     for program in programs:
         found = prepare(program)
@@ -195,11 +196,8 @@ def needs(programs: Iterable[Program]) -> Needs:
     return least
 
 
-# What is said of both. ------------------------------------------------------------------------------------------------
-
-
 def summary_lines(hardware: Preset, found: Sequence[Ports]) -> Iterator[str]:
-    """What the scratchpad must offer in a cycle: EX all ports of any one engine, LD and ST their own."""
+    """Yield the ports that the scratchpad must offer per cycle, for any one engine of EX, and for LD and ST."""
     arch, timing = hardware.arch, hardware.timing
     for verb, kind in (("reads", ReadPort), ("writes", WritePort)):
         lanes = merged(_engines(found), kind)
@@ -213,13 +211,13 @@ def summary_lines(hardware: Preset, found: Sequence[Ports]) -> Iterator[str]:
 
 
 def needs_line(found: Needs) -> str:
-    """The same as a sentence."""
+    """Return the needs as a sentence."""
     parts = (f"{name} = {value}" for name, value in found._asdict().items())
     return f"no command waits for the scratchpad with {', '.join(parts)}"
 
 
 def ports_json(hardware: Preset, found: Sequence[Ports], programs: Sequence[Program] | None) -> dict[str, Any]:
-    """Everything; ``network`` is None without programs."""
+    """Return ports and needs as JSON values; ``network`` is None without programs."""
     lanes = {side: _lanes(merged(_engines(found), kind)) for side, kind in (("read", ReadPort), ("write", WritePort))}
     network = None if programs is None else {"streams": stream_rows(streams(programs)), **needs(programs)._asdict()}
     return {

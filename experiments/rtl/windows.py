@@ -1,4 +1,4 @@
-"""Waves of a part of a run: the cycles of a command, of a layer, or any others."""
+"""Waves of a part of a run: the cycles of a command, of a layer, or a given range."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from isa.files import check_writable, whole_file
 from isa.progress import Progress, silent
 
 MARGIN = 8
-"""Cycles before and behind a command or a layer."""
+"""Cycles before and after a command or a layer."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """What to look at, one of: a ``command`` by word, a ``layer`` by name, or ``cycles`` from the first to the end."""
+    """Part of a run: a ``command`` by word, a ``layer`` by name, or ``cycles`` as (first, end); one is given."""
 
     command: int | None = None
     layer: str | None = None
     cycles: tuple[int, int] | None = None
 
     def within(self, trace: Trace) -> tuple[int, int]:
-        """The cycles, half-open. Raises InputError where the run has no such command, layer or cycles."""
+        """Return the half-open range of cycles; raise InputError if the run has no such command, layer or cycles."""
         if self.cycles is not None:
             if self.cycles[0] >= trace.cycles:
                 raise InputError(f"cycle {self.cycles[0]} is not in the run; it has the cycles 0 to {trace.cycles - 1}")
@@ -59,10 +59,10 @@ class Window:
 def write_window(
     case: Case, window: Window, file: Path, progress: Progress = silent, replacing: Modules | None = None
 ) -> tuple[Outcome, int, int]:
-    """Write the waves of ``window`` to ``file``; how the whole run compared, and the cycles that were written.
+    """Write the waves of ``window`` to ``file``, and return the outcome of the run and the range of cycles.
 
-    They are FST in a ``file`` that is called so, else VCD; it appears whole or not at all. Raises InputError for a
-    window that is none, a place that cannot be written to, and where tools are missing.
+    The format is FST if the file name ends in ``.fst``, else VCD. The file appears completely or not at all. Raises
+    InputError for an invalid window, a file that cannot be written, and missing tools.
     """
     assert case.expected is not None
     first, end = window.within(case.expected.trace)
@@ -85,7 +85,7 @@ def write_window(
 
 
 def layers_between(case: Case, first: int, end: int) -> Iterator[tuple[int, str]]:
-    """The layers that have a command in the cycles [first, end), as waves number them, with their names."""
+    """Yield the layers with a command in the cycles [first, end): their numbers in waves, and their names."""
     assert case.expected is not None
     trace = case.expected.trace
     times = zip(trace.times.start.tolist(), trace.times.end.tolist(), trace.sources, strict=True)
@@ -94,7 +94,7 @@ def layers_between(case: Case, first: int, end: int) -> Iterator[tuple[int, str]
 
 
 def _compressor(file: Path) -> str:
-    """What makes FST of VCD."""
+    """Return the path of the program that converts VCD to FST."""
     found = shutil.which("vcd2fst")
     if found is None:
         raise InputError(f"{file}: FST is made by vcd2fst of GTKWave (Debian: apt install gtkwave); or name a FILE.vcd")

@@ -1,7 +1,7 @@
-"""Who asks a scratchpad of words for words, how many a cycle, and what a network makes of that.
+"""Ports of a banked scratchpad: the words that each requester needs per cycle, and the waits of a network.
 
-There is no hardware of words yet: the requesters are those by which the machine counts its cycles (docs/machine.md,
-section 12).
+There is no hardware with banked memory yet. The requesters are those with which the machine counts its cycles
+(docs/machine.md, section 12).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ SCHEMA = "dla-rtl-word-ports/1"
 
 
 class Requester(NamedTuple):
-    """A port of a unit and the operands that pass, with the instructions of each.
+    """A port of a unit, and the operands that it transfers, each with its instructions.
 
-    It moves one aligned word of any bank a cycle, in the cycles that ``slots`` says.
+    It moves one aligned word of any bank per cycle, in the cycles that ``slots`` describes.
     """
 
     unit: Unit
@@ -44,7 +44,7 @@ class Requester(NamedTuple):
 
 
 def requesters(hardware: Preset) -> list[Requester]:
-    """The ports of EX, of LD and of ST. Raises ValueError for a machine without words."""
+    """Return the ports of EX, LD and ST; raise ValueError for a machine without banked memory."""
     every = hardware.timing.word_cycles(words_of(hardware.arch).word)
     found = variant(hardware.arch.isa).instructions
     by_unit = {unit: [one for one in found if one.unit is unit] for unit in Unit}
@@ -66,9 +66,9 @@ def _passing(instructions: Sequence[Instruction], registers: Sequence[str]) -> d
 
 
 def port_rows(hardware: Preset) -> list[dict[str, Any]]:
-    """A row for each instruction, operand and port that it passes.
+    """Return one row for each instruction, operand, and port that transfers it.
 
-    ``words`` of ``word_bytes`` a cycle at multiples of ``aligned``, of any of ``banks``, in ``slots``.
+    ``words`` of ``word_bytes`` move per cycle, at multiples of ``aligned``, in any of ``banks``, in ``slots``.
     """
     arch = hardware.arch
     words = words_of(arch)
@@ -86,7 +86,7 @@ def port_rows(hardware: Preset) -> list[dict[str, Any]]:
 
 
 def summary_lines(hardware: Preset) -> Iterator[str]:
-    """What the scratchpad must offer in a cycle."""
+    """Yield the words that the scratchpad must offer per cycle."""
     arch, timing = hardware.arch, hardware.timing
     word = words_of(arch).word
     every = timing.word_cycles(word)
@@ -101,11 +101,8 @@ def summary_lines(hardware: Preset) -> Iterator[str]:
     )
 
 
-# Of a network. --------------------------------------------------------------------------------------------------------
-
-
 class Stream(NamedTuple):
-    """An operand of one command: its words in so many cycles, of so many banks."""
+    """An operand of one command: its words, the command's cycles, and the banks that it spans."""
 
     instruction: str
     operand: str
@@ -116,7 +113,7 @@ class Stream(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """Commands of EX and their cycles, and those of them that wait, and how long, for a bank or the shared port."""
+    """Commands of EX with their cycles, and the number and cycles of those that wait for a bank or the shared port."""
 
     commands: int
     cycles: int
@@ -125,7 +122,7 @@ class Waits(NamedTuple):
 
 
 def streams(programs: Iterable[Program], timing: Timing) -> Iterator[Stream]:
-    """Those of all commands of EX, operands of no words left out; cycles of waiting count."""
+    """Yield the streams of all commands of EX, without operands of no words; cycles include waits."""
     for program in programs:
         arch = program.arch
         bank_bytes = arch.sram_bytes // arch.sram_banks
@@ -145,14 +142,14 @@ def streams(programs: Iterable[Program], timing: Timing) -> Iterator[Stream]:
 
 
 def _waiting(demands: Demands, timing: Timing) -> Int64:
-    """Cycles that each command of EX waits for the scratchpad in a run; 0 for other commands."""
+    """Return the cycles that each command of EX waits for the scratchpad in a run; 0 for other commands."""
     workload = Workload(demands, timing)
     waiting = explain(workload, compute_times(workload)).commands[:, SRAM]
     return np.where(demands.unit == EX, waiting, 0)
 
 
 def stream_rows(found: Iterable[Stream]) -> list[dict[str, Any]]:
-    """A row for each instruction and operand: mean and most words a cycle, and banks that hold one stream."""
+    """Return one row per instruction and operand: mean and maximum words per cycle, and banks per stream."""
     groups: dict[tuple[str, str, str], list[Stream]] = {}
     for one in found:
         groups.setdefault((one.instruction, one.operand, one.access), []).append(one)
@@ -169,7 +166,7 @@ def stream_rows(found: Iterable[Stream]) -> list[dict[str, Any]]:
 
 
 def waits(programs: Iterable[Program], timing: Timing) -> Waits:
-    """What the commands of EX of a network wait for."""
+    """Return the waits of a network's EX commands."""
     commands = cycles = 0
     counted = {True: [0, 0], False: [0, 0]}
     for program in programs:
@@ -188,7 +185,7 @@ def waits(programs: Iterable[Program], timing: Timing) -> Waits:
 
 
 def waits_line(found: Waits) -> str:
-    """The same as a sentence."""
+    """Return the waits as a sentence."""
     parts = " and ".join(
         f"{count:,} of {found.commands:,} commands for {what}, {cycles:,} of {found.cycles:,} cycles"
         for what, (count, cycles) in (("a bank", found.for_bank), ("the port of " + SIDE.name, found.for_port))
@@ -197,7 +194,7 @@ def waits_line(found: Waits) -> str:
 
 
 def ports_json(hardware: Preset, programs: Sequence[Program] | None) -> dict[str, Any]:
-    """Everything; ``network`` is None without programs."""
+    """Return ports and waits as JSON values; ``network`` is None without programs."""
     arch, timing = hardware.arch, hardware.timing
     word = words_of(arch).word
     every = timing.word_cycles(word)

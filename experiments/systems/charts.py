@@ -103,7 +103,7 @@ def unit_use(report: SystemReport) -> Bars:
 
 
 def _where(cores: list[bool], wanted: bool, busy: list[float], computing: list[float]) -> tuple[float, ...]:
-    """Return how busy each unit is apart from computing, in per cent, for cores or for accelerators (0 for the others)."""
+    """Return how busy each unit is apart from computing, in per cent, for cores or accelerators (0 for the others)."""
     found = zip(cores, busy, computing, strict=True)
     return tuple(max(0.0, whole - part) if core == wanted else 0.0 for core, whole, part in found)
 

@@ -82,7 +82,7 @@ class SplitRegion(Part):
 
 
 class SplitCheck(Part):
-    """Elements of the regions' outputs that differ from the whole programs' outputs, and the check of an ordinary run."""
+    """Output elements of the regions that differ from the whole programs, and the check of an ordinary run."""
 
     elements: Count
     mismatches: Count

@@ -1,1 +1,1 @@
-"""Search and learning: schedules tried on the timing-only engine, a model of what was measured, and other networks'."""
+"""Schedule tuning: a search timed by the timing-only engine, with a learned cost model and reuse of other logs."""

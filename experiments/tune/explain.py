@@ -1,4 +1,4 @@
-"""Why a layer is tiled as it is: what the compiler considered, what it took each to cost, and what did not fit."""
+"""Explanation of a layer's tiling: the alternatives that the compiler considered, their estimates, and the misfits."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from isa.errors import InputError
 
 DEFAULT_TIMING = Timing()
 SHOWN = 12
-"""Tilings of a kind, those that fit and those that do not, that are told of."""
+"""Most alternatives that are reported, of those that fit and of those that do not."""
 
 
 SAME = 0.0005
-"""Estimates that differ by less are told as equal."""
+"""Relative difference below which estimates are reported as equal."""
 
 
 @dataclass(frozen=True)
 class Considered:
-    """A tiling with its estimates: cycles in all, of computation alone, bytes of system memory moved, tile buffers.
+    """A tiling with its estimates: total and compute cycles, bytes of system memory moved, and bytes of tile buffers.
 
-    ``missing``: the bytes by which the buffers do not fit beside what is resident, 0 where they do.
+    ``missing`` is the number of bytes by which the buffers do not fit next to resident tensors; 0 if they fit.
     """
 
     choice: LayerChoice
@@ -55,15 +55,15 @@ class Considered:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why layer ``layer`` of region ``region`` is tiled as it is. ``budget_bytes`` is what residents leave it.
+    """Explanation of the tiling of layer ``layer`` in region ``region``.
 
-    ``estimate``: the cycles that the compiler expected of it among all layers, ``cycles`` those that it takes.
-
-    Where the layer is in a ``group``, whose bands and tiles it has, all others are about what it would have alone.
+    ``budget_bytes`` is the scratchpad that resident tensors leave to it. ``estimate`` is the compiler's estimate of its
+    cycles among all layers, ``cycles`` the simulated number. If the layer is in a ``group``, it has the group's bands
+    and tiles, and the other fields describe it outside the group.
 
     ``resident``: its operands and results that stay in the scratchpad. ``others``: the best of the ``fitting`` other
-    tilings that were considered and fit, ``misfits`` the best of those, ``unfitting`` in number, that do not.
-    ``layouts``: on a machine of words how its operands lie, and what that costs.
+    tilings that were considered and fit. ``misfits``: the best of the ``unfitting`` ones, which do not fit. ``layouts``:
+    on banked memory, the layouts of its operands and their cost.
     """
 
     layer: str
@@ -83,13 +83,13 @@ class Explanation:
     layouts: LayerLayouts | None = None
 
     def content(self) -> dict[str, Any]:
-        """The explanation as JSON has it; every figure of a tiling but its bytes is an estimate."""
+        """Return the explanation as JSON values; all figures of tilings are estimates, except bytes."""
         found = {"schema": "dla-explain/1", **asdict(replace(self, layouts=None)), "why": self.why}
         del found["layouts"]
         return found if self.layouts is None else found | {"layouts": self.layouts.content()}
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row a tiling, the one that won first; ``missing`` bytes are those by which one does not fit."""
+        """Return one row per tiling, the chosen one first; ``missing`` is the number of bytes by which one does not fit."""
         found = (self.winner, *self.others, *self.misfits)
         rows = [asdict(one) for one in found]
         return [
@@ -99,7 +99,7 @@ class Explanation:
 
     @property
     def together(self) -> str:
-        """With which layers this one is computed, and why, in a few words; empty for a layer on its own."""
+        """Layers that are computed together with this one, and the reason; empty for a layer on its own."""
         if self.group is None:
             return ""
         others = ", ".join(name for name in self.group.layers if name != self.layer)
@@ -107,7 +107,7 @@ class Explanation:
 
     @property
     def why(self) -> str:
-        """Why the winner won, in one sentence."""
+        """Reason for the choice of the winner, in one sentence."""
         if self.chosen_by != "compiler":
             return f"chosen by {self.chosen_by}"
         if self.group is not None:
@@ -134,7 +134,7 @@ class Explanation:
 
 
 class _WatchedCost(LayerCost):
-    """Estimates, and which were asked for."""
+    """Layer cost that records the estimates that were requested."""
 
     def __init__(self, geometry: Geometry, arch: Arch, bus: Bus) -> None:
         super().__init__(geometry, arch, bus)
@@ -146,7 +146,7 @@ class _WatchedCost(LayerCost):
 
 
 class _WatchedSearch(TileSearch):
-    """The compiler's search, and what room it was asked about."""
+    """Tile search that records the room for which it was asked."""
 
     def __init__(self, geometry: Geometry, arch: Arch, bus: Bus) -> None:
         super().__init__(geometry, arch, bus)
@@ -165,7 +165,7 @@ class _WatchedSearch(TileSearch):
 
 
 class _WatchingPool(SearchPool[Compiled]):
-    """A pool that watches the search of one layer, or of all (None)."""
+    """Pool that records the search of one layer, or of all layers (None)."""
 
     def __init__(self, layer: str | None, bus: Bus) -> None:
         super().__init__(bus)
@@ -183,7 +183,7 @@ class _WatchingPool(SearchPool[Compiled]):
 
 
 class Taken(NamedTuple):
-    """Cycles of a layer: those that the compiler expected of its schedule, and those that it takes."""
+    """Cycles of a layer: the compiler's estimate for its schedule, and the simulated number."""
 
     estimate: int
     cycles: int
@@ -200,12 +200,12 @@ def compiled_regions(
 def chosen_schedules(
     package: Package, arch: Arch, options: CompileOptions, timing: Timing = DEFAULT_TIMING
 ) -> tuple[Choices, ...]:
-    """What the compiler chooses, region by region, nothing of it open."""
+    """Return the complete choices of the compiler, region by region."""
     return tuple(report.choices for _, report in compiled_regions(package, arch, options, timing))
 
 
 class RegionLayouts(NamedTuple):
-    """Of a region on a machine of words: its layers' layouts by name, and what enters and leaves it."""
+    """Layouts of a region on banked memory: those of its layers by name, and its inputs and outputs."""
 
     layers: Mapping[str, LayerLayouts]
     edges: tuple[Edge, ...]
@@ -214,7 +214,7 @@ class RegionLayouts(NamedTuple):
 def region_layouts(
     package: Package, arch: Arch, options: CompileOptions, made: Sequence[Compiled], timing: Timing
 ) -> tuple[RegionLayouts, ...]:
-    """Of all regions that are ``made`` (:func:`compiled_regions`); none for a machine without words."""
+    """Return the layouts of all regions in ``made`` (:func:`compiled_regions`); empty without banked memory."""
     found, told = _partitioned(package, arch, options), list[RegionLayouts]()
     for region, (program, report) in zip(found.regions, made, strict=True):
         lowered, layers = layers_chosen(region, found.graph.values, arch, report.choices)
@@ -224,7 +224,7 @@ def region_layouts(
 
 
 def taken(compiled: Compiled, timing: Timing) -> Mapping[str, Taken]:
-    """The cycles of a region's layers, by name."""
+    """Return the estimated and simulated cycles of a region's layers, by name."""
     program, report = compiled
     measured = ProgramTiming(program).layers(timing)
     return {name: Taken(estimate, measured.get(name, 0)) for name, estimate in report.estimates.items()}
@@ -233,7 +233,7 @@ def taken(compiled: Compiled, timing: Timing) -> Mapping[str, Taken]:
 def explain_all(
     package: Package, arch: Arch, options: CompileOptions, timing: Timing = DEFAULT_TIMING
 ) -> tuple[Explanation, ...]:
-    """Why every layer is tiled as it is, with the best of the other tilings alone; of several of one name the first."""
+    """Explain the tiling of every layer with the best alternative only; of layers with one name, the first."""
     told: dict[str, Explanation] = {}
     for found in _explanations(_partitioned(package, arch, options), arch, options, timing):
         told.setdefault(found.layer, found)
@@ -243,10 +243,10 @@ def explain_all(
 def explain(
     package: Package, layer: str, arch: Arch, options: CompileOptions, timing: Timing = DEFAULT_TIMING
 ) -> Explanation:
-    """Why a layer (of several of one name the first) is tiled as it is; raises InputError where there is none."""
+    """Explain the tiling of one layer (of several with its name the first); raise InputError if there is none."""
     partitioned = _partitioned(package, arch, options)
     if options.chosen:
-        chosen_schedules(package, arch, options, timing)  # which says what is wrong with them in any region
+        chosen_schedules(package, arch, options, timing)  # raises InputError for choices that are wrong in any region
     found = next(_explanations(partitioned, arch, options, timing, layer), None)
     if found is not None:
         return found
@@ -259,7 +259,7 @@ def explain(
 def _explanations(
     found: Partition, arch: Arch, options: CompileOptions, timing: Timing, layer: str | None = None
 ) -> Iterator[Explanation]:
-    """Of every layer, region by region, with the best of the other tilings; of the one that is named with more."""
+    """Yield the explanation of every layer, region by region; a layer that is named gets more alternatives."""
     for region in found.regions:
         pool = _WatchingPool(layer, bus_of(timing))
         (compiled,) = compile_regions([region], found.graph.values, arch, options, data=False, searches=pool)
@@ -287,7 +287,7 @@ def _check_explainable(options: CompileOptions) -> None:
 
 
 class _Account:
-    """One layer of a compiled region, whose search was watched."""
+    """One layer of a compiled region whose search was recorded."""
 
     def __init__(
         self,
@@ -312,7 +312,7 @@ class _Account:
         self._budget = self._asked_budget(room)
 
     def _asked_budget(self, room: int) -> int:
-        """The bytes about which the search was asked when it gave what was chosen; else what residents leave."""
+        """Return the budget in bytes with which the search found the choice, or else the room that residents leave."""
         tiling = tiling_of(self._choice)
         for resident, budget, found in reversed(self._search.rooms):
             if resident == self._resident and found is not None:
@@ -322,7 +322,7 @@ class _Account:
         return room
 
     def explained(self, options: CompileOptions, cycles: Taken, shown: int) -> Explanation:
-        """The explanation, with so many of the other tilings that fit and of those that do not."""
+        """Return the explanation with up to ``shown`` alternatives that fit, and as many that do not."""
         winner = tiling_of(self._choice)
         asked = [tiling for tiling, resident in self._search.watched.asked if resident == self._resident]
         ranked = sorted((self._estimate(tiling), place) for place, tiling in enumerate(asked) if tiling != winner)
@@ -371,7 +371,7 @@ class _Account:
         )
 
     def _moved(self, tiling: Tiling) -> int:
-        """Bytes that the layer's loads and stores move with a tiling, exactly: those of its steps."""
+        """Return the exact number of bytes that the layer's loads and stores move with a tiling, from its steps."""
         memory = bare_memory(self._arch, self._lowered, self._chosen.residents or ())
         steps = (step for tile in stream_layer(self._layer, tiling, memory) for step in (*tile.loads, *tile.stores))
         return sum(moved_by(step) for step in steps)

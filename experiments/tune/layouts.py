@@ -1,4 +1,4 @@
-"""How the operands of a layer lie on a machine of words, what is moved so that they do, and what that costs."""
+"""Layouts of a layer's operands on banked memory, and the cost of the copies between layouts."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ MOVEMENT = "OP_PERMUTE"
 
 
 class Operands(NamedTuple):
-    """An operation of a layer and how its operands lie, the result last: (value, layout)."""
+    """An operation of a layer with the layouts of its operands, the result last, as (value, layout)."""
 
     operation: str
     operands: tuple[tuple[str, str], ...]
 
 
 class Moved(NamedTuple):
-    """What a layer's commands of ``OP_PERMUTE`` move: bytes of their results, cycles of EX with those of waiting."""
+    """Total of a layer's ``OP_PERMUTE`` commands: bytes of their results, and EX cycles including waits."""
 
     commands: int
     nbytes: int
@@ -42,7 +42,7 @@ class Moved(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """A value that enters or leaves a region: bytes of the model's tensor, and those that LD or ST move."""
+    """An input or output of a region: bytes of the model's tensor, packed bytes, and bus slots for each transfer."""
 
     value: str
     side: str
@@ -54,7 +54,7 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True)
 class LayerLayouts:
-    """Of a layer: its operations, what it moves, and of a convolution the two layouts with their estimates."""
+    """Layouts of a layer: its operations, its copies, and, for a convolution, both possible layouts with estimates."""
 
     operations: tuple[Operands, ...]
     moved: Moved
@@ -145,7 +145,7 @@ def lying_text(lies: Lying) -> str:
 
 
 def edges(region: Region, lowered: Lowered, values: Mapping[str, Value], timing: Timing) -> Iterator[Edge]:
-    """What enters and leaves a region, packed and unpacked by the host."""
+    """Yield the inputs and outputs of a region, which the host packs and unpacks."""
     for side, names in (("input", region.inputs), ("output", region.outputs)):
         for name in names:
             lies, value = lowered.lying[name], values[name]

@@ -1,7 +1,7 @@
-"""The learned cost model: a gradient-boosted regressor of how far the compiler's estimate is from what was measured.
+"""Learned cost model: a gradient-boosted regressor of the error of the compiler's estimates.
 
-It learns the logarithm of measured cycles over estimated ones from what describes a site, a tiling and the room that it
-has, so that what was measured on one layer, or in one network, says something about others.
+It learns the logarithm of measured over estimated cycles from features of a site, a tiling and its room. Measurements
+of one layer or network therefore help to predict others.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import lightgbm
 
 LEAST = 48
-"""Samples without which there is nothing to learn from."""
+"""Fewest samples for training."""
 ROUNDS = 120
 BLUR = 200.0
-"""Cycles beside the least that are as good as none."""
+"""Offset in cycles that is added to excess cycles before a logarithm, so that small differences do not count."""
 MAXIMUM_BYTES = 1 << 26
 _SETTINGS = {
     "objective": "regression",
@@ -42,13 +42,13 @@ _SETTINGS = {
 
 
 def _excess(seen: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The least that samples take, and the logarithm of what the compiler estimates beside that, and the blur."""
+    """Return the least cycles of each sample, and the logarithm of the estimated excess over them plus :data:`BLUR`."""
     least, estimate = np.exp(seen[:, -2]), np.exp(seen[:, -1])
     return least, np.log(np.maximum(estimate - least, 0.0) + BLUR)
 
 
 def require_library() -> None:
-    """Raises InputError where the library that learns is not installed."""
+    """Raise InputError if LightGBM is not installed."""
     try:
         import lightgbm  # noqa: F401
     except (ImportError, OSError) as error:
@@ -58,13 +58,13 @@ def require_library() -> None:
 
 
 class CostModel:
-    """Predicts cycles; what it has not been trained on, or too little, is the compiler's own estimate."""
+    """Predictor of cycles; without enough training data it returns the compiler's own estimate."""
 
     def __init__(self, booster: lightgbm.Booster | None = None) -> None:
         self._booster = self._other = booster
 
     def train(self, samples: Sequence[Features], cycles: Sequence[int]) -> None:
-        """Learn from ``samples`` and the cycles that each was measured to take, on what another model had learnt."""
+        """Train on ``samples`` and their measured cycles, starting from the model that was taken over, if any."""
         import lightgbm
 
         if len(samples) < LEAST:
@@ -77,7 +77,7 @@ class CostModel:
         self._booster = lightgbm.train(_SETTINGS, data, ROUNDS, init_model=self._other)
 
     def predict(self, samples: Sequence[Features]) -> NDArray[np.float64]:
-        """Cycles of each sample: never less than the least."""
+        """Return the cycles of each sample, never below its least cycles."""
         seen = np.array(samples)
         least, found = _excess(seen)
         if self._booster is not None:
@@ -85,17 +85,17 @@ class CostModel:
         return np.asarray(least + np.maximum(np.exp(found) - BLUR, 0.0), np.float64)
 
     def take_over(self, other: CostModel) -> None:
-        """Begin with what another model has learnt."""
+        """Start with another model's training."""
         self._booster = self._other = other._booster
 
     def save(self, path: Path) -> None:
-        """Keep what was learnt in a text file; nothing where nothing was."""
+        """Write the trained model to a text file; write nothing if it is untrained."""
         if self._booster is not None:
             write_atomically(path, self._booster.model_to_string())
 
 
 def load_model(path: Path) -> CostModel:
-    """The model that :meth:`CostModel.save` kept; raises InputError for what is none."""
+    """Return the model in a file of :meth:`CostModel.save`; raise InputError if the file contains none."""
     import lightgbm
 
     text = text_of(read_bytes(path, MAXIMUM_BYTES, "a cost model"), str(path))

@@ -1,4 +1,4 @@
-"""What a tuning is asked for. Light, as ``dla --help`` reads it."""
+"""Arguments of a tuning. ``dla --help`` imports this module, so it imports little."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from experiments.running.given import Compiling, Subject
 from isa.progress import Progress, silent
 
 Report = Callable[[int, int], None]
-"""Hears how many measurements there are, and the fewest cycles so far."""
+"""Callback with the number of measurements so far and the fewest cycles."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Search:
-    """How to search: so many measurements in all, from a seed, with the learned model or without, helped by logs."""
+    """Options of the search: number of measurements, seed, use of the learned model, and logs of other tunings."""
 
     measurements: int = field(
         default=200, metadata=option("--measurements", "Schedules to measure in all.", int, metavar="N")
@@ -40,7 +40,7 @@ class Search:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TuneRequest(Search, Compiling):
-    """What ``dla tune`` and ``dla.tune`` are asked for."""
+    """Arguments of ``dla tune`` and ``dla.tune``."""
 
     log: str | Path | None = field(
         default=None,
@@ -52,4 +52,4 @@ class TuneRequest(Search, Compiling):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TuneKeywords(TuneRequest, CompileOptions, Subject):
-    """The keywords of ``dla.tune``: a request's, and the choices of its options one by one."""
+    """Keywords of ``dla.tune``: the fields of the request, and a keyword for each compiler option."""

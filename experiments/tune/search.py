@@ -1,10 +1,9 @@
-"""Evolution of schedules: what the compiler chooses for several memories, crossed, changed at places, and measured.
+"""Evolution of schedules: start from the compiler's choices for several memory sizes, recombine, mutate, measure.
 
-A measurement says how long each layer took, not only how long the network: what was measured of all schedules is kept
-piece by piece, and the best schedule of these pieces, wherever each comes from, is measured next. Then one that is
-about as good is changed at several places at once, which makes new pieces. So a group that pays only beside another one
-is found although neither pays alone. Everything follows from the seed and from what was measured, so that a search can
-be taken up where it ended.
+A measurement gives the cycles of every layer. The search keeps the measurements piece by piece, and measures next the
+best schedule combined from pieces of all schedules. Then it changes a schedule that is about as good in several places
+at once, which creates new pieces. It can thus find two groups that pay only together. Everything follows from the seed
+and the measurements, so a search can be resumed.
 """
 
 from __future__ import annotations
@@ -23,27 +22,27 @@ from byoc.tuning.units import Features, Units
 from experiments.tune.model import CostModel
 
 POOL, GROUP_POOL = 24, 32
-"""Candidates that the model ranks for every layer alone, and for every group."""
+"""Candidates that the model ranks for every single layer, and for every group."""
 BREADTH, PART = 8, 4
-"""Places that are changed at once, at most: so many, or one in so many layers where that is more."""
+"""Most places changed at once: ``BREADTH``, or one in ``PART`` layers if that is more."""
 EAGER = 10
-"""Measurements in which all that a donor's model promises is tried, as far as places lie apart."""
+"""Measurements at the beginning in which everything that a donor's model predicts to pay is tried at once."""
 HOPE = 0.1
-"""Share of what sites take beside the least that a move is hoped to save beyond what the model promises."""
+"""Share of the excess cycles of its sites that a move may save beyond the model's prediction."""
 TRAINING = 1.15
-"""The model is trained again when there are so many times the samples that it knows."""
+"""Growth of the number of samples after which the model is trained again."""
 NOISE = 0.02
-"""By so much the logarithms of the cycles of pieces are blurred to draw the schedule that is changed next."""
+"""Standard deviation of the random factor (as a logarithm) on the cycles of pieces when a base schedule is drawn."""
 SMALLER = tuple(share for share in SHARES if share < 100)
-"""Shares of the scratchpad, the schedules for which find a place in the whole."""
+"""Smaller shares of the scratchpad; schedules for them also fit into the whole."""
 IDLE = 100
-"""Proposals that have all been measured before, after which there is nothing else to try."""
+"""Rounds without a new schedule after which the search ends."""
 
 Proposals = Generator[Choices, Measurement, None]
 
 
 class Evolution:
-    """One search. Without a ``model`` nothing is ranked: what is drawn is measured."""
+    """One search. Without a ``model``, candidates are not ranked: they are measured as drawn."""
 
     def __init__(self, subject: Subject, seed: int, model: CostModel | None) -> None:
         self._subject, self._model = subject, model
@@ -59,18 +58,18 @@ class Evolution:
         self._least = [subject.search(number).cost.compute.least().cycles for number in range(len(subject.sites))]
 
     def proposals(self, donor: Callable[[Tried], Donor | None] = lambda own: None) -> Proposals:
-        """The compiler's schedule, a ``donor``'s, those for other memories, and evolution until nothing is new.
+        """Yield schedules: the compiler's, a ``donor``'s, those for other memory sizes, then mutations until none is new.
 
-        Each measurement is sent back.
+        The caller sends each measurement back.
         """
         start = state_of(self._subject.own())
         own = yield from self._try(start)
-        if own is None:  # it is what the compiler has just placed
+        if own is None:  # the compiler has just placed it
             raise AssertionError("the compiler's own schedule finds no place")
         found = self._moves.donor = donor(own)
         if found is not None and found.whole is not None:
             yield from self._try(state_of(found.whole))
-        if self._eager:  # the donor's model says which of their pieces are worth measuring
+        if self._eager:  # the donor's model predicts which pieces are worth measuring
             for promised in self._subject.others(SMALLER):
                 self._expect(state_of(promised))
         others, idle = map(state_of, self._subject.others(() if self._eager else SHARES)), 0
@@ -85,22 +84,22 @@ class Evolution:
             idle = idle + 1 if len(self._seen) == known else 0
 
     def _expect(self, state: State) -> None:
-        """Let pieces of a schedule that was not measured stand for what the model says."""
+        """Use the model's prediction for the pieces of a schedule that was not measured."""
         assert self._model is not None
         self._measured.expect(state, self._model.predict([unit.features for unit in self._units.of(state)]).tolist())
 
     def _stretch(self) -> float:
-        """A factor near 1, drawn for each piece."""
+        """Return a random factor near 1 for a piece."""
         return float(np.exp(NOISE * self._random.normal()))
 
     def _try(self, state: State) -> Generator[Choices, Measurement, Tried | None]:
-        """Measure a schedule; None where it finds no place, or was measured before."""
+        """Measure a schedule; return None if memory planning fails or it was measured before."""
         if state in self._seen:
             return None
         return self._learned(state, (yield self.choices_of(state)))
 
     def _changed(self, base: Tried) -> Generator[Choices, Measurement, None]:
-        """Measure ``base`` with some moves; where they find no place together, half of them, the first ones."""
+        """Measure ``base`` with some moves; if memory planning fails, retry with the first half of them."""
         moves = self._chosen(base)
         while moves:
             self._moves.make(moves)
@@ -109,7 +108,7 @@ class Evolution:
             moves = moves[: len(moves) // 2]
 
     def _learned(self, state: State, found: Measurement) -> Tried | None:
-        """What was measured of a schedule, after learning from it; None where it found no place."""
+        """Learn from a measurement and return it; None if memory planning failed."""
         self._seen.add(state)
         self._moves.note(state)
         self._measured.note(state, None if found.cycles is None else found.sites)
@@ -125,12 +124,12 @@ class Evolution:
         return Tried(state, found.cycles, found.sites)
 
     def _chosen(self, best: Tried) -> list[Move]:
-        """What to change at once, the most promising first: by what the model promises, or by what there is to gain."""
+        """Return the moves to make at once, the best first, by the model's prediction or by the possible gain."""
         moves, weights = self._promising(best) if self._model is not None else self._random_moves(best)
         keys = np.log(np.maximum(np.array(weights), 1.0))
         breadth = len(moves)
         if not self._eager:
-            keys += self._random.gumbel(size=len(weights))  # an order drawn by the weights
+            keys += self._random.gumbel(size=len(weights))  # a random order weighted by promise
             breadth = max(BREADTH, len(best.sites) // PART)
         chosen: list[Move] = []
         for number in np.argsort(-keys, kind="stable").tolist():
@@ -143,13 +142,13 @@ class Evolution:
         return self._moves.donor is not None and self._model is not None and len(self._seen) < EAGER
 
     def _random_moves(self, best: Tried) -> tuple[list[Move], list[float]]:
-        """A move a place, with what there is to gain at most."""
+        """Return one random move per place, and its largest possible gain in cycles."""
         moves = [move for pool in self._moves.pools(best.state, 1, 1, 1) for move in pool[:1]]
         slack = [max(taken - least, 1) for taken, least in zip(best.sites, self._least, strict=True)]
         return moves, [sum(slack[move.first : move.last + 1]) / (move.last + 1 - move.first) for move in moves]
 
     def _promising(self, best: Tried) -> tuple[list[Move], list[float]]:
-        """Of every place the move that the model likes best, with the cycles that it saves, 1 at least."""
+        """Return the move of every place that the model predicts to be best, with the predicted gain, at least 1."""
         pools = [pool for pool in self._moves.pools(best.state, POOL, GROUP_POOL, PLACES) if pool]
         gains = iter(self._promised(best.state, [move for pool in pools for move in pool]))
         ranked = [max((next(gains), -place) for place in range(len(pool))) for pool in pools]
@@ -163,13 +162,13 @@ class Evolution:
         return [move for move, _ in tried], [weight for _, weight in tried]
 
     def _excess(self, best: Tried, move: Move) -> float:
-        """What the sites of a move take beside the least that they take as they are."""
+        """Return the cycles of a move's sites above their least cycles with the present tilings."""
         units = self._units.of(best.state, move.first, move.last)
         least = sum(unit.least for unit in units if unit.first <= move.last)
         return sum(best.sites[move.first : move.last + 1]) - least
 
     def _promised(self, base: State, moves: Sequence[Move]) -> list[float]:
-        """The cycles that the model takes each move to save."""
+        """Return the cycles that the model predicts each move to save."""
         assert self._model is not None
         samples: list[Features] = []
         spans: list[tuple[int, int, int]] = []

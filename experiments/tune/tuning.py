@@ -1,6 +1,6 @@
-"""A tuning from a model to its best schedule, for ``dla tune`` and Python.
+"""Tuning from a model to its best schedule, for ``dla tune`` and Python.
 
-A search whose measurements stand in a log: those that do are taken from there, the others are made.
+The measurements of a search are stored in a log. Logged measurements are read, the others are made.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ from isa.reading import read_bytes
 
 @dataclass(frozen=True, repr=False)
 class Tuned(Shown):
-    """What came of it. ``kept``: measurements that the log had already; ``donor``: the log that schedules came from.
+    """Result of a tuning.
 
-    ``options`` are those that it was tuned with; with ``best_options`` the best schedule is compiled.
+    ``kept`` is the number of measurements that the log already had; ``donor`` is the log that supplied schedules.
+    ``options`` are the compiler options of the tuning; ``best_options`` compile the best schedule.
     """
 
     log: TuningLog
@@ -60,7 +61,7 @@ class Tuned(Shown):
 
     @property
     def best_options(self) -> CompileOptions:
-        """The options of ``dla run --tuned LOG``."""
+        """Options of ``dla run --tuned LOG``."""
         return replace(self.options, chosen=load_tuned(self.log.path, self.options, compiler_version()))
 
     @property
@@ -77,7 +78,7 @@ class Tuned(Shown):
 
     @property
     def presented(self) -> tuple[Any, Presentation]:
-        """Cycles before and after, and the log."""
+        """Cycles before and after, and the name of the log."""
         return self, Presentation(lambda tuned: [tuned.summary, f"log in {tuned.log.path}"])
 
 
@@ -86,7 +87,7 @@ def model_file(log: Path) -> Path:
 
 
 def clock_of(timing: Timing) -> Clock:
-    """The timing-only engine."""
+    """Return the clock of the timing-only engine."""
     return Clock(lambda program: ProgramTiming(program).layers(timing), bus_of(timing))
 
 
@@ -98,10 +99,10 @@ def tune_network(
     wanted: Search,
     report: Report = silent,
 ) -> Tuned:
-    """Measure schedules of ``network`` until the log at ``path`` has as many as wanted, and keep the model beside it.
+    """Measure schedules of ``network`` until the log at ``path`` has the requested number; save the model next to it.
 
-    Of a small network there may be fewer. What the log has is not measured again. Raises InputError for a log of
-    something else, and for bad input.
+    A small network may have fewer schedules. Logged schedules are not measured again. Raises InputError for bad input
+    and for a log of another search.
     """
     if wanted.measurements < 1:
         raise InputError(f"--measurements is {wanted.measurements}; it must be 1 or more")
@@ -156,7 +157,7 @@ def _header(network: Network, hardware: Preset, options: CompileOptions, wanted:
 
 
 def _donor_files(wanted: Search) -> Iterator[Path]:
-    """The logs to take schedules from, and the models beside them."""
+    """Yield the donor logs and the models stored next to them."""
     for path in map(Path, wanted.donors):
         yield path
         if wanted.learn and model_file(path).exists():
@@ -164,7 +165,10 @@ def _donor_files(wanted: Search) -> Iterator[Path]:
 
 
 def _opened(path: Path, header: Header) -> tuple[Record, ...]:
-    """What a log has, if it is of the same search; a new one where there is none, or not even its first line whole."""
+    """Return the records of a log; create it if it is missing or if not even its first line is complete.
+
+    Raises InputError for a log of another search.
+    """
     begun = read_bytes(path, MAXIMUM_BYTES, "a tuning log", "give a file as --log") if path.exists() else b""
     if header.text().encode().startswith(begun):
         write_atomically(path, header.text())
@@ -179,7 +183,7 @@ def _opened(path: Path, header: Header) -> tuple[Record, ...]:
 
 
 class _Session:
-    """A search over a subject, fed from a log and then from measurements."""
+    """Search over a subject that reads logged measurements first and then makes new ones."""
 
     def __init__(self, subject: Subject, wanted: Search, donors: Sequence[TuningLog]) -> None:
         self._subject, self._wanted, self._donors = subject, wanted, donors
@@ -188,7 +192,7 @@ class _Session:
         self.fewest = 0
 
     def records(self, path: Path, logged: Sequence[Record]) -> Iterator[Record]:
-        """Every measurement: those logged, which must be what the search asks for, then new ones."""
+        """Yield every measurement: the logged ones, which must match the search, then new ones."""
         evolution = Evolution(self._subject, self._wanted.search_seed, self.model)
         proposals = evolution.proposals(self._donor)
         choices = next(proposals)
@@ -207,11 +211,11 @@ class _Session:
                 return  # only a model learns from the last measurement
             try:
                 choices = proposals.send(record.measurement)
-            except StopIteration:  # all that was drawn has been measured
+            except StopIteration:  # every schedule that can be drawn has been measured
                 return
 
     def _donor(self, own: Tried) -> Donor | None:
-        """The best of the logs to take schedules from, whose model, if it is kept, ranks from the beginning."""
+        """Return the best donor log; its model, if stored, ranks candidates from the beginning."""
         if not self._donors:
             return None
         log = choose_donor(self._donors, shares_of(self._subject.sites, own.sites))
@@ -223,12 +227,12 @@ class _Session:
 
 
 def tune_requested(wanted: TuneRequest) -> Tuned:
-    """Measure schedules of a network and keep them in a log, as ``dla tune`` does; what the log has stays.
+    """Measure schedules of a network and store them in a log, as ``dla tune`` does; logged measurements are kept.
 
-    Model, machine, options and samples are as for ``run``. ``measurements`` in all, proposed from ``search_seed``,
-    ranked by a learned model unless ``learn`` is False; ``log`` is by default ``runs/NETWORK-tuning.jsonl``, ``donors``
-    are logs whose schedules are tried first. ``stage`` is called with what goes on, ``report`` with how many
-    measurements there are and the fewest cycles. Raises InputError for bad input.
+    Model, machine, options and samples are those of ``run``. ``measurements`` is the total number, proposed from
+    ``search_seed`` and ranked by a learned model unless ``learn`` is False. ``log`` is by default
+    ``runs/NETWORK-tuning.jsonl``; ``donors`` are logs whose schedules are tried first. ``stage`` is called with a text
+    for each step, ``report`` with the number of measurements and the fewest cycles. Raises InputError for bad input.
     """
     hardware = hardware_of(wanted)
     network = load(wanted, wanted.stage)
