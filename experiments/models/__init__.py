@@ -1,4 +1,4 @@
-"""The built-in networks by name. What builds one is loaded when it is built."""
+"""Built-in networks by name. The module that builds a network is imported when the network is built."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ PHOTOGRAPH_CROPS = 16
 
 @dataclass(frozen=True)
 class BuiltinModel:
-    """A network that comes with the package: how to build it, feed it, calibrate it and, where labels exist, judge it.
+    """A built-in network: how to build it, feed it, calibrate it and, if labels exist, measure its accuracy.
 
-    ``build(seed)`` makes the float model (the trained network has no use for the seed). ``calibration(seed)`` yields
-    feeds for quantisation; ``sample_input()`` is the feed of ``dla run``; ``dataset()`` gives held-out images
-    (N, C, H, W) for the single input and labels (N,), or None.
+    ``build(seed)`` returns the float model (the trained network ignores the seed). ``calibration(seed)`` yields feeds
+    for quantisation; ``sample_input()`` is the feed of ``dla run``. ``dataset()`` returns held-out images (N, C, H, W)
+    for the single input and labels (N,), or None.
     """
 
     name: str
@@ -41,7 +41,7 @@ class BuiltinModel:
 
 
 def _built(place: str, **how: Any) -> Callable[[int], ModelProto]:
-    """``FILE.FUNCTION`` of this folder, which builds a network of a seed, ``how`` being its other arguments."""
+    """Return a builder that calls ``FILE.FUNCTION`` of this folder with a seed and the arguments ``how``."""
     module, _, name = place.partition(".")
 
     def build(seed: int) -> ModelProto:
@@ -64,7 +64,7 @@ def _photographed(
     source: str = "image",
     crops: int,
 ) -> BuiltinModel:
-    """A network without training that looks at the photograph and is calibrated on ``crops`` seeded crops of it."""
+    """Return an untrained network whose input is the photograph, calibrated on ``crops`` seeded crops of it."""
     return BuiltinModel(
         name,
         f"{title}, seeded weights",
@@ -75,7 +75,7 @@ def _photographed(
 
 
 def _light(name: str) -> BuiltinModel:
-    # As the files call their input; the two families come from two exporters.
+    # Input names of the files: the two families come from two exporters.
     source = "gpu_0/data_0" if name in ("resnet50", "shufflenet", "zfnet512") else "data_0"
     found = _photographed(f"light-{name}", "", _built("light.light_model", name=name), source=source, crops=2)
     return replace(found, description=f"{light.LIGHT_NETWORKS[name][1]} (onnx package, seeded weights)")
@@ -83,13 +83,13 @@ def _light(name: str) -> BuiltinModel:
 
 GPT2_PAST = 63
 _SAMPLE = 1 << 20
-"""Seed of the feeds of a run, which no calibration uses."""
+"""Seed for the input of a run; no calibration uses it."""
 
 
 def _seeded(
     name: str, title: str, build: Callable[[int], ModelProto], feeds: Callable[[int], Feeds], samples: int
 ) -> BuiltinModel:
-    """A network without training whose ``feeds`` are made of a seed each."""
+    """Return an untrained network whose ``feeds`` are generated from seeds."""
     return BuiltinModel(
         name,
         f"{title}, seeded weights",
@@ -114,7 +114,7 @@ def _sentence(tokens: int, seed: int) -> Feeds:
 
 
 def _cached_token(blocks: int, seed: int) -> Feeds:
-    """A token, and keys and values as projections of normalised rows are: of variance one."""
+    """Return a token, and cached keys and values of variance one, as projections of normalised rows have."""
     from experiments.models.sequences import GPT2_WORDS, HEADS
 
     random, shape = np.random.default_rng(seed), (1, HEADS, GPT2_PAST, 64)
@@ -134,14 +134,14 @@ def _video(seed: int) -> Feeds:
 
 
 def _pillars(seed: int) -> Feeds:
-    """Features behind a ReLU, in a tenth of the places, as a scan leaves most of them empty."""
+    """Return non-negative features in a tenth of the places: a scan leaves most places empty."""
     random = np.random.default_rng(seed)
     features = np.maximum(random.standard_normal((1, 64, 496, 432), np.float32), 0)
     return {"pillars": features * (random.random((496, 432)) < 0.1)}
 
 
 def _wave(seed: int) -> Feeds:
-    """Five tones and a little noise, -1..1."""
+    """Return five tones with a little noise, from -1 to 1."""
     random, time = np.random.default_rng(seed), np.arange(2048) / 16_000
     tones = np.sin(2 * np.pi * random.uniform(80, 4000, (5, 1)) * time + random.uniform(0, 6, (5, 1))).sum(axis=0) / 6
     wave = np.clip(tones + random.normal(0, 0.02, 2048), -1, 1)
@@ -260,7 +260,7 @@ _ALL = (
         partial(_normal, "spectrum", (1, 640)),
         samples=16,
     ),
-    # For microcontrollers; two more of MLPerf Tiny, resnet-8 and autoencoder, stand above.
+    # For microcontrollers; two more networks of MLPerf Tiny, resnet-8 and autoencoder, are listed above.
     _photographed(
         "resnet-8-large",
         "ResNet-8 of MLPerf Tiny, large, 76 MMAC, 32x32",

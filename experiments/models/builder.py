@@ -1,4 +1,4 @@
-"""What builds the networks with seeded weights, layer by layer."""
+"""Builder of networks with seeded weights, layer by layer."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ IR_VERSION = 10
 BATCH_NORM_EPSILON = 1e-3
 
 GAINS = {"relu": 2.0, "relu6": 2.0, "hardswish": 3.0, "silu": 3.0, "linear": 1.0}
-"""Variance of weights times fan-in that keeps the variance of the signal behind an activation, about."""
+"""Variance of weights times fan-in that approximately keeps the signal's variance after an activation."""
 
 
 class NetworkBuilder:
-    """Collects nodes and initialisers; each method adds one layer and returns the name of its output.
+    """Collector of nodes and initialisers; each method adds one layer and returns the name of its output.
 
-    Weights are He-normal (standard deviation ``sqrt(gain / fan_in)``, the gain 2 if not said), drawn from ``seed`` in
-    the order of the calls. Each filter that reads more than one channel has mean zero: the inputs behind a ReLU are
-    positive, and without this deep layers would see little but their mean. Batch normalisation then finds a variance
-    near one, and its statistics say so: mean 0 ± 0.1, variance 0.8..1.25, gamma 0.9..1.1, beta 0.1 ± 0.1.
+    Weights are He-normal (standard deviation ``sqrt(gain / fan_in)``, gain 2 by default), drawn from ``seed`` in the
+    order of the calls. Each filter that reads more than one channel has mean zero: inputs after a ReLU are positive,
+    and otherwise deep layers would mainly see their mean. Batch normalisation then receives a variance near one, and
+    its statistics match: mean 0 ± 0.1, variance 0.8..1.25, gamma 0.9..1.1, beta 0.1 ± 0.1.
     """
 
     def __init__(
@@ -46,7 +46,10 @@ class NetworkBuilder:
         return name
 
     def constant(self, name: str, array: NDArray[Any]) -> str:
-        """A constant called ``name``: integers stay what they are, floats become float32; the first of a name stays."""
+        """Add a constant and return its name: integers keep their type, floats become float32.
+
+        If the name exists, its first constant stays.
+        """
         from onnx import numpy_helper
 
         if name not in self._constants:
@@ -55,7 +58,7 @@ class NetworkBuilder:
         return name
 
     def weights(self, name: str, shape: tuple[int, ...], fan_in: int, gain: float = 1.0, *, centred: int = 0) -> str:
-        """A constant of normal weights; with ``centred`` their mean over the last so many axes is zero."""
+        """Add a constant of normal weights; with ``centred``, their mean over that many last axes is zero."""
         weights = self._random.standard_normal(shape, np.float32)
         if centred:
             weights -= weights.mean(axis=tuple(range(-centred, 0)), keepdims=True)
@@ -63,11 +66,11 @@ class NetworkBuilder:
         return self.constant(name, weights)
 
     def biases(self, name: str, size: int | tuple[int, ...], mean: float = 0.0) -> str:
-        """A constant of biases, ``mean`` ± 0.1."""
+        """Add a constant of biases, ``mean`` ± 0.1."""
         return self.constant(name, self._random.normal(mean, 0.1, size))
 
     def node(self, op_type: str, name: str, *inputs: str, outputs: Sequence[str] = (), **attributes: Any) -> str:
-        """Add one ONNX node called ``name`` whose output is ``name`` too, unless ``outputs`` says otherwise."""
+        """Add an ONNX node and return its name, which is also the name of its output unless ``outputs`` is given."""
         from onnx import helper
 
         self._nodes.append(helper.make_node(op_type, list(inputs), list(outputs or [name]), name=name, **attributes))
@@ -99,9 +102,9 @@ class NetworkBuilder:
         bias: float | None = None,
         **attributes: Any,
     ) -> str:
-        """A Conv, ``channels`` (in, out), padded by ``kernel // 2``; with ``bias`` one of this mean.
+        """Add a Conv with ``channels`` (in, out), padded by ``kernel // 2``; ``bias`` is the mean of its biases.
 
-        A whole ``kernel`` or ``stride`` counts for both axes of a plane.
+        Without ``bias`` it has none. An integer ``kernel`` or ``stride`` applies to both axes of a plane.
         """
         inputs, outputs = channels
         sizes = (kernel, kernel) if isinstance(kernel, int) else kernel
@@ -125,7 +128,7 @@ class NetworkBuilder:
         gain: float = 2.0,
         bias: float | None = None,
     ) -> str:
-        """A ConvTranspose, ``channels`` (in, out), whose windows stand side by side: the kernel is the stride."""
+        """Add a ConvTranspose with ``channels`` (in, out) and a kernel of the size of the stride: no overlaps."""
         operands = [source, self.weights(f"{name}_weight", (*channels, stride, stride), channels[0], gain)]
         if bias is not None:
             operands.append(self.biases(f"{name}_bias", channels[1], bias))
@@ -133,7 +136,7 @@ class NetworkBuilder:
         return self.node("ConvTranspose", name, *operands, kernel_shape=sizes, strides=sizes)
 
     def batch_norm(self, name: str, source: str, channels: int, gain: float = 1.0) -> str:
-        """Batch normalisation in inference form; ``gain`` scales gamma (below 1 it keeps residual sums small)."""
+        """Add batch normalisation for inference; ``gain`` scales gamma (below 1 it keeps residual sums small)."""
         uniform, normal = self._random.uniform, self._random.normal
         parameters = {
             "gamma": gain * uniform(0.9, 1.1, channels),
@@ -145,7 +148,7 @@ class NetworkBuilder:
         return self.node("BatchNormalization", name, source, *names, epsilon=BATCH_NORM_EPSILON)
 
     def layer_norm(self, name: str, source: str, width: int) -> str:
-        """Layer normalisation over the last axis."""
+        """Add layer normalisation over the last axis."""
         gamma = self.constant(f"{name}_gamma", self._random.uniform(0.9, 1.1, width))
         return self.node("LayerNormalization", name, source, gamma, self.biases(f"{name}_beta", width), axis=-1)
 
@@ -153,7 +156,7 @@ class NetworkBuilder:
         return self.node("Relu", name, source)
 
     def activation(self, kind: str, name: str, source: str) -> str:
-        """One of ``GAINS``, as exporters write it: ReLU6 is a Clip, SiLU a Sigmoid and a Mul."""
+        """Add an activation of ``GAINS`` in the form of exporters: ReLU6 is a Clip, SiLU a Sigmoid and a Mul."""
         if kind == "linear":
             return source
         if kind == "relu6":
@@ -176,30 +179,30 @@ class NetworkBuilder:
         gain: float = 2.0,
         scale: float = 1.0,
     ) -> str:
-        """Convolution, batch normalisation whose gamma is scaled by ``scale``, activation."""
+        """Add a convolution, batch normalisation with gamma scaled by ``scale``, and an activation."""
         value = self.convolution(name, source, channels, kernel, stride, groups=groups, gain=gain)
         value = self.batch_norm(f"{name}_bn", value, channels[1], scale)
         return self.activation(activation, f"{name}_{activation}", value)
 
     def fully_connected(self, name: str, source: str, features: tuple[int, int], gain: float = 2.0) -> str:
-        """Gemm with transposed weights (out, in) and a bias; ``features`` (in, out)."""
+        """Add a Gemm with transposed weights (out, in) and a bias; ``features`` (in, out)."""
         inputs, outputs = features
         weights = self.weights(f"{name}_weight", (outputs, inputs), inputs, gain, centred=1)
         return self.node("Gemm", name, source, weights, self.biases(f"{name}_bias", outputs), transB=1)
 
     def linear(self, name: str, source: str, features: tuple[int, int], gain: float = 1.0) -> str:
-        """MatMul with weights (in, out) and an Add of the bias, over the last axis of any tensor."""
+        """Add a MatMul with weights (in, out) and an Add of the bias, over the last axis of any tensor."""
         weights = self.weights(f"{name}_weight", features, features[0], gain)
         product = self.node("MatMul", f"{name}_product", source, weights)
         return self.node("Add", name, product, self.biases(f"{name}_bias", features[1]))
 
     def classifier(self, source: str, features: tuple[int, int], gain: float = 2.0) -> ModelProto:
-        """The finished network with global average pooling and a fully connected layer called ``logits``."""
+        """Finish the network with global average pooling and a fully connected layer ``logits``, and return it."""
         value = self.node("Flatten", "flatten", self.node("GlobalAveragePool", "pool", source), axis=1)
         return self.model(self.fully_connected("logits", value, features, gain), (1, features[1]))
 
     def model(self, output: str, shape: tuple[int, ...], **others: tuple[int, ...]) -> ModelProto:
-        """The finished network (opset 21): the float outputs ``output`` and ``others`` with their shapes."""
+        """Return the finished network (opset 21) with the float outputs ``output`` and ``others`` and their shapes."""
         from onnx import TensorProto, helper
 
         shapes = {output: shape, **others}

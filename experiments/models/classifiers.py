@@ -1,18 +1,19 @@
-"""Classifiers of images and of videos with seeded weights, as published, without the final softmax.
+"""Classifiers of images and videos with seeded weights, as published, without the final softmax.
 
-MobileNetV1 is 1.0/224 (Howard et al., 2017, table 1); the residual networks are those of He et al. (2015), ResNeXt (Xie
-et al., 2017) in small: the 3×3 convolutions of its blocks have sixteen groups. MobileNetV2 (Sandler et al., 2018,
-table 2), MobileNetV3 (Howard et al., 2019, tables 1 and 2), EfficientNet-B0 (Tan and Le, 2019, table 1), SqueezeNet 1.1
-(Iandola et al., 2016) and ShuffleNetV2 1.0 (Ma et al., 2018, table 5) are as torchvision builds them, to the parameter.
+MobileNetV1 is 1.0/224 (Howard et al., 2017, table 1). The residual networks are those of He et al. (2015). ResNeXt (Xie
+et al., 2017) is a small version: the 3×3 convolutions of its blocks have sixteen groups. MobileNetV2 (Sandler et al.,
+2018, table 2), MobileNetV3 (Howard et al., 2019, tables 1 and 2), EfficientNet-B0 (Tan and Le, 2019, table 1),
+SqueezeNet 1.1 (Iandola et al., 2016) and ShuffleNetV2 1.0 (Ma et al., 2018, table 5) have exactly the parameters of
+torchvision.
 
-Of sixteen frames, with three-dimensional convolutions: C3D (Tran et al., 2015, figure 3) and R(2+1)D with 18 layers
-(Tran et al., 2018, as torchvision builds it), where a 3×3×3 convolution is one over the plane and one over time, with
-as many weights.
+Networks for sixteen frames have three-dimensional convolutions: C3D (Tran et al., 2015, figure 3) and R(2+1)D with 18
+layers (Tran et al., 2018, as in torchvision). R(2+1)D replaces a 3×3×3 convolution by one over the plane and one over
+time, with as many weights.
 
-For microcontrollers: keyword spotting (a DS-CNN), visual wake words (MobileNetV1 0.25) and the streaming wake word of
-MLPerf Tiny (Banbury et al., 2021); person detection and micro speech of the examples of TensorFlow Lite for
-Microcontrollers. Shapes, strides and padding are those of the TensorFlow Lite files, biases stand for the folded batch
-normalisation.
+Networks for microcontrollers are keyword spotting (a DS-CNN), visual wake words (MobileNetV1 0.25) and the streaming
+wake word of MLPerf Tiny (Banbury et al., 2021), and person detection and micro speech from the examples of TensorFlow
+Lite for Microcontrollers. Shapes, strides and padding are those of the TensorFlow Lite files; biases replace the folded
+batch normalisation.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),
 
 
 def mobilenet_v1(seed: int = 0) -> ModelProto:
-    """28 layers, 568,740,352 multiply-accumulates: input ``image`` (1, 3, 224, 224), output ``logits`` (1, 1000).
+    """Return MobileNetV1: input ``image`` (1, 3, 224, 224), output ``logits`` (1, 1000); 568,740,352 MACs.
 
-    Every convolution is followed by BatchNormalization and ReLU. The softmax is left off, as in the published system,
-    so that the last fully connected layer is what the accelerator returns.
+    It has 28 layers; every convolution is followed by BatchNormalization and ReLU. The softmax is left out, as in the
+    published system, so that the accelerator returns the last fully connected layer.
     """
     net = NetworkBuilder("mobilenet-v1", "image", (1, 3, 224, 224), seed)
     return net.classifier(mobilenet_v1_blocks(net, "image")[-1], (1024, 1000))
 
 
 def mobilenet_v1_blocks(net: NetworkBuilder, source: str) -> list[str]:
-    """What the thirteen depthwise-separable blocks behind the first convolution give."""
+    """Return the outputs of the thirteen depthwise-separable blocks after the first convolution."""
     value, channels, found = net.layer("conv0", source, (3, 32), 3, 2), 32, []
     for index, (outputs, stride) in enumerate(BLOCKS, start=1):
         value = net.layer(f"conv{index}_dw", value, (channels, channels), 3, stride, channels)
@@ -51,9 +52,9 @@ def mobilenet_v1_blocks(net: NetworkBuilder, source: str) -> list[str]:
 
 
 def resnet_8(seed: int = 0, width: int = 16) -> ModelProto:
-    """The image-classification network of MLPerf Tiny: input ``image`` (1, 3, 32, 32), output ``logits`` (1, 10).
+    """Return ResNet-8 of MLPerf Tiny: input ``image`` (1, 3, 32, 32), output ``logits`` (1, 10).
 
-    Its large form is 40 channels wide.
+    Its large form has a ``width`` of 40 channels.
     """
     net = NetworkBuilder("resnet-8", "image", (1, 3, 32, 32), seed)
     value = net.layer("stem", "image", (3, width), 3)
@@ -63,7 +64,7 @@ def resnet_8(seed: int = 0, width: int = 16) -> ModelProto:
 
 
 def resnet_18(seed: int = 0) -> ModelProto:
-    """ResNet-18: input ``image`` (1, 3, 224, 224), output ``logits`` (1, 1000)."""
+    """Return ResNet-18: input ``image`` (1, 3, 224, 224), output ``logits`` (1, 1000)."""
     net = NetworkBuilder("resnet-18", "image", (1, 3, 224, 224), seed)
     value = net.layer("stem", "image", (3, 64), 7, 2)
     value = net.node("MaxPool", "stem_pool", value, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
@@ -74,7 +75,7 @@ def resnet_18(seed: int = 0) -> ModelProto:
 
 
 def _basic_block(net: NetworkBuilder, name: str, source: str, channels: tuple[int, int]) -> str:
-    """A basic block; where the number of channels changes it halves the plane and projects the shortcut."""
+    """Add a basic block; if the number of channels changes, it halves the plane and projects the shortcut."""
     changes = channels[0] != channels[1]
     stride = 2 if changes else 1
     value = net.layer(f"{name}_conv1", source, channels, 3, stride)
@@ -91,7 +92,7 @@ GROUPS = 16
 
 
 def resnext_11(seed: int = 0) -> ModelProto:
-    """Groups of 4, 8 and 16 channels: input ``image`` (1, 3, 32, 32), output ``logits`` (1, 10)."""
+    """Return ResNeXt-11, with groups of 4, 8 and 16 channels: ``image`` (1, 3, 32, 32) to ``logits`` (1, 10)."""
     net = NetworkBuilder("resnext-11", "image", (1, 3, 32, 32), seed)
     value = net.layer("stem", "image", (3, 32), 3)
     for index, (channels, stride) in enumerate((((32, 64), 1), ((64, 128), 2), ((128, 256), 2)), start=1):
@@ -100,7 +101,7 @@ def resnext_11(seed: int = 0) -> ModelProto:
 
 
 def _grouped_block(net: NetworkBuilder, name: str, source: str, channels: tuple[int, int], stride: int) -> str:
-    """Widen, convolve in groups, mix the groups, add the projected shortcut."""
+    """Add a block that widens, convolves in groups, mixes the groups, and adds the projected shortcut."""
     inner = channels[1], channels[1]
     value = net.layer(f"{name}_widen", source, channels, 1)
     value = net.layer(f"{name}_grouped", value, inner, 3, stride, GROUPS)
@@ -114,7 +115,8 @@ def _grouped_block(net: NetworkBuilder, name: str, source: str, channels: tuple[
 class Inverted:
     """An inverted residual block: widen to ``expanded``, depthwise, narrow to ``outputs``.
 
-    ``squeezed`` channels of squeeze-and-excite, none if 0. ``gate`` is its last function and ``inner`` its first.
+    ``squeezed`` is the number of squeeze-and-excite channels, 0 for none; ``inner`` is its first activation, ``gate``
+    its last.
     """
 
     kernel: int
@@ -128,7 +130,7 @@ class Inverted:
 
 
 def mobilenet_v2(seed: int = 0, size: int = 224) -> ModelProto:
-    """Input ``image`` (1, 3, ``size``, ``size``), output ``logits`` (1, 1000); 300,774,272 MACs at 224."""
+    """Return MobileNetV2: ``image`` (1, 3, ``size``, ``size``) to ``logits`` (1, 1000); 300,774,272 MACs at 224."""
     blocks, channels = [], 32
     for factor, outputs, count, stride in (
         (1, 16, 1, 1),
@@ -146,7 +148,7 @@ def mobilenet_v2(seed: int = 0, size: int = 224) -> ModelProto:
 
 
 def mobilenet_v3(size_name: str, seed: int = 0, size: int = 224) -> ModelProto:
-    """The ``large`` or the ``small`` one: input ``image`` (1, 3, ``size``, ``size``), output ``logits`` (1, 1000)."""
+    """Return MobileNetV3 ``large`` or ``small``: ``image`` (1, 3, ``size``, ``size``) to ``logits`` (1, 1000)."""
     large, hard = size_name == "large", "hardswish"
     rows = (
         (
@@ -182,13 +184,13 @@ def mobilenet_v3(size_name: str, seed: int = 0, size: int = 224) -> ModelProto:
 
 
 def _divisible(channels: int) -> int:
-    """The nearest multiple of eight, not less than nine tenths."""
+    """Return the nearest multiple of eight that is at least nine tenths of ``channels``."""
     nearest = max(8, (channels + 4) // 8 * 8)
     return nearest + 8 if nearest < 0.9 * channels else nearest
 
 
 def efficientnet_b0(seed: int = 0, size: int = 224) -> ModelProto:
-    """Input ``image`` (1, 3, ``size``, ``size``), output ``logits`` (1, 1000); every activation is a SiLU."""
+    """Return EfficientNet-B0 (all SiLU): ``image`` (1, 3, ``size``, ``size``) to ``logits`` (1, 1000)."""
     blocks, channels = [], 32
     for factor, kernel, stride, outputs, count in (
         (1, 3, 1, 16, 1),
@@ -215,7 +217,7 @@ def _inverted_network(
     blocks: list[Inverted],
     hidden: int = 0,
 ) -> ModelProto:
-    """Stem, blocks, a last pointwise convolution, pooling, a hidden layer if there is one, classifier."""
+    """Return a network of stem, blocks, last pointwise convolution, pooling, optional hidden layer, and classifier."""
     net = NetworkBuilder(name, "image", (1, 3, size, size), seed)
     value, channels = net.layer("stem", "image", (3, ends[0]), 3, 2, activation=activation, gain=1.0), ends[0]
     gain = GAINS[activation]
@@ -232,7 +234,7 @@ def _inverted_network(
 
 
 def _inverted(net: NetworkBuilder, name: str, source: str, channels: int, block: Inverted, gain: float) -> str:
-    """One inverted residual block behind a signal that wants this ``gain``."""
+    """Add one inverted residual block; ``gain`` is the weight gain that suits its input signal."""
     kind, wide, value = block.activation, block.expanded, source
     if wide != channels:
         value, gain = net.layer(f"{name}_widen", value, (channels, wide), 1, activation=kind, gain=gain), GAINS[kind]
@@ -248,7 +250,10 @@ def _inverted(net: NetworkBuilder, name: str, source: str, channels: int, block:
 
 
 def _squeeze_excite(net: NetworkBuilder, name: str, source: str, channels: int, block: Inverted) -> str:
-    """Every channel times a number between 0 and 1 made of all their means; mostly open, so that the signal lasts."""
+    """Add squeeze-and-excite: scale every channel by a factor from 0 to 1 computed from all channel means.
+
+    Its biases keep most factors near 1, so that the signal does not fade.
+    """
     value = net.node("GlobalAveragePool", f"{name}_pool", source)
     value = net.convolution(f"{name}_reduce", value, (channels, block.squeezed), 1, bias=0.0)
     value = net.activation(block.inner, f"{name}_{block.inner}", value)
@@ -261,7 +266,7 @@ def _squeeze_excite(net: NetworkBuilder, name: str, source: str, channels: int, 
 
 
 def squeezenet(seed: int = 0, size: int = 224) -> ModelProto:
-    """SqueezeNet 1.1: input ``image`` (1, 3, ``size``, ``size``), output ``logits`` (1, 1000, 1, 1)."""
+    """Return SqueezeNet 1.1: input ``image`` (1, 3, ``size``, ``size``), output ``logits`` (1, 1000, 1, 1)."""
     net = NetworkBuilder("squeezenet", "image", (1, 3, size, size), seed)
     value = net.convolution("stem", "image", (3, 64), 3, 2, gain=1.0, bias=0.1, pads=[0] * 4)
     value, channels = net.relu("stem_relu", value), 64
@@ -276,7 +281,7 @@ def squeezenet(seed: int = 0, size: int = 224) -> ModelProto:
 
 
 def _fire(net: NetworkBuilder, name: str, source: str, channels: int, squeezed: int, expanded: int) -> str:
-    """Few channels, then many by 1×1 and many by 3×3, side by side."""
+    """Add a fire module: few channels, then many by 1×1 and many by 3×3 in parallel."""
 
     def convolution(part: str, value: str, channels: tuple[int, int], kernel: int) -> str:
         value = net.convolution(f"{name}_{part}", value, channels, kernel, bias=0.1)
@@ -288,7 +293,7 @@ def _fire(net: NetworkBuilder, name: str, source: str, channels: int, squeezed: 
 
 
 def shufflenet_v2(seed: int = 0, size: int = 224) -> ModelProto:
-    """ShuffleNetV2 1.0: input ``image`` (1, 3, ``size``, ``size``), output ``logits`` (1, 1000)."""
+    """Return ShuffleNetV2 1.0: input ``image`` (1, 3, ``size``, ``size``), output ``logits`` (1, 1000)."""
     net = NetworkBuilder("shufflenet-v2", "image", (1, 3, size, size), seed)
     value = net.layer("stem", "image", (3, 24), 3, 2, gain=1.0)
     value = net.node("MaxPool", "stem_pool", value, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
@@ -302,7 +307,10 @@ def shufflenet_v2(seed: int = 0, size: int = 224) -> ModelProto:
 
 
 def _shuffle_unit(net: NetworkBuilder, name: str, source: str, channels: tuple[int, int], plane: int) -> str:
-    """Half of the channels goes on as it is, or where the plane halves through a branch; then the halves are mixed."""
+    """Add a unit in which half of the channels pass unchanged, and shuffle the two halves.
+
+    If the plane halves, each half is computed by a branch that reads all channels.
+    """
     inputs, half = channels[0], channels[1] // 2
     if inputs != channels[1]:
         first = net.layer(f"{name}_left_dw", source, (inputs, inputs), 3, 2, inputs, activation="linear")
@@ -323,7 +331,7 @@ FRAMES = 16
 
 
 def c3d(seed: int = 0, size: int = 112, width: int = 64, hidden: int = 4096, classes: int = 487) -> ModelProto:
-    """Input ``video`` (1, 3, 16, ``size``, ``size``), output ``logits`` (1, ``classes``)."""
+    """Return C3D: input ``video`` (1, 3, 16, ``size``, ``size``), output ``logits`` (1, ``classes``)."""
     net = NetworkBuilder("c3d", "video", (1, 3, FRAMES, size, size), seed)
     value, channels, plane = "video", 3, size
     for block, (factor, count) in enumerate(((1, 1), (2, 1), (4, 2), (8, 2), (8, 2)), start=1):
@@ -343,7 +351,7 @@ def c3d(seed: int = 0, size: int = 112, width: int = 64, hidden: int = 4096, cla
 
 
 def r2plus1d(seed: int = 0, size: int = 112, width: int = 64, classes: int = 400) -> ModelProto:
-    """Input ``video`` (1, 3, 16, ``size``, ``size``), output ``logits`` (1, ``classes``)."""
+    """Return R(2+1)D: input ``video`` (1, 3, 16, ``size``, ``size``), output ``logits`` (1, ``classes``)."""
     net = NetworkBuilder("r2plus1d", "video", (1, 3, FRAMES, size, size), seed)
     middle = 45 * width // 64
     value = net.layer("stem_plane", "video", (3, middle), (1, 7, 7), (1, 2, 2), gain=1.0)
@@ -357,7 +365,7 @@ def r2plus1d(seed: int = 0, size: int = 112, width: int = 64, classes: int = 400
 
 
 def _space_time_block(net: NetworkBuilder, name: str, source: str, channels: tuple[int, int]) -> str:
-    """A residual block; where the number of channels changes, it halves plane and time and projects the shortcut."""
+    """Add a residual block; if the number of channels changes, it halves plane and time and projects the shortcut."""
     inputs, outputs = channels
     stride = 1 if inputs == outputs else 2
     middle = inputs * outputs * 27 // (inputs * 9 + 3 * outputs)
@@ -376,7 +384,7 @@ def _space_time_block(net: NetworkBuilder, name: str, source: str, channels: tup
 
 
 def keyword_spotting(seed: int = 0) -> ModelProto:
-    """Input ``spectrum`` (1, 1, 49, 10), output ``logits`` (1, 12); 2,656,768 MACs."""
+    """Return keyword spotting: input ``spectrum`` (1, 1, 49, 10), output ``logits`` (1, 12); 2,656,768 MACs."""
     net = NetworkBuilder("keyword-spotting", "spectrum", (1, 1, 49, 10), seed)
     value = _layer(net, "conv0", "spectrum", (1, 64), (10, 4), 2)
     for index in range(1, 5):
@@ -385,17 +393,17 @@ def keyword_spotting(seed: int = 0) -> ModelProto:
 
 
 def visual_wake_words(seed: int = 0) -> ModelProto:
-    """Input ``image`` (1, 3, 96, 96), output ``logits`` (1, 2); 7,489,664 MACs."""
+    """Return visual wake words: input ``image`` (1, 3, 96, 96), output ``logits`` (1, 2); 7,489,664 MACs."""
     return _quarter_mobilenet("visual-wake-words", seed, 3, "relu")
 
 
 def person_detection(seed: int = 0) -> ModelProto:
-    """Input ``image`` (1, 1, 96, 96), grey, output ``logits`` (1, 2); 7,157,888 MACs."""
+    """Return person detection: grey input ``image`` (1, 1, 96, 96), output ``logits`` (1, 2); 7,157,888 MACs."""
     return _quarter_mobilenet("person-detection", seed, 1, "relu6")
 
 
 def _quarter_mobilenet(name: str, seed: int, channels: int, activation: str) -> ModelProto:
-    """MobileNetV1 with a quarter of the channels on 96 × 96 pixels."""
+    """Return MobileNetV1 with a quarter of the channels, on 96 × 96 pixels."""
     net = NetworkBuilder(name, "image", (1, channels, 96, 96), seed)
     value, inputs = _layer(net, "conv0", "image", (channels, 8), 3, 2, activation=activation), 8
     for index, (outputs, stride) in enumerate(BLOCKS, start=1):
@@ -405,10 +413,10 @@ def _quarter_mobilenet(name: str, seed: int, channels: int, activation: str) -> 
 
 
 def streaming_wake_word(seed: int = 0) -> ModelProto:
-    """Input ``spectrum`` (1, 40, 30, 1), features first, then time; output ``logits`` (1, 3).
+    """Return the streaming wake word: input ``spectrum`` (1, 40, 30, 1), output ``logits`` (1, 3).
 
-    Four depthwise convolutions over time, 3, 5, 10 and 15 steps long and nothing padded, each in front of a pointwise
-    one with a ReLU, until one step is left.
+    The input has features first, then time. Four depthwise convolutions over time (3, 5, 10 and 15 steps, no padding),
+    each followed by a pointwise convolution with ReLU, leave one step.
     """
     net = NetworkBuilder("streaming-wake-word", "spectrum", (1, 40, 30, 1), seed)
     value, inputs = "spectrum", 40
@@ -423,7 +431,7 @@ def streaming_wake_word(seed: int = 0) -> ModelProto:
 
 
 def micro_speech(seed: int = 0) -> ModelProto:
-    """One convolution: input ``spectrum`` (1, 1, 49, 40), output ``logits`` (1, 4); 336,000 MACs."""
+    """Return micro speech, one convolution: ``spectrum`` (1, 1, 49, 40) to ``logits`` (1, 4); 336,000 MACs."""
     net = NetworkBuilder("micro-speech", "spectrum", (1, 1, 49, 40), seed)
     value = net.node("Flatten", "flatten", _layer(net, "conv", "spectrum", (1, 8), (10, 8), 2), axis=1)
     return net.model(net.fully_connected("logits", value, (25 * 20 * 8, 4)), (1, 4))
@@ -439,7 +447,7 @@ def _layer(
     groups: int = 1,
     activation: str = "relu",
 ) -> str:
-    """A convolution with a bias, padded as TensorFlow does, and an activation."""
+    """Add a convolution with bias, padded as in TensorFlow, and an activation."""
     value = net.convolution(name, source, channels, kernel, stride, groups=groups, bias=0.1, auto_pad="SAME_UPPER")
     return net.activation(activation, f"{name}_{activation}", value)
 
@@ -447,7 +455,7 @@ def _layer(
 def _separable(
     net: NetworkBuilder, name: str, source: str, channels: tuple[int, int], stride: int, activation: str = "relu"
 ) -> str:
-    """A depthwise layer and a pointwise one."""
+    """Add a depthwise layer and a pointwise layer."""
     inner = channels[0], channels[0]
     value = _layer(net, f"{name}_dw", source, inner, 3, stride, channels[0], activation)
     return _layer(net, f"{name}_pw", value, channels, 1, activation=activation)

@@ -1,8 +1,8 @@
-"""Detectors with seeded weights, up to what non-maximum suppression would read.
+"""Detectors with seeded weights, up to the inputs of non-maximum suppression.
 
-SSD with MobileNetV1 (Howard et al., 2017, table 13; six feature maps and 1,917 boxes as in the TensorFlow object
-detection models), YOLOv8n (Ultralytics, 2023: blocks C2f and SPPF, SiLU, distances as distributions over 16 bins), and
-PointPillars behind its pillar encoder (Lang et al., 2019, figure 2 and section 2.2, at the size of KITTI).
+SSD with MobileNetV1 (Howard et al., 2017, table 13) has six feature maps and 1,917 boxes as in the TensorFlow object
+detection models. YOLOv8n (Ultralytics, 2023) has C2f and SPPF blocks, SiLU, and distances as distributions over 16
+bins. PointPillars starts after its pillar encoder (Lang et al., 2019, figure 2 and section 2.2, at the size of KITTI).
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 SSD_CLASSES = 91
-# (narrow, out) of the feature maps behind the backbone, each half as wide as the one before.
+# (narrow, out) of the feature maps after the backbone; each is half as wide as the previous one.
 SSD_EXTRA = ((256, 512), (128, 256), (128, 256), (64, 128))
 
 
 def ssd_mobilenet_v1(seed: int = 0, size: int = 300) -> ModelProto:
-    """Input ``image`` (1, 3, ``size``, ``size``), outputs ``boxes`` (1, N, 4), ``scores`` (1, N, 91); N = 1,917."""
+    """Return SSD: ``image`` (1, 3, ``size``, ``size``) to ``boxes`` (1, N, 4) and ``scores`` (1, N, 91).
+
+    At size 300, N is 1,917.
+    """
     net = NetworkBuilder("ssd-mobilenet-v1", "image", (1, 3, size, size), seed)
     blocks = mobilenet_v1_blocks(net, "image")
     maps, channels = [(blocks[10], 512), (blocks[12], 1024)], 1024
@@ -50,7 +53,7 @@ def ssd_mobilenet_v1(seed: int = 0, size: int = 300) -> ModelProto:
 
 
 def _ssd_head(net: NetworkBuilder, name: str, source: str, width: int, anchors: int, side: int, depth: int) -> str:
-    """A 1×1 convolution, its result a row for every anchor of every place."""
+    """Add a 1×1 convolution and reshape its result to one row for every anchor of every place."""
     value = net.convolution(name, source, (width, anchors * depth), 1, bias=0.0)
     value = net.node("Transpose", f"{name}_nhwc", value, perm=[0, 2, 3, 1])
     return net.reshape(f"{name}_rows", value, (1, anchors * side * side, depth))
@@ -61,7 +64,10 @@ SILU = GAINS["silu"]
 
 
 def yolo_v8n(seed: int = 0, size: int = 640) -> ModelProto:
-    """Input ``images`` (1, 3, ``size``, ``size``), a multiple of 32; output ``output0`` (1, 84, N): boxes, scores."""
+    """Return YOLOv8n: ``images`` (1, 3, ``size``, ``size``) to ``output0`` (1, 84, N), boxes then scores.
+
+    ``size`` is a multiple of 32.
+    """
     net = NetworkBuilder("yolo-v8n", "images", (1, 3, size, size), seed)
     value = _silu(net, "conv0", "images", (3, 16), 3, 2, gain=1.0)
     value = _silu(net, "conv1", value, (16, 32), 3, 2)
@@ -101,7 +107,7 @@ def _silu(
 def _c2f(
     net: NetworkBuilder, name: str, source: str, channels: tuple[int, int], count: int, *, shortcut: bool = False
 ) -> str:
-    """Two halves; a chain of ``count`` bottlenecks behind the second; all of them side by side, mixed."""
+    """Add a C2f block: split, a chain of ``count`` bottlenecks on the second half, and a mix of all parts."""
     half = channels[1] // 2
     parts = net.split(f"{name}_split", _silu(net, f"{name}_first", source, (channels[0], 2 * half), 1), (half, half))
     for index in range(count):
@@ -112,7 +118,7 @@ def _c2f(
 
 
 def _sppf(net: NetworkBuilder, name: str, source: str, channels: int) -> str:
-    """Three 5×5 maximum poolings one behind the other, all side by side with what they pooled."""
+    """Add an SPPF block: three 5×5 maximum poolings in a chain, concatenated with their input."""
     parts = [_silu(net, f"{name}_first", source, (channels, channels // 2), 1)]
     for index in range(3):
         pooled = net.node(
@@ -129,7 +135,7 @@ def _upsampled(net: NetworkBuilder, name: str, source: str) -> str:
 
 
 def _yolo_head(net: NetworkBuilder, maps: tuple[tuple[str, int, int], ...], size: int) -> ModelProto:
-    """Distances and scores of every place of every map; distances become boxes in pixels."""
+    """Add the head: distances and scores of every place of every map; distances become boxes in pixels."""
     rows, centres, strides = [], [], []
     hidden = max(maps[0][1], YOLO_CLASSES)
     for index, (source, width, side) in enumerate(maps):
@@ -163,9 +169,9 @@ def _yolo_head(net: NetworkBuilder, maps: tuple[tuple[str, int, int], ...], size
 
 
 def point_pillars(seed: int = 0, size: tuple[int, int] = (496, 432)) -> ModelProto:
-    """Input ``pillars`` (1, 64, H, W) as scattered by the encoder; outputs at half of that.
+    """Return PointPillars: input ``pillars`` (1, 64, H, W) from the encoder's scatter, outputs at half that size.
 
-    ``classes`` (1, 18, ...), ``boxes`` (1, 42, ...) and ``directions`` (1, 12, ...): six anchors a place.
+    Outputs are ``classes`` (1, 18, ...), ``boxes`` (1, 42, ...) and ``directions`` (1, 12, ...): six anchors per place.
     """
     net = NetworkBuilder("point-pillars", "pillars", (1, 64, *size), seed)
     value, channels, maps = "pillars", 64, []

@@ -1,4 +1,4 @@
-"""``digits-cnn``: the small trained network on 8×8 handwritten digits, and its committed data."""
+"""``digits-cnn``: the small trained network on 8×8 handwritten digits, and its stored data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DATA_FILE = "digits-data.npz"
 
 
 def digits_model() -> ModelProto:
-    """The committed float network: input ``image`` float32 (1, 1, 8, 8) with values 0..1, output ``logits`` (1, 10)."""
+    """Return the trained float network: ``image`` float32 (1, 1, 8, 8), values 0..1, to ``logits`` (1, 10)."""
     import onnx
 
     return onnx.load(Path(__file__).parent / MODEL_FILE)
@@ -36,10 +36,10 @@ def _images(name: str) -> NDArray[np.float32]:
 
 
 def held_out_digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The 450 images never seen in training, float32 (450, 1, 8, 8) with values 0..1, and their labels int64 (450,)."""
+    """Return the 450 images unseen in training, float32 (450, 1, 8, 8) with values 0..1, and labels int64 (450,)."""
     return _images("images"), _data()["labels"].astype(np.int64)
 
 
 def calibration_digits() -> NDArray[np.float32]:
-    """64 training images, float32 (64, 1, 8, 8) with values 0..1."""
+    """Return 64 training images, float32 (64, 1, 8, 8) with values 0..1."""
     return _images("calibration")

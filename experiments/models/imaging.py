@@ -1,8 +1,8 @@
 """Networks from image to image, and an autoencoder, with seeded weights.
 
-U-Net (Ronneberger et al., 2015) padded and with a quarter of the channels, which is about the one of 2.1 M parameters
-in table 3 of Li et al. (2022); sub-pixel super-resolution (Shi et al., 2016) as in the ONNX model zoo; the anomaly
-detector of MLPerf Tiny (Banbury et al., 2021), an autoencoder of spectrograms.
+U-Net (Ronneberger et al., 2015) has padding and a quarter of the channels, similar to the one with 2.1 M parameters in
+table 3 of Li et al. (2022). Sub-pixel super-resolution (Shi et al., 2016) is as in the ONNX model zoo. The anomaly
+detector of MLPerf Tiny (Banbury et al., 2021) is an autoencoder of spectrograms.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def unet(seed: int = 0, size: int = 256, width: int = 16) -> ModelProto:
-    """Input ``image`` (1, 3, ``size``, ``size``), a multiple of 16; output ``mask`` (1, 2, ``size``, ``size``)."""
+    """Return U-Net: ``image`` (1, 3, ``size``, ``size``) to ``mask`` (1, 2, ``size``, ``size``).
+
+    ``size`` is a multiple of 16.
+    """
     net = NetworkBuilder("unet", "image", (1, 3, size, size), seed)
     value, channels, passed = "image", 3, []
     for level in range(5):
@@ -40,7 +43,10 @@ def _twice(net: NetworkBuilder, name: str, source: str, channels: tuple[int, int
 
 
 def super_resolution(seed: int = 0, size: int = 224, times: int = 3) -> ModelProto:
-    """Luminance ``image`` (1, 1, ``size``, ``size``) to ``large`` (1, 1, ``times * size``, ``times * size``)."""
+    """Return super-resolution: luminance ``image`` (1, 1, ``size``, ``size``) to ``large``.
+
+    ``large`` is ``times`` as wide and ``times`` as high.
+    """
     net = NetworkBuilder("super-resolution", "image", (1, 1, size, size), seed)
     value = net.convolution("conv1", "image", (1, 64), 5, bias=0.1)
     value = net.convolution("conv2", net.relu("conv1_relu", value), (64, 64), 3, bias=0.1)
@@ -51,7 +57,10 @@ def super_resolution(seed: int = 0, size: int = 224, times: int = 3) -> ModelPro
 
 
 def autoencoder(seed: int = 0) -> ModelProto:
-    """Ten fully connected layers, 264,192 MACs: ``spectrum`` (1, 640) to ``rebuilt`` (1, 640) through eight numbers."""
+    """Return an autoencoder of ten fully connected layers: ``spectrum`` (1, 640) to ``rebuilt`` (1, 640).
+
+    It has 264,192 MACs; its narrowest layer has eight outputs.
+    """
     net = NetworkBuilder("autoencoder", "spectrum", (1, 640), seed)
     value, features = "spectrum", 640
     for index, outputs in enumerate((128, 128, 128, 128, 8, 128, 128, 128, 128)):

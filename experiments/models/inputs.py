@@ -1,4 +1,4 @@
-"""Network inputs: the photograph that matplotlib ships, crops of it, random numbers, and files given by the user."""
+"""Network inputs: the photograph in the matplotlib package, crops of it, and files of the user."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".pgm", ".tif", ".tiff", ".webp"})
 
-# Mean and standard deviation of ImageNet's pixels, red, green, blue, on the scale 0..1.
+# Mean and standard deviation of ImageNet's pixels: red, green, blue, on the scale 0..1.
 _MEAN = np.array([0.485, 0.456, 0.406], np.float32)
 _DEVIATION = np.array([0.229, 0.224, 0.225], np.float32)
 
@@ -32,7 +32,7 @@ _MAXIMUM_PIXELS = 1 << 26
 def _photograph() -> Image:
     from PIL import Image
 
-    package = find_spec("matplotlib")  # found, not imported: its picture is wanted, and it takes a tenth of a second
+    package = find_spec("matplotlib")  # not imported: that takes 0.1 s, and only its image is needed
     assert package is not None
     assert package.origin is not None
     with Image.open(Path(package.origin).parent / "mpl-data" / "sample_data" / "grace_hopper.jpg") as image:
@@ -40,12 +40,12 @@ def _photograph() -> Image:
 
 
 def photograph(size: int = 224) -> NDArray[np.float32]:
-    """The portrait of Grace Hopper, its largest central square, float32 (1, 3, size, size), normalised for ImageNet."""
+    """Return the central square of a portrait of Grace Hopper, float32 (1, 3, size, size), normalised for ImageNet."""
     return _normalised(_photograph(), (1, 3, size, size))
 
 
 def photograph_crops(count: int, seed: int, size: int = 224) -> Iterator[NDArray[np.float32]]:
-    """``count`` seeded square crops of the photograph, 60 % to 100 % of its width, every other one mirrored."""
+    """Yield ``count`` seeded square crops of the photograph, 60 % to 100 % of its width, every second one mirrored."""
     from PIL import Image
 
     image = _photograph()
@@ -59,18 +59,18 @@ def photograph_crops(count: int, seed: int, size: int = 224) -> Iterator[NDArray
 
 
 def luminance(size: int = 224) -> NDArray[np.float32]:
-    """The portrait in grey, float32 (1, 1, size, size) on 0..1."""
+    """Return the portrait in grey, float32 (1, 1, size, size) with values 0..1."""
     return _normalised(_photograph(), (1, 1, size, size))
 
 
 def video(seed: int, frames: int = 16, size: int = 112) -> NDArray[np.float32]:
-    """A crop of the photograph under a moving camera, one pixel a frame: float32 (1, 3, frames, size, size)."""
+    """Return a crop of the photograph that moves one pixel per frame, float32 (1, 3, frames, size, size)."""
     crop = next(photograph_crops(1, seed, size + frames - 1))
     return np.stack([crop[:, :, i : i + size, i : i + size] for i in range(frames)], axis=2)
 
 
 def _normalised(image: Image, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """The central square of an image, resized, as NCHW: 3 channels normalised for ImageNet, 1 channel on 0..1."""
+    """Return the central square of an image, resized, as NCHW: 3 channels normalised for ImageNet, or 1 from 0 to 1."""
     from PIL import Image as Images
 
     channels, height, width = shape[1:]
@@ -85,10 +85,10 @@ def _normalised(image: Image, shape: tuple[int, ...]) -> NDArray[np.float32]:
 
 
 def load_input(path: str | Path, shape: tuple[int, ...], dtype: str = "float32", other: str = "") -> NDArray[Any]:
-    """One network input of this shape and element type from a ``.npy`` file, a ``.npz`` with one array, or an image.
+    """Load a network input from a ``.npy`` file, a ``.npz`` file with one array, or an image.
 
-    Arrays must have exactly this shape, and this type or the ``other``. An image is cut to its central square,
-    resized, and for three channels normalised with ImageNet's mean and deviation, for one channel scaled to 0..1.
+    Arrays must have exactly this shape, and the type ``dtype`` or ``other``. An image is cut to its central square and
+    resized. Three channels are normalised with ImageNet's mean and deviation; one channel is scaled to 0..1.
 
     Raises:
         InputError: no such file, unknown kind of file, unreadable contents, wrong shape or element type.
@@ -118,7 +118,7 @@ def _checked(file: Path, array: NDArray[Any], shape: tuple[int, ...], dtypes: tu
     if array.shape != tuple(shape):
         raise InputError(f"input {file}: expected shape {tuple(shape)}, got {array.shape}")
     if array.dtype == np.float16 and "float32" in dtypes:
-        array = array.astype(np.float32)  # exact
+        array = array.astype(np.float32)  # lossless
     if array.dtype not in map(np.dtype, dtypes):
         raise InputError(f"input {file}: expected element type {' or '.join(dtypes)}, got {array.dtype}")
     return np.ascontiguousarray(array)
@@ -130,7 +130,7 @@ def _load_image(file: Path, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     if len(shape) != 4 or shape[0] != 1 or shape[1] not in (1, 3) or dtype != "float32":
         raise InputError(f"input {file}: an image cannot become {dtype} of shape {tuple(shape)}; give a .npy file")
     try:
-        with warnings.catch_warnings(action="ignore"), Image.open(file) as image:  # of its size we judge ourselves
+        with warnings.catch_warnings(action="ignore"), Image.open(file) as image:  # the size is checked below
             memory.require(8 * image.width * image.height, f"input {file}")
             if image.width * image.height > _MAXIMUM_PIXELS:
                 raise InputError(f"input {file}: {image.width}x{image.height} pixels are too many; make it smaller")

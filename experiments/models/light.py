@@ -1,7 +1,7 @@
-"""The nine ``light`` networks inside the onnx package, given seeded weights.
+"""The nine ``light`` networks of the onnx package, with seeded weights.
 
-The package ships them at opset 9 with every weight made by a ConstantOfShape node of 0.02, so that every output has one
-single value. Here those nodes become initialisers with seeded contents; the graphs are otherwise as shipped.
+The package ships them at opset 9 with every weight made by a ConstantOfShape node of 0.02, so that all elements of an
+output are equal. Here initialisers with seeded contents replace those nodes; the graphs are otherwise unchanged.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
-# Name → what the file is called, and what it is.
+# Name → file name without prefix, and description.
 LIGHT_NETWORKS = {
     "alexnet": ("bvlc_alexnet", "AlexNet, 0.66 GMAC, local response normalisation, grouped"),
     "densenet121": ("densenet121", "DenseNet-121, 2.8 GMAC, concatenations"),
@@ -34,11 +34,11 @@ Fill = Callable[[Generator, tuple[int, ...]], NDArray[np.float32]]
 
 
 def light_model(name: str, seed: int = 0) -> ModelProto:
-    """The light network ``name`` (a key of ``LIGHT_NETWORKS``) with weights drawn from ``seed``, opset 9, IR version 3.
+    """Return the light network ``name`` (a key of ``LIGHT_NETWORKS``) with seeded weights, opset 9, IR version 3.
 
-    Conv and Gemm weights are He-normal, biases 0 ± 0.05; BatchNormalization has mean 0 ± 0.1, variance 1.6..2.4 (what
-    He-normal weights give behind inputs of mean square one), gamma 0.9..1.1 and beta 0.1 ± 0.1; a Mul behind it
-    0.9..1.1, an Add 0 ± 0.1.
+    Conv and Gemm weights are He-normal, biases 0 ± 0.05. BatchNormalization has mean 0 ± 0.1, variance 1.6..2.4 (the
+    variance after He-normal weights and inputs of mean square one), gamma 0.9..1.1 and beta 0.1 ± 0.1. A Mul after it
+    has 0.9..1.1, an Add 0 ± 0.1.
     """
     import onnx
 
@@ -63,13 +63,13 @@ def _give_weights(graph: GraphProto, random: Generator) -> None:
 
 
 def _reader(name: str, readers: dict[str, tuple[NodeProto, int]]) -> tuple[str, int]:
-    """Operator type and operand index of whoever reads a constant, seen through Unsqueeze."""
+    """Return operator type and operand index of the consumer of a constant; an Unsqueeze in between is skipped."""
     node, index = readers[name]
     return _reader(node.output[0], readers) if node.op_type == "Unsqueeze" else (node.op_type, index)
 
 
 def _fill(op_type: str, index: int) -> Fill:
-    """How the constants at one operand of one operator are drawn."""
+    """Return the random distribution for the constants of one operand of one operator."""
     if op_type in ("Conv", "Gemm"):
         return _he_normal if index == 1 else _normal(0.0, 0.05)
     if op_type == "BatchNormalization":
@@ -78,7 +78,7 @@ def _fill(op_type: str, index: int) -> Fill:
 
 
 def _he_normal(random: Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Gemm weights of these networks are (out, in), so the first axis is the output in all of them."""
+    """Draw weights for the fan-in of all axes but the first, which is the output axis in Conv and in these Gemms."""
     weights = random.standard_normal(shape, np.float32)
     weights *= np.float32(np.sqrt(2.0 / np.prod(shape[1:])))
     return weights

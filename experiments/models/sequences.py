@@ -1,12 +1,12 @@
-"""Networks over time, and transformers, with seeded weights, in the forms that exporters write.
+"""Sequence networks and transformers with seeded weights, in the forms that exporters write.
 
 The stack of LSTMs is the sequence-to-sequence network of Baghdadi et al. (2020): four layers, 1,024 hidden, 100 steps.
 The dilated convolutions are WaveNet's (van den Oord et al., 2016): two series of ten gated layers.
 
 ViT-tiny is DeiT-Ti (Touvron et al., 2021): width 192, three heads, twelve blocks, one matrix for queries, keys and
-values, Gelu as one operator. BERT is the base model of Devlin et al. (2019) with its pooler and without a mask, all
-tokens being there; its Gelu is written with Erf. GPT-2 is the small model of Radford et al. (2019) as it writes one
-token more: keys and values of those before come from a cache; its Gelu is written with Tanh.
+values, Gelu as one operator. BERT is the base model of Devlin et al. (2019) with its pooler; it needs no mask, because
+no token is padding; its Gelu is written with Erf. GPT-2 is the small model of Radford et al. (2019) for one new token;
+keys and values of earlier tokens come from a cache; its Gelu is written with Tanh.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def lstm(seed: int = 0, layers: int = 4, hidden: int = 1024, steps: int = 100) -> ModelProto:
-    """Input ``sequence`` (``steps``, 1, ``hidden``), output ``translated`` of that shape."""
+    """Return a stack of LSTMs: ``sequence`` (``steps``, 1, ``hidden``) to ``translated`` of the same shape."""
     net = NetworkBuilder("lstm", "sequence", (steps, 1, hidden), seed)
     value = "sequence"
     for index in range(layers):
         name = f"lstm{index}"
-        # The state is about a third of the inputs; recurrence stays weak enough to forget errors.
+        # The state is about a third of the inputs. Weak recurrence makes the network forget errors.
         weights = net.weights(f"{name}_weight", (1, 4 * hidden, hidden), hidden, 4.0 if index else 1.0)
         recurrent = net.weights(f"{name}_recurrent", (1, 4 * hidden, hidden), hidden, 1.0)
         biases = net.biases(f"{name}_bias", (1, 8 * hidden))
@@ -38,9 +38,9 @@ def lstm(seed: int = 0, layers: int = 4, hidden: int = 1024, steps: int = 100) -
 
 
 def wavenet(seed: int = 0, channels: int = 64, doublings: int = 10, length: int = 2048) -> ModelProto:
-    """Input ``wave`` (1, 1, ``length``), output ``logits`` (1, 256, ``length``); every convolution looks back only.
+    """Return WaveNet (causal convolutions): ``wave`` (1, 1, ``length``) to ``logits`` (1, 256, ``length``).
 
-    Two series of ``doublings`` layers; the last of each reaches ``2 ** (doublings - 1)`` samples back.
+    It has two series of ``doublings`` layers; the last of each reaches ``2 ** (doublings - 1)`` samples back.
     """
     net = NetworkBuilder("wavenet", "wave", (1, 1, length), seed)
     value = net.convolution("first", "wave", (1, channels), (2,), gain=1.0, bias=0.0, pads=[1, 0])
@@ -80,7 +80,7 @@ BERT_WORDS, GPT2_WORDS = 30_522, 50_257
 
 
 def vit_tiny(seed: int = 0, size: int = 224, blocks: int = 12, width: int = 192, heads: int = 3) -> ModelProto:
-    """Input ``image`` (1, 3, ``size``, ``size``), a multiple of 16; output ``logits`` (1, 1000)."""
+    """Return ViT-tiny: ``image`` (1, 3, ``size``, ``size``), ``size`` a multiple of 16, to ``logits`` (1, 1000)."""
     net = NetworkBuilder("vit-tiny", "image", (1, 3, size, size), seed)
     patches = (size // 16) ** 2
     tokens = patches + 1
@@ -116,7 +116,10 @@ def bert(
     heads: int = HEADS,
     words: int = BERT_WORDS,
 ) -> ModelProto:
-    """Input ``input_ids`` (1, ``tokens``), outputs ``hidden`` (1, ``tokens``, ``width``), ``pooled`` (1, ``width``)."""
+    """Return BERT: ``input_ids`` (1, ``tokens``) to ``hidden`` (1, ``tokens``, ``width``) and ``pooled``.
+
+    ``pooled`` has the shape (1, ``width``).
+    """
     net = NetworkBuilder(f"bert-{blocks}-{tokens}", "input_ids", (1, tokens), seed, np.int64)
     value = net.node("Gather", "words", net.weights("word_embeddings", (words, width), 1, 0.5), "input_ids")
     value = net.node("Add", "placed", value, net.weights("positions", (1, tokens, width), 1, 0.5))
@@ -143,10 +146,11 @@ def bert(
 def gpt2(
     seed: int = 0, blocks: int = 12, past: int = 63, *, width: int = WIDTH, heads: int = HEADS, words: int = GPT2_WORDS
 ) -> ModelProto:
-    """One token ``input_ids`` (1, 1) behind ``past`` others: ``past_key_0`` (1, heads, past, width/heads) and so on.
+    """Return GPT-2 for one token ``input_ids`` (1, 1) after ``past`` cached ones.
 
-    Outputs ``logits`` (1, ``words``), made with the word embeddings, and each block's new row for the cache,
-    ``new_key_0`` (1, heads, 1, width/heads) and so on.
+    Cache inputs are ``past_key_0`` (1, heads, past, width/heads) and so on. Outputs are ``logits`` (1, ``words``),
+    computed with the word embeddings, and each block's new row of the cache, ``new_key_0`` (1, heads, 1, width/heads)
+    and so on.
     """
     net = NetworkBuilder(f"gpt2-{blocks}", "input_ids", (1, 1), seed, np.int64)
     table, depth = net.weights("word_embeddings", (words, width), 1, 0.02), width // heads
@@ -179,17 +183,17 @@ def gpt2(
 
 
 def _at(net: NetworkBuilder, name: str, source: str, axis: int, index: int) -> str:
-    """One slice of an axis, which goes."""
+    """Add a Gather of one slice of an axis, which removes the axis."""
     return net.node("Gather", name, source, net.constant(f"at{index}", np.array(index, np.int64)), axis=axis)
 
 
 def _heads(net: NetworkBuilder, name: str, rows: str, tokens: int, heads: int, perm: tuple[int, ...]) -> str:
-    """Rows (1, tokens, width) as (1, tokens, heads, depth), permuted."""
+    """Add the split of rows (1, tokens, width) into heads (1, tokens, heads, depth), permuted."""
     return net.node("Transpose", name, net.reshape(f"{name}_split", rows, (1, tokens, heads, -1)), perm=list(perm))
 
 
 def _attended(net: NetworkBuilder, name: str, query: str, columns: str, values: str, depth: int) -> str:
-    """Attention: (1, heads, tokens, depth) and keys (1, heads, depth, all) to (1, tokens, heads, depth)."""
+    """Add attention: queries (1, heads, tokens, depth), keys (1, heads, depth, all) to (1, tokens, heads, depth)."""
     scores = net.node("MatMul", f"{name}_scores", query, columns)
     scores = net.node("Mul", f"{name}_scaled", scores, net.constant("scale", np.array(depth**-0.5)))
     shares = net.node("Softmax", f"{name}_softmax", scores, axis=-1)
@@ -199,7 +203,7 @@ def _attended(net: NetworkBuilder, name: str, query: str, columns: str, values: 
 
 
 def _gelu_erf(net: NetworkBuilder, name: str, source: str) -> str:
-    """x · (1 + erf(x / √2)) / 2 in five operators."""
+    """Add x · (1 + erf(x / √2)) / 2 as five operators."""
     root, one, half = (
         net.constant(key, np.array(value)) for key, value in (("root", 2**0.5), ("one", 1.0), ("half", 0.5))
     )
@@ -209,7 +213,7 @@ def _gelu_erf(net: NetworkBuilder, name: str, source: str) -> str:
 
 
 def _gelu_tanh(net: NetworkBuilder, name: str, source: str) -> str:
-    """x · (1 + tanh(√(2 / π) · (x + 0.044715 · x³))) / 2 in eight operators."""
+    """Add x · (1 + tanh(√(2 / π) · (x + 0.044715 · x³))) / 2 as eight operators."""
     constants = {"three": 3.0, "cube": 0.044715, "slope": (2 / np.pi) ** 0.5, "one": 1.0, "half": 0.5}
     three, cube, slope, one, half = (net.constant(key, np.array(value)) for key, value in constants.items())
     value = net.node("Mul", f"{name}_cube", net.node("Pow", f"{name}_pow", source, three), cube)

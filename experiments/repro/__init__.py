@@ -1,4 +1,4 @@
-"""Reproductions of published figures: what is run, how it is drawn, and what the publication says about it."""
+"""Reproduction of published figures: their names, and claims of a publication that our numbers decide."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ FIGURES: dict[str, str] = {
     "li2022-table5": "Li et al. (2022), table 5: six applications under five ways of scheduling (docs/published.md)",
     "sponner2021-fig4": "Sponner et al. (TinyML 2021), figure 4: MobileNetV1 on 28 configurations (docs/published.md)",
 }
-"""The published figures that can be reproduced, by name."""
+"""Published figures that can be reproduced, by name."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One comparison: whether it supports the claim, and the figures that say so."""
+    """One comparison: whether it supports the claim, and the text with its figures."""
 
     supports: bool
     text: str
@@ -22,7 +22,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, the rule that decides it, and the figures. It holds when every figure supports it."""
+    """A statement of the paper, the rule that decides it, and the figures. It holds if every figure supports it."""
 
     name: str
     statement: str
@@ -31,12 +31,12 @@ class Claim:
 
     @property
     def holds(self) -> bool:
-        """Whether the statement is true of our numbers."""
+        """True if there are figures and all of them support the statement."""
         return bool(self.figures) and all(figure.supports for figure in self.figures)
 
 
 def claim_lines(claims: Iterable[Claim]) -> Iterator[str]:
-    """The claims with every figure that decides them, a line each, an empty line behind each claim."""
+    """Yield each claim with every figure that decides it, one per line, and an empty line after each claim."""
     for claim in claims:
         yield f"[{'holds' if claim.holds else 'DOES NOT HOLD'}] {claim.statement}"
         yield f"    decided by: {claim.rule}"

@@ -1,7 +1,7 @@
-"""What a file says it holds, made again and compared figure by figure: a saved run, or the points of a sweep.
+"""Repetition of a saved run, or of the points of a sweep, and exact comparison of every figure.
 
-A run report has the command that made it. A results file has manifests, which say what to run, and rows, which say what
-should come out.
+A run report contains the command that made it. A results file contains manifests, which say what to run, and rows
+with the expected results.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ Identity = tuple[Any, ...]
 Record = dict[str, Any]
 
 _RUN_CONDITIONS = frozenset({"version"})
-"""Keys of a report that are no figure: another version may give the same."""
+"""Keys of a report that are not results: another version may give the same figures."""
 _READING = (
     {one.word for one in declared(RunRequest).values() if one.repeats}
     | {f"--{option.word}" for option in OPTIONS}
     | {"--pins", "--tuned"}
 )
-"""Options of ``dla run`` that a report's command may have: a file says what to read, never where to write."""
+"""Options of ``dla run`` that a report's command may have. They only read: a file must not choose where to write."""
 _IDENTITY = ("network", *(option.name for option in PROGRAM_OPTIONS), "arch", "timing")
-"""What a point is, whatever the version of the project and of the network's package."""
+"""Columns that identify a point, for any version of the project and of the network's package."""
 _POINT_CONDITIONS = ("key", "package", "preset", "version")
-"""Columns that are no result: other versions may have others."""
+"""Columns that are not results: they may differ between versions."""
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """A value that came out otherwise. ``name`` says which: a key of a report, or a point and its column."""
+    """A value that differs. ``name`` is a key of a report, or a point with its column."""
 
     name: str
     stored: Any
@@ -65,7 +65,11 @@ class Deviation:
 
 @dataclass(frozen=True)
 class Repetition:
-    """What came of it: values or points compared, what differs (of a point the first), and conditions that changed."""
+    """Result of a repetition.
+
+    ``compared`` is the number of values or points. ``deviations`` has every value that differs, for points only the
+    first one each. ``changes`` are conditions that changed.
+    """
 
     compared: int
     deviations: tuple[Deviation, ...]
@@ -73,10 +77,10 @@ class Repetition:
 
 
 def run_again(path: Path, command_line: CommandLine) -> Repetition:
-    """Repeat the run of a report with ``command_line`` (arguments → exit status) and compare every value, exactly.
+    """Repeat the run of a report with ``command_line`` (arguments to exit status) and compare every value exactly.
 
-    Files that the command names must be where they were. Raises InputError for a file that is no run report, for a
-    command that is not one of ``dla run``, and for one that could write anything but its report.
+    Files that the command names must still exist. Raises InputError for a file that is no run report, for a command
+    other than ``dla run``, and for one that could write files other than its report.
     """
     before = load_report(path)
     words = _words(path, before.command)
@@ -100,7 +104,7 @@ def run_again(path: Path, command_line: CommandLine) -> Repetition:
 
 
 def _words(path: Path, command: str) -> list[str]:
-    """The words of a command as ``dla run`` records them, but the first: those that read, none that writes."""
+    """Return the words of a ``dla run`` command without ``dla``; raise InputError for an option that writes."""
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -125,10 +129,10 @@ def repeat_sweep(
     stage: Progress = silent,
     report: Report = silent,
 ) -> Repetition:
-    """Run the points of a results file again and compare every figure, exactly.
+    """Run the points of a results file again and compare every figure exactly.
 
-    ``points`` repeats so many of them, drawn with ``seed``, instead of all. Rows that failed because a worker died are
-    left out. Raises InputError for a file without results or manifests and for bad specifications in them.
+    With ``points``, only that many points are repeated, drawn with ``seed``. Rows that failed because a worker died are
+    left out. Raises InputError for a file without results or manifests, and for bad specifications in it.
     """
     with Store(path) as store:
         if store.kind is not NETWORKS:
@@ -187,7 +191,7 @@ def _is_chosen(machine: Identity, chosen: set[Identity], timing: Record) -> bool
 
 
 def _changes(manifest: Record, networks: dict[str, Preparation]) -> Iterator[str]:
-    """What is another now than when the sweep ran, a line each."""
+    """Yield the versions and packages that have changed since the sweep, one per line."""
     now = versions()
     for name, before in manifest["versions"].items():
         if now.get(name) != before:

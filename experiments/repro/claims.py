@@ -1,7 +1,8 @@
-"""What Sponner et al. (2021) say about figure 4, decided on its bars: configurations with their cycles, from a sweep.
+"""Claims of Sponner et al. (2021) about figure 4, decided on the bars of our sweep: configurations with their cycles.
 
-Claims are decided on the EX cycles of CONV, DEPTH and REQUANT, as the paper counts; the totals with DMA stand beside
-them. Where the paper uses a word ("drastically", "linearly"), the threshold is ours and stands in the claim's rule.
+Claims are decided on the EX cycles of CONV, DEPTH and REQUANT, because the paper counts those; the texts also give the
+totals with DMA. For words of the paper such as "drastically" and "linearly" the threshold is ours, and the claim's
+rule states it.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ SCENARIOS: dict[Scenario, str] = {
     "emulated": "depthwise emulated on OP_CONV",
     "native": "native OP_DEPTH_CONV",
 }
-"""The three scenarios of the paper's section 5, in its order, with what we call them."""
+"""The three scenarios of the paper's section 5, in its order, with our words."""
 KINDS = ("CONV", "DEPTH", "REQUANT")
-"""The subgraph types that the published bars are stacked of."""
+"""Subgraph types that are stacked in the published bars."""
 KIB, MIB = 1 << 10, 1 << 20
 MEMORIES = {256 * KIB: "256 KiB", 512 * KIB: "512 KiB", MIB: "1 MiB", 256 * MIB: "256 MiB"}
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One configuration under one schedule. ``side``: input- or output-parallel, I or O.
+    """One configuration under one schedule. ``side``: input-parallel (I) or output-parallel (O).
 
-    ``ex`` are the cycles in which EX executes, by kind; ``total`` is the whole run, DMA and waiting included. Both are
-    empty where the configuration is not possible, and ``message`` says why.
+    ``ex`` has the cycles in which EX executes, by kind; ``total`` is the whole run with DMA and waits. Both are empty
+    if the configuration is impossible; then ``message`` gives the reason.
     """
 
     scenario: Scenario
@@ -56,22 +57,22 @@ class Bar:
 
     @property
     def other(self) -> int:
-        """EX cycles of what the paper leaves to the CPU and this compiler accelerates: pooling, classifier."""
+        """EX cycles of pooling and classifier, which the paper runs on the CPU and this compiler accelerates."""
         return sum(self.ex.values()) - self.height
 
     @property
     def memory(self) -> str:
-        """The size of the memory as the figure writes it."""
+        """Size of the memory as the figure writes it."""
         return MEMORIES.get(self.sram_bytes, f"{self.sram_bytes} B")
 
     @property
     def label(self) -> str:
-        """The published label: memory, processing elements, side."""
+        """Label in the paper: memory, processing elements, side."""
         return f"{self.memory} {self.pes} {self.side}"
 
 
 class Bars:
-    """The bars of one schedule. Raises ValueError when two bars have the same place."""
+    """Bars of one schedule. Raises ValueError if two bars have the same configuration."""
 
     def __init__(self, bars: Iterable[Bar]) -> None:
         self._bars: dict[tuple[Scenario, int, int, Side], Bar] = {}
@@ -85,17 +86,17 @@ class Bars:
         return iter(self._bars.values())
 
     def at(self, scenario: Scenario, sram_bytes: int, pes: int, side: Side) -> Bar:
-        """The bar with these properties; raises KeyError where there is none."""
+        """Return the bar with these properties; raise KeyError if there is none."""
         return self._bars[scenario, sram_bytes, pes, side]
 
     def panel(self, scenario: Scenario) -> list[Bar]:
-        """The bars that the figure shows of one scenario, in its order: by memory, processing elements, side."""
+        """Return the bars of one scenario in the figure's order: by memory, processing elements, side."""
         shown = [bar for bar in self if bar.scenario == scenario and bar.sram_bytes >= 512 * KIB]
         return sorted(shown, key=lambda bar: (bar.sram_bytes, bar.pes, bar.side))
 
 
 def bars_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, Bars]:
-    """The bars of every schedule, by its name, from rows as ``experiments.sweep.results.flat_rows`` has them."""
+    """Return the bars by schedule, from rows in the form of ``experiments.sweep.results.flat_rows``."""
     found: dict[str, list[Bar]] = {}
     for row in rows:
         found.setdefault(row["schedule"], []).append(_bar(row))
@@ -122,15 +123,15 @@ SMALL, MIDDLE, LARGE, TOO_SMALL = 512 * KIB, MIB, 256 * MIB, 256 * KIB
 PES = (64, 128)
 SIDES: tuple[Side, ...] = ("I", "O")
 DRASTIC = 10.0
-"""How many times the EX cycles of DEPTH must grow to count as drastically slower."""
+"""Factor by which the EX cycles of DEPTH must grow to count as drastically slower."""
 STARVED = 1.5
-"""How many times the EX cycles of CONV must grow, for the same work, to count as starved."""
+"""Factor by which the EX cycles of CONV must grow, for the same work, to count as starved."""
 BENT = 0.01
-"""How far from the straight line, as a share of the line's value, a bar must be to count as not linear."""
+"""Distance from the straight line, as a share of the line's value, from which a bar counts as not linear."""
 
 
 def evaluate(bars: Bars) -> tuple[Claim, ...]:
-    """Every claim on the bars of one schedule. Raises KeyError where a bar that decides one is missing."""
+    """Decide every claim on the bars of one schedule; raise KeyError if a bar that decides one is missing."""
     fast = bars.at("native", MIDDLE, 128, "O")
     places = [(memory, pes, side) for memory in (SMALL, LARGE) for pes in PES for side in SIDES]
     small = [bars.at(s, SMALL, n, side) for s in SCENARIOS for n in PES for side in SIDES]
@@ -190,7 +191,7 @@ def evaluate(bars: Bars) -> tuple[Claim, ...]:
 
 
 def _faster(fast: Bar, slow: Bar) -> Figure:
-    """Supports that ``fast`` takes fewer EX cycles than ``slow``."""
+    """Return the figure that supports ``fast`` taking fewer EX cycles than ``slow``."""
     if not (fast.ran and slow.ran):
         return _missing(fast, slow)
     heights = f"{fast.label} {fast.height:,} {_sign(fast.height, slow.height)} {slow.label} {slow.height:,}"

@@ -1,7 +1,7 @@
-"""Figure 4 of Sponner et al. (2021): runs its configurations, writes table and picture, evaluates the claims.
+"""Figure 4 of Sponner et al. (2021): runs its configurations, writes a table and an image, and evaluates the claims.
 
-The picture has a column a scenario, the published schedule above, the default below. Bars are EX cycles stacked by
-CONV, DEPTH and REQUANT; a mark above each is the whole run with its DMA.
+The image has one column per scenario, the published schedule in the upper row and this compiler's below. Bars are EX
+cycles stacked by CONV, DEPTH and REQUANT; a mark above each bar is the whole run with its DMA.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ ROWS: Mapping[str, str] = {"seed": "published schedule (seed)", "default": "this
 MILLION = 1e6
 GAP = 0.7
 NEAR = 0.09
-"""Share of the tallest run within which a bar's mark would be covered by the bar's text."""
+"""Distance, as a share of the tallest run, below which a bar's text would cover its mark."""
 _DPI = 110
 
 
 def draw(bars: Mapping[str, Bars]) -> bytes:
-    """The picture as PNG; ``bars`` by schedule. Equal bars give equal bytes."""
+    """Return the image as PNG; ``bars`` by schedule. Equal bars give equal bytes."""
     schedules = [schedule for schedule in ROWS if schedule in bars]
     widths = [max(len(bars[schedule].panel(scenario)) for schedule in schedules) for scenario in SCENARIOS]
     figure = Figure(figsize=(15, 4.4 * len(schedules) + 0.9), layout="constrained")
@@ -78,7 +78,7 @@ def _stack(axes: Axes, bars: Sequence[Bar], places: Sequence[float]) -> None:
     for kind in KINDS:
         heights = [bar.ex.get(kind, 0) / MILLION for bar in bars]
         style = STYLES[kind]
-        thin = kind == "REQUANT"  # some hundredths of the others: its edge shows where it is
+        thin = kind == "REQUANT"  # REQUANT is a few hundredths of the others: an edge makes it visible
         axes.bar(
             places, heights, 0.78, bottom=floor, color=style.color, hatch="" if thin else style.pattern * 2,
             edgecolor=style.color if thin else "white", linewidth=1.2 if thin and any(heights) else 0,
@@ -88,7 +88,7 @@ def _stack(axes: Axes, bars: Sequence[Bar], places: Sequence[float]) -> None:
 
 
 def _value_bars(axes: Axes, bars: Sequence[Bar], places: Sequence[float]) -> None:
-    """The height of every bar above it, or above its mark where that is so near that the text would cover it."""
+    """Write the height of every bar above it, or above its mark if the text would cover the mark."""
     near = NEAR * max((bar.total or 0 for bar in bars), default=0)
     for place, bar in zip(places, bars, strict=True):
         covered = bar.total is not None and bar.total - bar.height < near
@@ -101,7 +101,7 @@ def _value_bars(axes: Axes, bars: Sequence[Bar], places: Sequence[float]) -> Non
 
 
 def _places(bars: Sequence[Bar]) -> list[float]:
-    """Positions with a gap wherever the memory changes."""
+    """Return the positions of the bars, with a gap between memory sizes."""
     places: list[float] = []
     for index, bar in enumerate(bars):
         gap = 1 + GAP * (bar.sram_bytes != bars[index - 1].sram_bytes) if index else 0
@@ -132,12 +132,12 @@ COLUMNS = (
     "schedule", "scenario", "panel", "memory", "sram_bytes", "pes", "side", "status",
     *(f"ex_{kind}" for kind in KINDS), "ex_sum", "ex_other", "total_cycles", "message",
 )  # fmt: skip
-"""Columns of the table: a row a configuration, cycles, empty where it does not fit."""
+"""Columns of the table, which has one row per configuration; cycles are empty if it does not fit."""
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came of it: bars and claims by schedule, and the files written."""
+    """Result of the reproduction: bars and claims by schedule, and the files written."""
 
     bars: Mapping[str, Bars]
     claims: Mapping[str, tuple[Claim, ...]]
@@ -145,14 +145,14 @@ class Reproduction:
 
     @property
     def holds(self) -> bool:
-        """Whether every statement of the paper holds under the published schedule."""
+        """True if every statement of the paper holds under the published schedule."""
         return all(claim.holds for claim in self.claims["seed"])
 
 
 def reproduce(folder: Path, *, workers: int | None = None, stage: Progress = silent) -> Reproduction:
-    """Run what has no row yet in ``folder``/sponner2021-fig4.sqlite, then write the .csv, .png and .txt beside it.
+    """Run the missing rows of ``folder``/sponner2021-fig4.sqlite, then write .csv, .png and .txt next to it.
 
-    Raises InputError where the folder cannot be written.
+    Raises InputError if the folder cannot be written.
     """
     bars = run(folder / f"{NAME}.sqlite", workers=workers, stage=stage)
     claims = {schedule: evaluate(found) for schedule, found in bars.items()}
@@ -164,7 +164,7 @@ def reproduce(folder: Path, *, workers: int | None = None, stage: Progress = sil
 
 
 def run(results: Path, *, workers: int | None = None, stage: Progress = silent) -> dict[str, Bars]:
-    """The bars by schedule; those that have a row in ``results`` under this version are not run again."""
+    """Return the bars by schedule; configurations with a row in ``results`` of this version are not run again."""
     spec = load_spec(SPECIFICATION)
     with Session(spec, results, workers=workers, command=f"dla repro {NAME}", stage=stage) as session:
         axes = session.grid.axes
@@ -175,7 +175,7 @@ def run(results: Path, *, workers: int | None = None, stage: Progress = silent) 
 
 
 def table(bars: Mapping[str, Bars]) -> str:
-    """The bars as CSV with the columns :data:`COLUMNS`, every configuration that was run among them."""
+    """Return the bars as CSV with the columns :data:`COLUMNS`, for every configuration that was run."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -197,7 +197,7 @@ def _row(bar: Bar) -> tuple[object, ...]:
 
 
 def claims_text(claims: Mapping[str, tuple[Claim, ...]]) -> str:
-    """The claims of every schedule as text, the published one first, with every figure that decides them."""
+    """Return the claims of every schedule as text, the published one first, with every figure that decides them."""
     lines: list[str] = []
     for schedule in sorted(claims, reverse=True):
         lines += [_heading(schedule, claims[schedule]), "", *claim_lines(claims[schedule])]

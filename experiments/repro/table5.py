@@ -1,8 +1,8 @@
-"""Table 5 of Li et al. (2022): an autonomous-driving application on one device under five ways of scheduling.
+"""Table 5 of Li et al. (2022): an autonomous-driving application on one device under five scheduling methods.
 
-The publication's networks and board are not to be had. Its modules are stand-ins here, of work in the same proportion
-to the deadlines: the lidars' networks alone want more than one accelerator has, and the cameras' one more. What is
-compared is what the table says of the ways of scheduling, never its milliseconds (docs/published.md).
+The networks and the board of the publication are not available. Its modules are replaced by stand-ins with the same
+ratio of work to deadline: the lidar networks alone need more than one accelerator, and the camera network one more.
+Compared are the table's statements about the scheduling methods, never its milliseconds (docs/published.md).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 NAME = "li2022-table5"
 DETECTORS: Mapping[str, Callable[[int, int], ModelProto]] = {"ADy": yolo_v8n, "ADs": ssd_mobilenet_v1}
-"""The applications by their camera's detector: YOLO or SSD."""
+"""Applications by the detector of their camera: YOLO or SSD."""
 Size = TypeVar("Size")
 SIZES = {288: (288, 224, 160), 416: (416, 320, 224), 608: (608, 320, 224)}
-"""Sides of the detector's images, and of its smaller variants, with which it detects less."""
+"""Image sides of the detector and of its smaller variants, which detect less."""
 PILLARS = ((112, 88), (96, 72), (72, 56))
-"""Sides of the lidars' grids, and of the smaller variants."""
+"""Grid sizes of the lidar networks and of their smaller variants."""
 SEGMENTS: tuple[tuple[str, str, Literal["none", "layer"]], ...] = (
     ("1 default, no preemption", "priority", "none"),
     ("2 time sharing", "round-robin", "layer"),
@@ -43,7 +43,7 @@ SEGMENTS: tuple[tuple[str, str, Literal["none", "layer"]], ...] = (
     ("4 and migration", "migration", "layer"),
     ("5 and co-optimisation", CO_OPTIMISED, "layer"),
 )
-"""The ways of scheduling: name, policy and where programs give way."""
+"""Scheduling methods: name, policy and preemption points."""
 LIDARS = ("3D percept a", "3D percept b", "3D percept c")
 CAMERA = "2D percept"
 _SYSTEM = """# Stand-in for {application} of table 5 of Li et al. (2022): {detector}, {size} x {size}. By dla repro.
@@ -117,35 +117,35 @@ priority = {priority}
 
 @dataclass(frozen=True)
 class Run:
-    """One application under one way of scheduling."""
+    """One application under one scheduling method."""
 
     application: str
     segment: str
     report: SystemReport
 
     def task(self, name: str) -> TaskResult:
-        """The result of a module."""
+        """Return the result of a module."""
         return next(task for task in self.report.tasks if task.name == name)
 
     @property
     def miss_rate(self) -> float:
-        """Of all frames of all modules, those that were late, dropped, or never came."""
+        """Share of frames, over all modules, that were late, dropped, or never ended."""
         in_time = sum(task.ended - task.late for task in self.report.tasks)
         return 1 - in_time / (FRAMES * len(self.report.tasks))
 
     @property
     def starved(self) -> tuple[str, ...]:
-        """Modules of which no job ended."""
+        """Modules without a job that ended."""
         return tuple(task.name for task in self.report.tasks if not task.ended)
 
 
 FRAMES = 20
-"""Of every module in the two seconds of a run."""
+"""Frames of every module in the two seconds of a run."""
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """The runs in the table's order, the claims, and the files that were written."""
+    """Result of the reproduction: the runs in the table's order, the claims, and the files written."""
 
     runs: tuple[Run, ...]
     claims: tuple[Claim, ...]
@@ -157,14 +157,14 @@ class Reproduction:
 
 
 def applications() -> tuple[str, ...]:
-    """The table's applications, in its order: detector and size."""
+    """Return the table's applications, in its order: detector and size."""
     return tuple(f"{detector}{size}" for detector in DETECTORS for size in SIZES)
 
 
 def reproduce(folder: Path, *, only: Iterable[str] | None = None, progress: Progress = silent) -> Reproduction:
-    """Run the applications (``only`` some), write models, systems, the table and the claims into ``folder``.
+    """Run all applications (or ``only`` some), and write models, systems, table and claims into ``folder``.
 
-    Raises InputError where the folder cannot be written.
+    Raises InputError if the folder cannot be written.
     """
     runs: list[Run] = []
     files: list[Path] = []
@@ -181,7 +181,7 @@ def reproduce(folder: Path, *, only: Iterable[str] | None = None, progress: Prog
 
 
 def write_system(folder: Path, application: str) -> Path:
-    """The system of an application and the models that it names."""
+    """Write the system file of an application and the models that it names, and return the file."""
     detector, size = application[:3], int(application[3:])
     build = DETECTORS[detector]
     cameras = [_model(folder, f"{detector}-{side}", build, side) for side in SIZES[size]]
@@ -197,7 +197,7 @@ def write_system(folder: Path, application: str) -> Path:
 
 
 def _model(folder: Path, name: str, build: Callable[[int, Size], ModelProto], size: Size) -> str:
-    """The file of a model with weights of seed 0."""
+    """Write the model with weights of seed 0, unless it exists, and return its file name."""
     file = folder / f"{name}.onnx"
     if not file.is_file():
         write_atomically(file, build(0, size).SerializeToString())
@@ -210,7 +210,7 @@ def _network(name: str, models: list[str], priority: int) -> str:
 
 
 def run_application(system: System, plans: Plans, progress: Progress = silent) -> list[Run]:
-    """One application under every way of scheduling."""
+    """Run one application under every scheduling method."""
     found = []
     for segment, policy, preempt in SEGMENTS:
         progress(f"{system.name} under {policy}")
@@ -221,7 +221,7 @@ def run_application(system: System, plans: Plans, progress: Progress = silent) -
 
 
 def evaluate(runs: Iterable[Run]) -> tuple[Claim, ...]:
-    """What table 5 and section 3.2.3 say, decided on our runs."""
+    """Decide the statements of table 5 and of section 3.2.3 on our runs."""
     by: dict[str, list[Run]] = {}
     for run in runs:
         by.setdefault(run.application, []).append(run)
@@ -277,7 +277,7 @@ COLUMNS = ("application", "scheduling", "module", "model", "mean_ms", "deviation
 
 
 def table(runs: Iterable[Run]) -> str:
-    """The table as CSV with the columns :data:`COLUMNS`; a module none of whose jobs ended has no times."""
+    """Return the table as CSV with the columns :data:`COLUMNS`; a module without an ended job has no times."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)

@@ -297,7 +297,7 @@ def _images(export: Export) -> dict[tuple[str, str], bytes]:
 
 
 def _image_text(runs: Iterable[Run]) -> str:
-    """Return bytes as text for ``$readmemh``: for each run its address (hexadecimal, in bytes), then 16 bytes a line."""
+    """Return runs of bytes as text for ``$readmemh``: the address of each (hexadecimal), then 16 bytes a line."""
     lines: list[str] = []
     for address, content in runs:
         lines.append(f"@{address:x}")

@@ -62,8 +62,8 @@ class Explanation:
     and tiles, and the other fields describe it outside the group.
 
     ``resident``: its operands and results that stay in the scratchpad. ``others``: the best of the ``fitting`` other
-    tilings that were considered and fit. ``misfits``: the best of the ``unfitting`` ones, which do not fit. ``layouts``:
-    on banked memory, the layouts of its operands and their cost.
+    tilings that were considered and fit. ``misfits``: the best of the ``unfitting`` ones, which do not fit.
+    ``layouts``: on banked memory, the layouts of its operands and their cost.
     """
 
     layer: str
@@ -89,7 +89,7 @@ class Explanation:
         return found if self.layouts is None else found | {"layouts": self.layouts.content()}
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row per tiling, the chosen one first; ``missing`` is the number of bytes by which one does not fit."""
+        """Return one row per tiling, the chosen one first; ``missing`` is the number of bytes that do not fit."""
         found = (self.winner, *self.others, *self.misfits)
         rows = [asdict(one) for one in found]
         return [
@@ -205,7 +205,7 @@ def chosen_schedules(
 
 
 class RegionLayouts(NamedTuple):
-    """Layouts of a region on banked memory: those of its layers by name, and its inputs and outputs."""
+    """Layouts of a region on banked memory: ``layers`` by name, and the region's inputs and outputs."""
 
     layers: Mapping[str, LayerLayouts]
     edges: tuple[Edge, ...]

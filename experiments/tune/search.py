@@ -58,9 +58,9 @@ class Evolution:
         self._least = [subject.search(number).cost.compute.least().cycles for number in range(len(subject.sites))]
 
     def proposals(self, donor: Callable[[Tried], Donor | None] = lambda own: None) -> Proposals:
-        """Yield schedules: the compiler's, a ``donor``'s, those for other memory sizes, then mutations until none is new.
+        """Yield schedules: the compiler's, a ``donor``'s, those for other memory sizes, then new mutations.
 
-        The caller sends each measurement back.
+        The caller sends each measurement back. The generator ends when mutations give no new schedule.
         """
         start = state_of(self._subject.own())
         own = yield from self._try(start)
