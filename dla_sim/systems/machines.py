@@ -286,7 +286,7 @@ class Running:
         self._settle_end()
 
     def times(self) -> CommandTimes:
-        """Return when its commands arrived, started and ended; ``total`` is :attr:`end`. It must have ended uncut."""
+        """Return when its commands arrived, started and ended. It must have ended without preemption."""
         return times_found(self.workload, self._times)
 
     def spans(self) -> list[tuple[int, int]]:

@@ -1,1 +1,1 @@
-"""``dla advise``: what limits a network on a machine, and which changes of the machine help, each of them measured."""
+"""``dla advise``: the limiter of a network on a machine, and measured changes of the machine that save cycles."""

@@ -63,7 +63,7 @@ class Advice(Shown):
 
 
 def advise_requested(wanted: AdviseRequest) -> Advice:
-    """Measure what limits a network on a machine, and which changes of the machine make it faster.
+    """Measure the limiter of a network on a machine, and the changes of the machine that make it faster.
 
     The network is compiled and timed for each change of one key or of the array. Area and energy are estimates from
     the cost table. With ``target_ms``, scratchpads, arrays and buses are also combined, and the machine of least area

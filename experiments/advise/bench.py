@@ -1,4 +1,4 @@
-"""Machines measured: a network compiled without data for each, and timed to the cycle."""
+"""Measurement of machines: a network is compiled without data for each of them and timed to the cycle."""
 
 from __future__ import annotations
 

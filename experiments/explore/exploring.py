@@ -39,7 +39,7 @@ def explored(
     grid_points: int,
     grid: Sequence[Pair | None] | None,
 ) -> Exploration:
-    """Return the exploration of the points ``found``.
+    """Return the result of an exploration for the evaluated points ``found``.
 
     ``grid`` has the objectives of every point of the grid, if they are known.
     """

@@ -191,7 +191,7 @@ def evaluate(bars: Bars) -> tuple[Claim, ...]:
 
 
 def _faster(fast: Bar, slow: Bar) -> Figure:
-    """Return the figure that supports ``fast`` taking fewer EX cycles than ``slow``."""
+    """Compare two bars; the figure supports the claim if ``fast`` takes fewer EX cycles than ``slow``."""
     if not (fast.ran and slow.ran):
         return _missing(fast, slow)
     heights = f"{fast.label} {fast.height:,} {_sign(fast.height, slow.height)} {slow.label} {slow.height:,}"

@@ -39,7 +39,7 @@ EVERY = needed([mnemonic for engine in ENGINES for mnemonic in engine.mnemonics]
 def _open(
     ic: int, oc: int, ow: int, lanes: int, *, pipelined: bool = True, engines: tuple[str, ...] | None = None
 ) -> tuple[Limits, ...]:
-    """Return hardware for all machines up to a size, one for each kind of numerics."""
+    """Return configurable hardware for all machines up to a size, one build for each kind of numerics."""
     both = Limits(
         ic, oc, ow, lanes, sram_bytes=8 << 20, bus_bytes=32, queue_depth=8, fetch_bytes=512, fetch_buffers=4,
         pipelined=pipelined, engines=engines,
@@ -71,9 +71,11 @@ BUILDS = (
     *_open(8, 16, 1, 128, engines=("rows",)),
     *(limits for name in ("elementwise", "resize", "rows") for limits in _open(16, 16, 2, 256, engines=(name,))),
 )
-"""Hardware with an open configuration. Together these builds cover every machine of the golden corpus and of the
-random programs. Those that take long to build come last. Lanes dominate the size, because every engine has its own:
-the larger machines have only the engines that some of their programs need.
+"""Hardware whose configuration is set at run time.
+
+Together these builds cover every machine of the golden corpus and of the random programs. Those that take long to
+build come last. Lanes dominate the size, because every engine has its own: the larger machines have only the engines
+that some of their programs need.
 """
 
 
@@ -83,7 +85,7 @@ def pipelined(timing: Timing) -> bool:
 
 
 def can_be(limits: Limits, arch: Arch, timing: Timing, engines: Collection[str] = EVERY) -> bool:
-    """Return True if open hardware with these sizes and engines can model that machine."""
+    """Return True if hardware with these limits and engines can be configured as that machine."""
     wanted = limits_of(arch, timing, pipelined=pipelined(timing))
     sizes = ("ic", "oc", "ow", "lanes", "sram_bytes", "bus_bytes", "queue_depth", "fetch_bytes", "fetch_buffers")
     same = ("numerics", "pipelined", "isa")
@@ -97,7 +99,7 @@ def can_be(limits: Limits, arch: Arch, timing: Timing, engines: Collection[str] 
 def build_for(arch: Arch, timing: Timing, engines: Collection[str] = EVERY) -> Limits:
     """Return the first of :data:`BUILDS` that can model the machine with these engines.
 
-    If there is none, it is open hardware of exactly the machine's size with all engines.
+    If there is none, return configurable hardware of exactly the machine's size with all engines.
     """
     exact = limits_of(arch, timing, pipelined=pipelined(timing))
     return next((limits for limits in BUILDS if can_be(limits, arch, timing, engines)), exact)
@@ -109,7 +111,7 @@ def build_of(program: Program, timing: Timing) -> Limits:
 
 
 def open_executable(limits: Limits, replacing: Modules | None = None) -> Executable:
-    """Return the executable of hardware with an open configuration."""
+    """Return the executable of hardware whose configuration is set at run time, by strap inputs."""
     find_tools()  # fail before the Verilog is written, which takes long
     return build_executable(machine_text(limits, None, replacing), quick=True)
 

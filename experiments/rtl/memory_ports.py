@@ -181,7 +181,7 @@ def stream_rows(found: Iterable[Stream]) -> list[dict[str, Any]]:
 
 
 def needs(programs: Iterable[Program]) -> Needs:
-    """Return the least constants of those names with which no command waits (docs/machine.md, section 5: x = 0)."""
+    """Return the least bandwidths and bank ports with which no command waits (docs/machine.md, section 5: x = 0)."""
     least = Needs(0, 0, 1)
     for program in programs:
         found = prepare(program)

@@ -1,4 +1,4 @@
-"""Work of a worker: it compiles machines without data, once for each bus, and costs every point.
+"""Work of a worker process: compile networks without data, once for each machine and bus, and time every point.
 
 A :class:`Job` contains only plain values, so any executor can send it; caches in workers only save time. Regions are
 sent without weights, because a compilation without data does not need them. A :class:`RegionCompiler` caches what
@@ -112,7 +112,7 @@ Programs = Mapping[Bus, tuple[CompiledProgram, ...]]
 
 @dataclass(frozen=True)
 class MachineJob:
-    """One Arch and the Timings to cost on it. ``programs`` are already compiled."""
+    """One Arch and the Timings for which the network is timed on it. ``programs`` are already compiled."""
 
     arch: Arch
     timings: tuple[Mapping[str, Any], ...]
@@ -181,7 +181,7 @@ def unpacked(data: bytes) -> Result:
 
 
 def outcome_of(job: NetworkJob) -> Result:
-    """Compile and cost the machines of a job; an error of a machine or a Timing becomes the outcome of its points.
+    """Compile the network for the machines of a job and time it; an error becomes the outcome of its points.
 
     Raises:
         InputError: this worker has another version of the project than the sender of the job.

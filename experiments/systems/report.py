@@ -121,7 +121,7 @@ class Pieces(Part):
 
 
 class Activities(Part):
-    """Spans of a unit's activity, in order: in each, the unit is ``active`` for some cycles in several ``intervals``.
+    """Activity of a unit as spans in time order, each with its ``active`` cycles and its number of ``intervals``.
 
     ``task`` is the index of the task with the most cycles in the span, or :data:`SAVING`.
     """

@@ -54,7 +54,7 @@ MOST_IMAGES = 10_000
 
 
 class SplitPart(Part):
-    """Nodes that run together; ``cycles`` of each program alone, by accelerator.
+    """Nodes of a region that run together, with the ``cycles`` of each program alone, by accelerator.
 
     ``whole`` is the reason if the nodes are not shared. ``once``, for shared nodes, is the cycles of one program
     between whole tensors on the first accelerator alone. If the slowest of ``cycles`` is not below it, sharing loses
