@@ -1,7 +1,7 @@
-"""The device: executes a Program on data, counts cycles, explains every one of them. Imports only ``isa``.
+"""The simulated device: executes a Program on data, counts its cycles and explains them.
 
-``Device(arch, timing).run(program, inputs)`` is the whole interface; ``load_preset(name)`` has machines to choose from.
-The public names load when they are first used.
+``Device(arch, timing).run(program, inputs)`` is the whole interface; ``load_preset(name)`` returns
+a machine. The package imports only ``isa``. Public names are imported on first use.
 """
 
 from __future__ import annotations

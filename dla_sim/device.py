@@ -1,6 +1,7 @@
-"""Device: executes programs on data and counts their cycles. Time comes first; data follows the order it gives.
+"""The device: executes programs on data and counts their cycles.
 
-Its account of one run is the :class:`Trace`: when every command ran, and why every cycle went by.
+It first computes all times and then executes the commands in that order. The result of a run is a
+:class:`Trace`: when every command ran, and the cause of every cycle.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ from isa.progress import Progress, followed, silent
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """One run. ``times`` holds arrival, start and end of each command, ``causes.commands`` its cycles by cause.
+    """Record of one run.
 
-    ``roles`` is the part of a layer's cycles that each command is (``dla_sim.engine.breakdown.PARTS``).
+    ``times`` holds the arrival, start and end of each command, ``causes.commands`` its cycles by
+    cause.
     """
 
     prepared: Prepared
@@ -42,12 +44,12 @@ class Trace:
 
     @property
     def commands(self) -> tuple[Command, ...]:
-        """The commands in stream order, without ``OP_END``."""
+        """Commands in stream order, without ``OP_END``."""
         return self.prepared.commands
 
     @property
     def sources(self) -> tuple[Provenance | None, ...]:
-        """The provenance of each command, or None."""
+        """Provenance of each command, or None."""
         return self.prepared.sources
 
     @property
@@ -57,7 +59,7 @@ class Trace:
 
     @property
     def sram_peak_bytes(self) -> int:
-        """One past the highest byte of the scratchpad that any command touches."""
+        """One past the highest scratchpad byte that any command touches."""
         return self.prepared.sram_peak_bytes
 
     @property
@@ -66,7 +68,7 @@ class Trace:
 
     @property
     def units(self) -> Mapping[str, Mapping[str, int]]:
-        """For LD, EX and ST: cycles by cause, each summing to ``cycles``."""
+        """Cycles by cause for LD, EX and ST; each unit's cycles sum to ``cycles``."""
         return self.causes.units
 
     @cached_property
@@ -86,14 +88,14 @@ class Trace:
 
     @property
     def layers(self) -> tuple[LayerAccount, ...]:
-        """The layers in order of first appearance; their cycles sum to ``cycles``."""
+        """Layers in order of first appearance; their cycles sum to ``cycles``."""
         return self.accounts.layers
 
     @cached_property
     def breakdown(self) -> tuple[Mapping[str, int], ...]:
-        """For each of ``layers``, its cycles by part (``dla_sim.engine.breakdown.PARTS``): what they went into.
+        """Cycles by part (``dla_sim.engine.breakdown.PARTS``) for each of ``layers``.
 
-        Each layer's sum to its ``cycles``; an AssertionError if they do not.
+        The parts of a layer sum to its ``cycles``; otherwise AssertionError is raised.
         """
         parts = break_down(self.workload, self.labels, self.times, self.causes)
         if [sum(part.values()) for part in parts] != [layer.cycles for layer in self.layers]:
@@ -102,22 +104,22 @@ class Trace:
 
     @property
     def command_words(self) -> int:
-        """Words of the command stream, SETs and ``OP_END`` included."""
+        """Words of the command stream, including SETs and ``OP_END``."""
         return self.workload.word_count
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of all commands, padded taps included."""
+        """Multiply-accumulates of all commands, including padded taps."""
         return int(self.labels.macs.sum())
 
     @property
     def dram_read_bytes(self) -> int:
-        """Bytes that LD read from system memory, rows counted as often as they were read; without command fetch."""
+        """Bytes that LD read from system memory, repeated rows included; command fetch is not counted."""
         return int(self.labels.read.sum())
 
     @property
     def flash_read_bytes(self) -> int:
-        """Those of ``dram_read_bytes`` that came from the flash; 0 of a machine without one."""
+        """Part of ``dram_read_bytes`` that came from the flash; 0 without a flash."""
         return int((self.labels.read * self.workload.columns["flash"]).sum())
 
     @property
@@ -127,12 +129,12 @@ class Trace:
 
     @property
     def sram_moved_bytes(self) -> int:
-        """Bytes that EX, LD and ST read from and wrote to the scratchpad; EX each operand and each result once."""
+        """Scratchpad bytes that EX, LD and ST read and wrote; EX counts each operand and result once."""
         return self.workload.demands.ex_bytes + self.dram_read_bytes + self.dram_write_bytes
 
     @property
     def register_writes(self) -> int:
-        """Configuration registers written: the SETs of the command stream."""
+        """Configuration registers written, which are the SETs of the command stream."""
         return self.command_words - self.instructions
 
     @property
@@ -142,18 +144,21 @@ class Trace:
 
     @property
     def instructions(self) -> int:
-        """Operations executed, ``OP_END`` included; ``command_words`` counts the SETs as well."""
+        """Operations executed, including ``OP_END``; ``command_words`` also counts the SETs."""
         return len(self.commands) + 1
 
 
 Engine = Callable[[Workload], CommandTimes]
-"""Finds when the commands of a workload start and end; there are two, equal to the cycle:
-``dla_sim.engine.times.compute_times``, the default, and ``dla_sim.engine.simulation.simulate`` on SimPy."""
+"""Function that computes when the commands of a workload start and end.
+
+There are two with identical results: ``dla_sim.engine.times.compute_times``, the default, and
+``dla_sim.engine.simulation.simulate`` on SimPy.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedProgram:
-    """A program on a device. It holds no results: every run simulates time and data anew.
+    """A program prepared for a device; it holds no results: every run computes times and data again.
 
     ``effects[i]`` executes command i on the memories: its kernel, or its semantics.
     """
@@ -165,12 +170,20 @@ class LoadedProgram:
 
 
 class Device:
-    """A machine with an :class:`Arch` and a :class:`Timing`; an ``isa.program.Executor``. Not for several threads.
+    """A machine with an :class:`Arch` and a :class:`Timing`; an ``isa.program.Executor``. Not thread-safe.
 
-    ``engine`` finds the times. The scratchpad's bytes are ``sram_reset`` at the start of every run (0; tests choose
-    others to find programs that read what they never wrote). With ``compiled`` some kernels are those that numba
-    compiles: the same bits in less time, worth half a second of loading from about a hundred inferences on; InputError
-    without the extra ``fast``.
+    Args:
+        arch: the machine as programs see it; by default ``Arch()``.
+        timing: constants that affect cycles only; by default ``Timing()``.
+        engine: function that computes the times.
+        sram_reset: value of every scratchpad byte at the start of a run. Tests use values other
+            than 0 to find programs that read bytes they never wrote.
+        compiled: use kernels compiled by numba. They return the same bits faster and need half a
+            second to load, which pays off from about a hundred inferences on.
+        progress: callback with a line of text per step.
+
+    Raises:
+        InputError: ``compiled`` is set and the extra ``fast`` is not installed.
     """
 
     def __init__(
@@ -193,10 +206,11 @@ class Device:
         self._loaded: WeakKeyDictionary[Program, LoadedProgram] = WeakKeyDictionary()
 
     def load(self, program: Program) -> LoadedProgram:
-        """Prepare ``program`` for running, once; :meth:`run` does it when needed.
+        """Prepare ``program`` once; :meth:`run` calls this when needed.
 
-        Raises InputError when the program is for another Arch, its words are not legal, or a command leaves the
-        memories.
+        Raises:
+            InputError: the program is for another Arch, a word is illegal, or a command leaves the
+                memories.
         """
         if program not in self._loaded:
             check_arch(program, self.arch)
@@ -206,12 +220,19 @@ class Device:
     def run(
         self, program: Program, inputs: Mapping[str, NDArray[Any]], *, timing_only: bool = False
     ) -> Execution[Trace]:
-        """Run ``program`` from a drained machine: output tensors by name (copies) and the trace.
+        """Run ``program`` on an idle machine; return copies of its output tensors by name, and the trace.
 
-        ``inputs`` maps every input tensor's name to an array of its exact dtype and shape. With ``timing_only`` inputs
-        are not looked at, no data is touched and there are no outputs; the trace is the same. Raises InputError as
-        :meth:`load` does and for inputs that do not fit, DeadlockError and HazardError (both InputErrors) for a program
-        whose tokens are wrong, InputError or OverflowError for a command that cannot be executed.
+        Args:
+            program: the program.
+            inputs: an array of the exact dtype and shape for every input tensor, by name.
+            timing_only: ignore inputs and compute no data; there are no outputs, and the trace is
+                the same.
+
+        Raises:
+            InputError: as for :meth:`load`; or inputs do not fit, or a command cannot be executed.
+            DeadlockError: the program waits for a token that is never pushed (an InputError).
+            HazardError: two executing commands collide because a token is missing (an InputError).
+            OverflowError: a result does not fit its type.
         """
         loaded = self.load(program)
         if not timing_only:
@@ -235,10 +256,11 @@ class Device:
     def _execute(
         self, loaded: LoadedProgram, program: Program, inputs: Mapping[str, NDArray[Any]], times: CommandTimes
     ) -> dict[str, NDArray[Any]]:
-        """Carry out the effects in order of completion.
+        """Apply the effects of commands in order of completion.
 
-        That is the same as reading at the start and writing at completion, for the check of hazards has passed: nobody
-        writes what a command accesses while it executes. Ties are broken by unit; by the same check they cannot matter.
+        This equals reading at the start and writing at the end, because the check of hazards has
+        passed: no other command writes an operand of an executing command. The same check makes the
+        order within a cycle, which is by unit, irrelevant.
         """
         memory = loaded.memory
         memory.reset()
@@ -254,7 +276,7 @@ class Device:
 
 
 def check_arch(program: Program, arch: Arch) -> None:
-    """Raises InputError, with both hashes and the first key that differs, when ``program`` is for another Arch."""
+    """Raise InputError with both hashes and the first differing key if ``program`` is for another Arch."""
     if program.arch.same_machine(arch):
         return
     key, (wanted, present) = next(iter(program.arch.differences(arch).items()))

@@ -1,7 +1,8 @@
-"""Looking into a finished run: its effects one command at a time, what the machine, the bus and the scratchpad do when.
+"""Inspection of a finished run: effects command by command, and the state of machine, bus and memory.
 
-The engines keep no record of the bus. But the data phases of LD and ST follow from the commands' times, those of the
-command fetch from their arrivals: so the arbiter can be asked once more (docs/machine.md, section 6).
+The engines do not record the bus. The data phases of LD and ST follow from the commands' times,
+those of the command fetch from their arrivals, so the arbiter is simulated again (docs/machine.md,
+section 6).
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from isa.program import Program
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Cycles ``[begin, end)`` with the same ports in their data phase; ``granted`` counts slots of each of ``PORTS``.
+    """Cycles ``[begin, end)`` with a constant set of ports in their data phase.
 
-    Someone is granted in every cycle of a stretch, so ``granted`` sums to its length.
+    ``granted`` counts the slots of each of ``PORTS``. A slot is granted in every cycle, so it sums
+    to the number of cycles.
     """
 
     begin: int
@@ -40,22 +42,23 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class BusUsage:
-    """``stretches`` in order, idle cycles left out; ``chunks``: the data phase [begin, end) of each fetched chunk."""
+    """Use of the bus: ``stretches`` in order without idle cycles, and each chunk's data phase [begin, end)."""
 
     stretches: tuple[Stretch, ...]
     chunks: tuple[tuple[int, int], ...]
 
 
 def bus_usage(workload: Workload, times: CommandTimes) -> BusUsage:
-    """The use of the bus under ``times``; costs a few steps a transfer.
+    """Return the use of the bus under ``times``, at the cost of a few steps per transfer.
 
-    Asserts that every transfer of LD and ST ends when ``times`` says so: the bus is a second witness of its times.
+    It asserts that every transfer of LD and ST ends as in ``times``, which makes the bus an
+    independent check.
     """
     return _Replay(workload, times).run()
 
 
 class _Replay:
-    """The bus from its first data phase to its last."""
+    """Simulation of the bus from its first data phase to its last."""
 
     def __init__(self, workload: Workload, times: CommandTimes) -> None:
         self._arbiter = Arbiter()
@@ -85,7 +88,7 @@ class _Replay:
         return BusUsage(tuple(stretches), tuple(self._fetch.phases))
 
     def _announce(self, port: int) -> None:
-        """Note the next data phase of ``port``, if there is one."""
+        """Record the next data phase of ``port``, if there is one."""
         if port == FETCH_PORT:
             self._begins[port], self._slots[port] = self._fetch.next()
         else:
@@ -103,7 +106,7 @@ class _Replay:
 
 
 def _phases(workload: Workload, times: CommandTimes, unit: int) -> Iterator[tuple[int, int, int]]:
-    """(begin, slots, end) of the data phases of one unit."""
+    """Yield (begin, slots, end) of the data phases of one unit."""
     columns = workload.columns
     members = workload.demands.by_unit[unit]
     members = members[columns["slots"][members] > 0]
@@ -112,7 +115,10 @@ def _phases(workload: Workload, times: CommandTimes, unit: int) -> Iterator[tupl
 
 
 class _Chunks:
-    """The data phases of the command fetch: a chunk is requested when the one ``fetch_buffers`` before is used up."""
+    """Data phases of the command fetch.
+
+    A chunk is requested when the chunk ``fetch_buffers`` earlier has been executed.
+    """
 
     def __init__(self, workload: Workload, times: CommandTimes) -> None:
         self._slots = workload.chunk_slots
@@ -120,12 +126,12 @@ class _Chunks:
         self._words = workload.timing.fetch_bytes // 8
         self._word = workload.demands.word
         self._arrival = times.arrival
-        self._used: list[int] = []  # the cycle in which the last word of each chunk was executed
+        self._used: list[int] = []  # cycle in which the last word of each chunk was executed
         self._begin = 0
         self.phases: list[tuple[int, int]] = []
 
     def next(self) -> tuple[int, int]:
-        """(begin, slots) of the next chunk, once the one before has arrived."""
+        """Return (begin, slots) of the next chunk; the previous one must have arrived."""
         chunk = len(self.phases)
         if chunk == len(self._slots):
             return NEVER, 0
@@ -139,7 +145,10 @@ class _Chunks:
         self.phases.append((self._begin, now))
 
     def _used_up(self, chunk: int) -> int:
-        """When the last word of ``chunk`` was executed. SETs after an operation never wait within a chunk."""
+        """Return the cycle in which the last word of ``chunk`` was executed.
+
+        SETs after an operation never wait within a chunk.
+        """
         while len(self._used) <= chunk:
             number = len(self._used)
             last = (number + 1) * self._words - 1
@@ -156,12 +165,17 @@ Int64 = NDArray[np.int64]
 
 
 def live_bytes(operands: Sequence[Operands], order: Sequence[int], times: CommandTimes) -> tuple[Int64, Int64]:
-    """(cycles, bytes): from each of ``cycles`` on, in ascending order, so many scratchpad bytes are live.
+    """Return (cycles, bytes): the number of live scratchpad bytes from each of ``cycles`` on, ascending.
 
-    A byte is live from the completion of the command that wrote it to the completion of the last command that reads it
-    before it is written again; bytes that nobody reads are never live. ``order`` lists the commands by completion.
-    Exact for strided accesses. The scratchpad is cut where accesses begin and end, so cost and memory follow the rows
-    of the accesses, not the bytes.
+    A byte is live from the completion of the command that wrote it to the completion of the last
+    command that reads it before it is overwritten. Bytes that are never read are never live. The
+    result is exact for strided accesses. The scratchpad is divided at the ends of the accesses'
+    rows, so time and memory depend on the number of rows, not bytes.
+
+    Args:
+        operands: operands of each command.
+        order: the commands by completion.
+        times: times of the run.
     """
     pieces = _Pieces(operands)
     lengths = pieces.lengths
@@ -191,11 +205,11 @@ def live_bytes(operands: Sequence[Operands], order: Sequence[int], times: Comman
 
 
 MANY = 64
-"""Pieces of one access from which on their changes are summed at once: strides of a byte make a piece of each."""
+"""Number of pieces of an access above which its changes are summed at once, as for byte strides."""
 
 
 def _summed(changes: list[tuple[Int64, Int64]]) -> tuple[Int64, Int64]:
-    """Times, each once and ascending, and the sum of the changes at each."""
+    """Return the distinct times in ascending order, and the sum of the changes at each."""
     cycles, position = np.unique(np.concatenate([time for time, _ in changes]), return_inverse=True)
     deltas = np.zeros(len(cycles), dtype=np.int64)
     np.add.at(deltas, position, np.concatenate([delta for _, delta in changes]))
@@ -203,7 +217,7 @@ def _summed(changes: list[tuple[Int64, Int64]]) -> tuple[Int64, Int64]:
 
 
 class _Pieces:
-    """The scratchpad cut at the begin and end of every row of every access: pieces are touched whole or not at all."""
+    """Scratchpad divided at both ends of every row; an access touches each piece wholly or not at all."""
 
     def __init__(self, operands: Sequence[Operands]) -> None:
         accesses = {access for item in operands for access in (*item.reads, *item.writes)}
@@ -218,7 +232,7 @@ class _Pieces:
         return np.diff(self._cuts)
 
     def of(self, access: Access) -> Int64:
-        """The numbers of the pieces that ``access`` touches, each once; none unless it is in the scratchpad."""
+        """Return the numbers of the pieces that ``access`` touches; none if it is not in the scratchpad."""
         if access not in self._known:
             self._known[access] = self._find(access)
         return self._known[access]
@@ -239,10 +253,10 @@ def _rows(access: Access) -> tuple[Int64, Int64]:
 
 
 class Playback:
-    """The effects of one run, command by command in order of completion, on a machine that can be looked at.
+    """Replay of a run's effects, command by command in order of completion, on an inspectable machine.
 
-    ``trace`` is the run's. The memories are the device's own for this program: one playback at a time, and not across
-    a run of it. Raises InputError for inputs that do not fit.
+    It uses the device's own memories for the program. Only one playback may be active at a time,
+    and not during a run of the program. Raises InputError if the inputs do not fit.
     """
 
     def __init__(self, device: Device, program: Program, inputs: Mapping[str, NDArray[Any]], trace: Trace) -> None:
@@ -261,34 +275,34 @@ class Playback:
         self._position = 0
 
     def following(self, until: int) -> int | None:
-        """The command whose effect is next, if it completes at cycle ``until`` or before."""
+        """Return the command with the next effect if it completes at cycle ``until`` or before, otherwise None."""
         if self._position == len(self._order):
             return None
         number = self._order[self._position]
         return number if self._end[number] <= until else None
 
     def step(self) -> None:
-        """Carry out the next effect; errors are those of :func:`dla_sim.kernels.dispatch.carry_out`."""
+        """Apply the next effect; errors are those of :func:`dla_sim.kernels.dispatch.carry_out`."""
         number = self._order[self._position]
         carry_out(self._effects[number], self._commands[number], self.machine)
         self._position += 1
 
     def run(self, until: int) -> None:
-        """Carry out all effects of commands that complete at cycle ``until`` or before."""
+        """Apply all effects of commands that complete at cycle ``until`` or before."""
         while self.following(until) is not None:
             self.step()
 
     def sram(self, first: int, end: int) -> bytes:
-        """The scratchpad's bytes [first, end); what no command of the program can touch is as after reset, 0."""
+        """Return the scratchpad's bytes [first, end); bytes that the program cannot touch are 0 as after reset."""
         return self.machine.sram[first:end].tobytes().ljust(end - first, b"\0")
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A command in its unit's queue that has not started. ``missing``: token counters; ``behind``: the command before.
+    """A command in its unit's queue that has not started.
 
-    Just one of them says why: the head of an idle unit waits for tokens, any other for the command before it.
-    ``missing`` holds (counter, command that pushes the token).
+    Exactly one of two fields gives the reason. ``missing`` lists (counter, command that pushes the
+    token) for the head of an idle unit. ``behind`` is the previous command for any other.
     """
 
     command: int
@@ -298,7 +312,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class UnitState:
-    """One unit: how many of its ``commands`` are ``done``, the one ``executing`` (by number) and those ``waiting``."""
+    """State of a unit: how many of its ``commands`` are done, the executing one, and the waiting ones."""
 
     name: str
     commands: int
@@ -309,10 +323,14 @@ class UnitState:
 
 @dataclass(frozen=True)
 class MachineState:
-    """The machine at a cycle, after its completions and starts (docs/machine.md, section 3, steps 1 and 2).
+    """State of the machine at a cycle, after its completions and starts (docs/machine.md, section 3).
 
-    ``tokens`` holds the counters in the order of ``TOKEN_QUEUES``. ``next`` is the first command that is not in a queue
-    yet, None when all are, and ``blocked`` the unit whose full queue it waits for.
+    Attributes:
+        cycle: the cycle.
+        units: state of LD, EX and ST.
+        tokens: counters in the order of ``TOKEN_QUEUES``.
+        next: first command that is in no queue yet, or None.
+        blocked: unit whose full queue that command waits for, or None.
     """
 
     cycle: int
@@ -323,7 +341,7 @@ class MachineState:
 
 
 def state_at(workload: Workload, times: CommandTimes, cycle: int) -> MachineState:
-    """The machine at ``cycle``, from 0 to the program's total; raises InputError for any other."""
+    """Return the state of the machine at ``cycle``; raise InputError unless it is within 0 to the total."""
     if not 0 <= cycle <= times.total:
         raise InputError(f"cycle {cycle} is not in the run; it has the cycles 0 to {times.total}")
     missing = _missing(workload, times, cycle)
@@ -366,7 +384,7 @@ def _blocked(workload: Workload, units: tuple[UnitState, ...], following: int | 
 
 
 def token_pairs(workload: Workload) -> tuple[tuple[int, int, int], ...]:
-    """(counter, pusher, popper) of every token that is popped, in order of counter and pop."""
+    """Return (counter, pusher, popper) of every popped token, in order of counter and pop."""
     pairs = []
     for counter, (pushing, popping) in enumerate(zip(workload.demands.pushing, workload.demands.popping, strict=True)):
         pairs += [(counter, pusher, popper) for pusher, popper in zip(pushing.tolist(), popping.tolist(), strict=False)]
@@ -374,7 +392,7 @@ def token_pairs(workload: Workload) -> tuple[tuple[int, int, int], ...]:
 
 
 def _token_counts(workload: Workload, times: CommandTimes, cycle: int) -> tuple[int, ...]:
-    """All counters at ``cycle``: pushes come with completions, pops with starts."""
+    """Return all counters at ``cycle``: completions push, starts pop."""
     demands = workload.demands
     return tuple(
         int((times.end[pushing] <= cycle).sum() - (times.start[popping] <= cycle).sum())
@@ -383,7 +401,7 @@ def _token_counts(workload: Workload, times: CommandTimes, cycle: int) -> tuple[
 
 
 def _missing(workload: Workload, times: CommandTimes, cycle: int) -> Mapping[int, tuple[tuple[int, int], ...]]:
-    """(counter, pusher) of each token that a command wants and that has not been pushed at ``cycle``."""
+    """Return for each waiting command the (counter, pusher) pairs not yet pushed at ``cycle``."""
     found: dict[int, tuple[tuple[int, int], ...]] = defaultdict(tuple)
     for counter, pusher, popper in token_pairs(workload):
         if times.end[pusher] > cycle:

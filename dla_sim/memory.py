@@ -1,7 +1,7 @@
-"""The memory of a machine as the engines ask it: ports, words and banks of commands (docs/machine.md, sections 5, 12).
+"""Scratchpad model of the engines: ports, words and banks of commands (docs/machine.md, 5 and 12).
 
-All that differs between ideal and banked memory in the simulator is here, but for the arbiter of the banks
-(:mod:`dla_sim.engine.banks`).
+It contains all differences between ideal and banked memory in the simulator except the arbiter of
+the banks (:mod:`dla_sim.engine.banks`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Port:
-    """One that EX has on a scratchpad of words: the operands that it moves, by the registers of their addresses."""
+    """A port of EX on banked memory and the operands that use it, by the registers of their addresses."""
 
     name: str
     access: Literal["read", "write"]
@@ -38,24 +38,24 @@ PORTS_OF_WORDS = (
     SIDE,
     Port("result", "write", ("EX_OUTPUT_ADDRESS",)),
 )
-"""Each moves one aligned word of one bank a cycle (docs/machine.md, section 12)."""
+"""Ports of EX on banked memory; each moves one aligned word per cycle (docs/machine.md, section 12)."""
 _BEFORE_SIDE = 2
-"""Reads of an instruction that has more than these two: they have ports of their own, and all others share one."""
+"""Number of reads with ports of their own; all further reads of an instruction share one port."""
 
 Hull = tuple[int, int, int]
-"""The first and the last bank that an operand of a command touches, and its words."""
+"""First and last bank that an operand touches, and its number of words."""
 Streams = tuple[int, ...]
-"""What each operand of a command of EX loads the banks with, reads first: 1, or on a machine of words its words."""
+"""Load of each operand of an EX command on the banks, reads first: 1, or its words in banked memory."""
 
 
 def streams_of(commands: Sequence[Command], operands: Sequence[Operands], arch: Arch) -> list[Streams]:
-    """Of each command; nothing for those of other units."""
+    """Return the streams of each command; empty for LD and ST."""
     ones = zip(commands, operands, strict=True)
     return [operand_loads(command, item, arch) if command.unit is Unit.EX else () for command, item in ones]
 
 
 def operand_bytes(operands: Operands, streams: Streams, arch: Arch) -> tuple[int, int]:
-    """Return the bytes that a command reads and writes, in banked memory those of whole words."""
+    """Return the bytes that a command reads and writes; banked memory counts whole words."""
     if arch.memory == IDEAL:
         return sum([access.total for access in operands.reads]), sum([access.total for access in operands.writes])
     count = len(operands.reads)
@@ -63,16 +63,17 @@ def operand_bytes(operands: Operands, streams: Streams, arch: Arch) -> tuple[int
 
 
 def crowds(commands: Sequence[Command], operands: Sequence[Operands], arch: Arch) -> Int64:
-    """The largest number of streams of each command of EX in one bank, 0 for others.
+    """Return the largest number of streams of each EX command in one bank, 0 for other commands.
 
-    On a machine of words it is the largest number of words in one, or at the port of several operands.
+    For banked memory it is the largest number of words in one bank or at the port of several
+    operands.
     """
     streams = streams_of(commands, operands, arch)
     return crowds_of(operands, streams, hulls_of(operands, streams, arch), arch)
 
 
 def hulls_of(operands: Sequence[Operands], streams: Sequence[Streams], arch: Arch) -> tuple[tuple[Hull, ...], ...]:
-    """The banks of each command's operands in the scratchpad that are not empty, with their streams or words."""
+    """Return the bank ranges of each command's non-empty scratchpad operands, with their streams or words."""
     bank_bytes = arch.sram_bytes // arch.sram_banks
     found = []
     for item, loads in zip(operands, streams, strict=True):
@@ -89,7 +90,7 @@ def crowds_of(
     found = np.zeros(len(operands), dtype=np.int64)
     for number, (item, loads, banks) in enumerate(zip(operands, streams, hulls, strict=True)):
         if loads:
-            # A bank with the largest sum is always the first bank of one of them.
+            # the bank with the largest sum is always the first bank of an operand
             found[number] = max((in_bank(banks, bank) for bank, _, _ in banks), default=0)
             if arch.memory != IDEAL:
                 found[number] = max(found[number], sum(loads[_BEFORE_SIDE : len(item.reads)]))
@@ -97,18 +98,18 @@ def crowds_of(
 
 
 def in_bank(hulls: Sequence[Hull], bank: int) -> int:
-    """Streams or words in one bank: those of an operand belong to every bank that its hull touches."""
+    """Return the streams or words in one bank; an operand loads every bank in its range."""
     return sum([load for low, high, load in hulls if low <= bank <= high])
 
 
 def kept_hulls(hulls: tuple[tuple[Hull, ...], ...], arch: Arch) -> tuple[tuple[Hull, ...], ...]:
-    """Return the hulls that LD and ST may delay EX in: none of ideal memory."""
+    """Return the bank ranges where LD and ST may delay EX; none for ideal memory."""
     return () if arch.memory == IDEAL else hulls
 
 
 @dataclass(frozen=True)
 class Served:
-    """What a bank or a port serves: its number or name, and the words of each operand, by its address' register."""
+    """Words that a bank or port transfers, by the address register of the operand; ``by`` identifies it."""
 
     by: int | Port
     words: Mapping[str, int]
@@ -120,10 +121,10 @@ class Served:
 
 
 def busiest(command: Command, operands: Operands, arch: Arch) -> Served | None:
-    """What serves ``command`` the most words, so that it waits for that if it waits at all: the first such bank, or
-    the port of several operands where no bank serves as many.
+    """Return the bank or port that transfers the most words of ``command``, its bottleneck if it waits.
 
-    None where the instruction is not worked out on words, or has nothing in the scratchpad.
+    The result is the first such bank, or the port of several operands if no bank transfers as many
+    words. It is None if the instruction does not work on words or has no scratchpad operand.
     """
     served: dict[int, dict[str, int]] = {}
     beside: dict[str, int] = {}
@@ -142,16 +143,16 @@ def busiest(command: Command, operands: Operands, arch: Arch) -> Served | None:
 
 
 def _banks(access: Access, bank_bytes: int) -> tuple[int, int]:
-    """The first and the last bank that an access which is not empty touches."""
+    """Return the first and the last bank that a non-empty access touches."""
     return access.address // bank_bytes, (access.end - 1) // bank_bytes
 
 
 def scratchpad_cycles(
     compute: Int64, crowd: Int64, reads: Int64, writes: Int64, word_bytes: int, timing: Timing
 ) -> Int64:
-    """The further cycles x that EX waits for the scratchpad, command by command, on a machine of words the fewest.
+    """Return the additional cycles x that EX waits for the scratchpad, command by command.
 
-    docs/machine.md, sections 5 and 12.
+    In banked memory they are a minimum. docs/machine.md, sections 5 and 12, gives the formulas.
     """
     if word_bytes:
         return np.maximum(compute, crowd) - compute

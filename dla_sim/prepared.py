@@ -1,6 +1,7 @@
-"""A program prepared: what depends neither on data nor on Timing, worked out once: commands, bytes, demands, labels.
+"""Prepared programs: commands, byte ranges, demands and labels, independent of data and Timing.
 
-With the two memories: what is in them at the start of a run, what goes in and out, and that no command leaves them.
+The module also provides the two memories, their initial contents, and the checks that no command
+leaves them and no two commands collide.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from isa.program import Program, Provenance, Tensor
 
 
 def check_addresses(program: Program, commands: Sequence[Command], operands: Sequence[Operands]) -> None:
-    """Raises InputError for a command that touches bytes outside the memories or writes on the command words."""
+    """Raise InputError if a command touches bytes outside the memories or writes to the command words."""
     limits = {"sram": program.arch.sram_bytes, "dram": program.dram_bytes}
     words = Access("dram", program.command_address, 8 * len(program.words))
     most = min(MAXIMUM_TRANSFER, memory.maximum())
@@ -43,7 +44,7 @@ def check_addresses(program: Program, commands: Sequence[Command], operands: Seq
 
 
 def _check_access(command: Command, access: Access, limit: int) -> None:
-    """Raises InputError for an access outside a memory of ``limit`` bytes, or of more than may be taken at once."""
+    """Raise InputError if an access exceeds a memory of ``limit`` bytes or the maximum transfer size."""
     name = f"{command.instruction.mnemonic} at word {command.index}"
     if access.total and (access.end > limit or access.total > MAXIMUM_TRANSFER):
         raise InputError(
@@ -55,20 +56,20 @@ def _check_access(command: Command, access: Access, limit: int) -> None:
 
 
 def highest_byte(operands: Iterable[Operands], space: str) -> int:
-    """One past the highest byte of ``space`` (``sram`` or ``dram``) that any command touches; 0 if none does."""
+    """Return one past the highest byte of ``space`` (``sram`` or ``dram``) that any command touches, or 0."""
     accesses = (access for item in operands for access in (*item.reads, *item.writes))
     return max((access.end for access in accesses if access.space == space and access.total), default=0)
 
 
 def scratchpad(arch: Arch, highest: int, reset: int) -> NDArray[np.uint8]:
-    """The scratchpad at reset: every byte is ``reset``. Only the ``highest`` bytes a program can touch are made."""
+    """Return the scratchpad at reset, filled with ``reset`` and sized for the ``highest`` byte in use."""
     size = min(arch.sram_bytes, -(-highest // 64) * 64)
     memory.require(size, "the scratchpad")
     return np.full(size, reset, dtype=np.uint8) if reset else np.zeros(size, dtype=np.uint8)
 
 
 class SystemMemory:
-    """System memory of one program: zeros, its memory images and its command words; reused from run to run."""
+    """System memory of a program: zeros, its images and its command words; reused from run to run."""
 
     def __init__(self, program: Program, operands: Iterable[Operands]) -> None:
         memory.require(program.dram_bytes, f"the system memory of program '{program.name}'")
@@ -83,7 +84,7 @@ class SystemMemory:
         self._spoiled = [(at, image) for at, image in self._images if _meets(at, at + image.size, self._written)]
 
     def reset(self) -> None:
-        """Undo what a run can have written: its ranges become zeros, or again the images that lie there."""
+        """Undo the writes of a run: restore the written ranges to zeros or to the program's images."""
         for low, high in self._written:
             self.data[low:high] = 0
         for address, image in self._spoiled:
@@ -96,14 +97,14 @@ class SystemMemory:
         )
 
     def take(self, tensor: Tensor) -> NDArray[Any]:
-        """A copy of a tensor."""
+        """Return a copy of a tensor."""
         raw = self.data[tensor.address : tensor.address + tensor.nbytes].copy()
         value: NDArray[Any] = raw.view(tensor.dtype).reshape(tensor.shape)
         return value
 
 
 def _merge(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same bytes as disjoint ranges in ascending order."""
+    """Return the same bytes as disjoint ranges in ascending order."""
     merged: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
         if merged and low <= merged[-1][1]:
@@ -118,7 +119,7 @@ def _meets(low: int, high: int, ranges: list[tuple[int, int]]) -> bool:
 
 
 def check_inputs(tensors: Sequence[Tensor], inputs: Mapping[str, NDArray[Any]]) -> None:
-    """Raises InputError when an input is missing, unknown, or of another shape or type than its tensor."""
+    """Raise InputError if an input is missing, unknown, or differs from its tensor in shape or type."""
     names = [tensor.name for tensor in tensors]
     for name in inputs:
         if name not in names:
@@ -133,11 +134,10 @@ def check_inputs(tensors: Sequence[Tensor], inputs: Mapping[str, NDArray[Any]]) 
 
 
 # Hazards -------------------------------------------------------------------------------------------------------------
-# A command's writes must not overlap, in time and in address, any access of another executing command, nor
-# those operands of its own that it may still have to read (docs/machine.md, section 5).
-#
-# Commands of one unit never overlap in time. For those of two units a test of hulls, over whole arrays, leaves few
-# pairs; these are compared exactly, and the outcome, which does not depend on time, is remembered.
+# A command's writes must not overlap, in time and address, any access of another executing command,
+# nor operands of its own that it may still have to read (docs/machine.md, section 5). Commands of
+# one unit never overlap in time. For two units a vectorised test of address ranges leaves few
+# pairs. These are compared exactly, and the result, which does not depend on time, is cached.
 
 Int64 = NDArray[np.int64]
 
@@ -145,13 +145,17 @@ _UNIT_PAIRS = ((0, 1), (0, 2), (1, 2))
 
 
 class HazardError(InputError):
-    """Two executing commands collide in memory, a wait is missing; or one does with itself. The message names commands,
-    bytes and layers.
+    """Collision in memory of two executing commands (a missing token), or of a command with itself.
+
+    The message names commands, bytes and layers.
     """
 
 
 class Footprints:
-    """What the commands of a program touch. ``members[u]`` are the commands of unit u that touch anything, in order."""
+    """Memory accesses of a program's commands, checked for collisions.
+
+    ``members[u]`` are the commands of unit u that access memory, in order.
+    """
 
     def __init__(
         self, commands: Sequence[Command], operands: Sequence[Operands], sources: Sequence[Provenance | None]
@@ -167,8 +171,9 @@ class Footprints:
         self._known: dict[tuple[int, int], tuple[str, int, int] | None] = {}
 
     def check(self, times: CommandTimes) -> None:
-        """Raises HazardError for the first command that collides with itself, then for the first pair, by unit and
-        stream order, that collides under ``times``.
+        """Raise HazardError for the first collision under ``times``.
+
+        Commands that collide with themselves come first, then pairs by unit and stream order.
         """
         if self._alone is not None:
             number, (low, high) = self._alone
@@ -184,7 +189,7 @@ class Footprints:
 
     @cached_property
     def _alone(self) -> tuple[int, Range] | None:
-        """The first command that collides with itself, and where."""
+        """First command that collides with itself, and the bytes where it does."""
         for number, (command, item) in enumerate(zip(self._commands, self._operands, strict=True)):
             found = overwritten(command, item)
             if found is not None:
@@ -211,7 +216,7 @@ class Footprints:
 
 
 def _concurrent(left: Int64, right: Int64, times: CommandTimes) -> tuple[Int64, Int64]:
-    """All pairs of a command of ``left`` and one of ``right``, each in time order, whose executions intersect."""
+    """Return all pairs of commands of ``left`` and ``right`` (each in time order) that execute together."""
     first = np.searchsorted(times.end[right], times.start[left], side="right")
     last = np.searchsorted(times.start[right], times.end[left], side="left")
     counts = last - first
@@ -220,7 +225,7 @@ def _concurrent(left: Int64, right: Int64, times: CommandTimes) -> tuple[Int64, 
 
 
 def _collision(one: Operands, other: Operands) -> tuple[str, int, int] | None:
-    """(memory, first byte, end) of an overlap of a write with any access of the other command, or None."""
+    """Return (memory, first byte, end) of a write's overlap with an access of the other command, or None."""
     pairs = [(write, access) for write in one.writes for access in (*other.writes, *other.reads)]
     pairs += [(write, access) for write in other.writes for access in one.reads]
     for write, access in pairs:
@@ -232,7 +237,7 @@ def _collision(one: Operands, other: Operands) -> tuple[str, int, int] | None:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A program ready to be timed, without the program. All that has an entry a command is without ``OP_END``."""
+    """A program's properties that determine its timing; entries per command exclude ``OP_END``."""
 
     commands: tuple[Command, ...]
     sources: tuple[Provenance | None, ...]
@@ -244,7 +249,7 @@ class Prepared:
 
 
 def prepare(program: Program) -> Prepared:
-    """Decode ``program``, check its addresses and work out what its commands demand, touch and are.
+    """Decode ``program``, check its addresses and compute its commands' demands, accesses and labels.
 
     Raises InputError for illegal words, addresses outside the memories and unknown kinds.
     """
@@ -263,10 +268,10 @@ def prepare(program: Program) -> Prepared:
 
 
 def resized(prepared: Prepared, program: Program) -> Prepared:
-    """``program`` prepared; ``prepared`` is of one that differs from it in the size of the scratchpad alone.
+    """Prepare ``program``, which differs from the prepared one only in the size of the scratchpad.
 
-    What takes time to work out is shared, all of it where the same operands share banks. Raises InputError as
-    :func:`prepare` does.
+    Expensive results are shared, or all of them if the same operands share banks. Raises InputError
+    like :func:`prepare`.
     """
     check_addresses(program, prepared.commands, prepared.operands)
     found = with_banks(prepared.demands, prepared.commands, prepared.operands, program.arch)

@@ -1,7 +1,7 @@
-"""Timing of one program under many Timings: for sweeps in which only latencies, bandwidths and queue depths change.
+"""Cycles of one program under many Timings, for sweeps over latencies, bandwidths and queue depths.
 
-Decoding, addresses, byte ranges, labels and demands are worked out once; each Timing then costs its cycles by command,
-a run of the engine and the accounts.
+Decoding, byte ranges, labels and demands are computed once. Each Timing then needs the commands'
+costs, a run of the engine and the accounts.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from isa.program import Program
 
 @dataclass(frozen=True)
 class Cycles:
-    """What a run under one Timing takes: ``kinds`` and the causes of each of ``units`` sum to ``cycles``.
+    """Cycles of a run under one Timing: total, by kind, EX cycles by kind, and by unit and cause.
 
-    ``ex_cycles`` are the cycles in which EX executes, by kind.
+    ``kinds`` and the causes of each of ``units`` sum to ``cycles``.
     """
 
     cycles: int
@@ -32,12 +32,14 @@ class Cycles:
 
 
 class ProgramTiming:
-    """A program whose cycles are wanted for one Timing after another; its Arch is the program's own.
+    """A program whose cycles are computed for one Timing after another, on its own Arch.
 
-    What does not depend on Timing are the same figures as in a :class:`dla_sim.device.Trace`: ``macs``,
-    ``dram_read_bytes``, ``dram_write_bytes``, ``sram_peak_bytes``, ``sram_moved_bytes``, ``instructions``,
-    ``register_writes``.
-    Raises InputError for illegal words, addresses outside the memories and unknown kinds.
+    The figures that do not depend on Timing equal those of a :class:`dla_sim.device.Trace`:
+    ``macs``, ``dram_read_bytes``, ``dram_write_bytes``, ``sram_peak_bytes``, ``sram_moved_bytes``,
+    ``instructions``, ``register_writes``.
+
+    Raises:
+        InputError: a word is illegal, an address is outside the memories, or a kind is unknown.
     """
 
     def __init__(self, program: Program) -> None:
@@ -50,12 +52,12 @@ class ProgramTiming:
         self.sram_moved_bytes = prepared.demands.ex_bytes + self.dram_read_bytes + self.dram_write_bytes
         self.instructions = len(program.commands)
         self.register_writes = len(program.words) - self.instructions
-        self._last: tuple[Timing, Cycles] | None = None  # what programs of other sizes of the scratchpad share
+        self._last: tuple[Timing, Cycles] | None = None  # shared with programs for other scratchpad sizes
 
     def resized(self, program: Program) -> ProgramTiming | None:
-        """The timing of ``program`` if it has this one's words and differs in the size of the scratchpad alone.
+        """Return the timing of ``program`` if it differs only in the size of the scratchpad, otherwise None.
 
-        What takes time to work out is shared. None for any other program; raises InputError as the class does.
+        It must have the same words. Expensive results are shared. Raises InputError like the class.
         """
         sizes = {"sram_bytes": program.arch.sram_bytes, "sram_banks": program.arch.sram_banks}
         same = program.words is self._program.words and program.provenance is self._program.provenance
@@ -68,9 +70,9 @@ class ProgramTiming:
         return found
 
     def run(self, timing: Timing) -> Cycles:
-        """The cycles of a run under ``timing``: those of ``Device(program.arch, timing).run(program, ...)``.
+        """Return the cycles of a run under ``timing``, equal to ``Device(program.arch, timing).run``.
 
-        Raises DeadlockError and HazardError (both InputErrors) for a program whose tokens are wrong.
+        Raises DeadlockError and HazardError (both InputErrors) if the program's tokens are wrong.
         """
         if self._last is None or self._last[0] != timing:
             prepared = self._prepared
@@ -80,7 +82,7 @@ class ProgramTiming:
         return self._last[1]
 
     def layers(self, timing: Timing) -> dict[str, int]:
-        """The cycles of a run under ``timing`` by layer: they sum to its total. Raises as :meth:`run` does."""
+        """Return the cycles of a run under ``timing`` by layer, which sum to its total; raise as :meth:`run`."""
         _, times = self._times(timing)
         return layer_cycles(self._prepared.labels, self._prepared.demands, times)
 

@@ -1,7 +1,8 @@
-"""Timing: everything about a machine that changes its cycles and no result (docs/machine.md, section 2).
+"""Timing: machine parameters that affect cycles but not results (docs/machine.md, section 2).
 
-What a program requires is ``isa.arch.Arch``: a program runs with any Timing. The compiler takes the bus from a Timing
-to choose schedules (``byoc.estimate.bus``), so that a sweep over anything else of it compiles once.
+``isa.arch.Arch`` is the part that affects programs: a program runs with any Timing. The compiler
+only uses the bus of a Timing to choose schedules (``byoc.estimate.bus``), so a sweep over other
+parameters compiles once.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from isa.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class MemoryTiming:
-    """One memory behind the bus: beats of ``width`` bytes, bursts of ``burst_bytes``, ``outstanding`` in flight.
+    """A memory behind the bus: beats of ``width`` bytes, bursts of ``burst_bytes``, ``outstanding`` in flight.
 
-    ``latency`` in cycles: request to first data; last data to acknowledgement.
+    ``latency`` is in cycles, from request to first data or from last data to acknowledgement.
     """
 
     width: int
@@ -34,26 +35,26 @@ class MemoryTiming:
 
     @property
     def burst_gap(self) -> int:
-        """Cycles between the starts of two bursts that ``outstanding`` in flight can sustain."""
+        """Cycles between the starts of two bursts that ``outstanding`` bursts in flight can sustain."""
         return -(-(self.latency + self.burst_beats) // self.outstanding)
 
     @property
     def sustained_bytes(self) -> float:
-        """Bytes a cycle that whole bursts one after another move: ``width``, or less where ``burst_gap`` binds."""
+        """Bytes per cycle of consecutive whole bursts: ``width``, or less if ``burst_gap`` is the limit."""
         return self.burst_bytes / max(self.burst_beats, self.burst_gap)
 
     @property
     def bursts_to_fill(self) -> int:
-        """The fewest ``outstanding`` with which whole bursts one after another move ``width`` bytes a cycle."""
+        """Smallest ``outstanding`` with which consecutive whole bursts move ``width`` bytes per cycle."""
         return -(-(self.latency + self.burst_beats) // self.burst_beats)
 
     def least_slots(self, nbytes: int) -> int:
-        """Slots that ``nbytes`` take at least: a burst moves ``burst_bytes`` at most, in ``burst_gap`` at least."""
+        """Return the minimum slots for ``nbytes``, from the bytes and the gap of a burst and from the width."""
         return max(-(-nbytes // self.burst_bytes) * self.burst_gap, -(-nbytes // self.width))
 
 
 class Timing(BaseModel):
-    """The constants of the machine's timing. Frozen; unknown keys are errors."""
+    """Timing parameters of a machine; frozen, and unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -120,7 +121,7 @@ class Timing(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_flash(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A machine without a flash says nothing of it that is not chosen: it is written as if none could be had."""
+        """Omit flash parameters with default values if the machine has no flash."""
         values: dict[str, Any] = dump(self)
         fields = type(self).model_fields
         return {
@@ -130,9 +131,10 @@ class Timing(BaseModel):
         }
 
     def word_cycles(self, word_bytes: int) -> int:
-        """K: cycles in which the bus brings a word of the scratchpad (docs/machine.md, section 12); 0 without words.
+        """Return K, the cycles in which the bus moves a scratchpad word; 0 for ideal memory.
 
-        Raises InputError for a bus with which a transfer could take every cycle of a bank.
+        docs/machine.md, section 12, defines K. Raises InputError if the bus is so wide that a
+        transfer could take every cycle of a bank.
         """
         if 0 < word_bytes < 2 * self.bus_bytes:
             raise InputError(
@@ -143,26 +145,30 @@ class Timing(BaseModel):
 
     @property
     def main(self) -> MemoryTiming:
-        """The main memory: all that is not in the flash."""
+        """Main memory, which holds everything that is not in the flash."""
         return MemoryTiming(self.bus_bytes, self.burst_bytes, self.dram_latency, self.outstanding_bursts)
 
     @property
     def flash(self) -> MemoryTiming | None:
-        """The memory of the constants, if they have one of their own."""
+        """Memory of the constants if it is separate, otherwise None."""
         if not self.flash_bytes:
             return None
         return MemoryTiming(self.flash_bytes, self.flash_burst_bytes, self.flash_latency, self.flash_outstanding_bursts)
 
     @property
     def constants(self) -> MemoryTiming:
-        """The memory that holds constants and command words: the flash or, without one, the main memory."""
+        """Memory that holds constants and command words: the flash or, without one, the main memory."""
         return self.flash or self.main
 
     def lower_bound(self, macs: int, elements: int, nbytes: int, apart: tuple[int, int]) -> int:
-        """Cycles that no program takes fewer on ``elements`` processing elements: all of them busy, or whole beats.
+        """Return the cycles that no program can beat: all processing elements busy, or only whole beats.
 
-        ``nbytes``: what must move at least once; ``apart``: to and from the main memory, and of constants, which count
-        instead where those are in a flash.
+        Args:
+            macs: multiply-accumulates.
+            elements: processing elements.
+            nbytes: bytes that must move at least once.
+            apart: bytes to and from the main memory, and bytes of constants; used instead of
+                ``nbytes`` if there is a flash.
         """
         if self.flash is None:
             beats = -(-nbytes // self.bus_bytes)
@@ -171,10 +177,12 @@ class Timing(BaseModel):
         return max(-(-macs // elements), beats)
 
     def least_cycles(self, compute: int, commands: int, apart: tuple[int, int]) -> int:
-        """Cycles that no program takes fewer that has so many compute cycles in so many commands of EX and moves so
-        many bytes: those of its only EX, and those of its only bus (the roofline).
+        """Return the minimum cycles of a program, from the work of EX and of the bus (the roofline).
 
-        ``apart``: bytes to and from the main memory, and of constants.
+        Args:
+            compute: compute cycles of EX.
+            commands: number of EX commands.
+            apart: bytes to and from the main memory, and bytes of constants.
         """
         if self.flash is None:
             slots = self.main.least_slots(sum(apart))

@@ -1,1 +1,1 @@
-"""The timing of the machine (docs/machine.md): costs of commands, the event engine, causes, accounts, hazards."""
+"""Timing model of the machine (docs/machine.md): command costs, event engine, causes and accounts."""

@@ -1,7 +1,8 @@
-"""Accounts: why every cycle of every unit went by, command by command, and the cycles of a run by kind and by layer.
+"""Accounts: the cause of every cycle of every unit, and the cycles of a run by kind and by layer.
 
-The causes follow from the commands' times (docs/machine.md, section 7), with each layer's work and stalls. A sweep
-needs the cycles by kind alone, which take no timeline.
+The causes follow from the commands' times (docs/machine.md, section 7), and with them each layer's
+work and stalls. :func:`kind_cycles` gives the cycles by kind alone, which sweeps use, without
+building a timeline.
 """
 
 from __future__ import annotations
@@ -25,16 +26,21 @@ BUSY, TOKEN, BUS, DRAM, FLASH, SRAM, QUEUE_EMPTY, DRAINED = 0, 1, 4, 5, 6, 7, 8,
 
 
 def causes_of(timing: Timing) -> tuple[str, ...]:
-    """The causes that cycles of a machine can have: ``flash`` only where it has one."""
+    """Return the causes that cycles of a machine can have: ``flash`` only with a flash."""
     return tuple(cause for cause in CAUSES if cause != CAUSES[FLASH] or timing.flash is not None)
 
 
 @dataclass(frozen=True, eq=False)
 class Causes:
-    """``commands`` int64 (commands, 10): cycles before a command's start and within it, for each of :data:`CAUSES`.
+    """Cycles by command and cause.
 
-    ``drained`` is 0 for every command; it is what remains of a unit's cycles after its last one. ``names`` are those
-    that the machine can have.
+    Attributes:
+        commands: int64 (commands, 10): cycles before a command's start and within it, by
+            :data:`CAUSES`. ``drained`` is 0 for every command; it is the remainder of a unit's
+            cycles after its last command.
+        by_unit: numbers of the commands of LD, EX and ST.
+        total: cycles of the run.
+        names: causes that the machine can have.
     """
 
     commands: NDArray[np.int64]
@@ -44,7 +50,7 @@ class Causes:
 
     @cached_property
     def units(self) -> dict[str, dict[str, int]]:
-        """Cycles by cause of LD, EX and ST; each sums to ``total``, which is asserted where the causes are made."""
+        """Cycles by cause for LD, EX and ST; each unit's cycles sum to ``total``, as :func:`explain` asserts."""
         tables = {}
         for name, members in zip(UNIT_NAMES, self.by_unit, strict=True):
             sums = self.commands[members].sum(axis=0)
@@ -55,10 +61,13 @@ class Causes:
 
 
 def explain(workload: Workload, times: CommandTimes) -> Causes:
-    """The causes of all cycles of a run.
+    """Return the causes of all cycles of a run.
 
-    The rules of the machine are applied anew to the times that the engine found: a start that they do not explain to
-    the cycle, a negative figure or a sum that is not the total is an AssertionError.
+    The function applies the machine's rules again to the times that the engine found.
+
+    Raises:
+        AssertionError: the rules do not give the start of a command, a figure is negative, or a sum
+            differs from the total.
     """
     columns = workload.columns
     causes = np.zeros((len(workload), len(CAUSES)), dtype=np.int64)
@@ -80,7 +89,7 @@ def explain(workload: Workload, times: CommandTimes) -> Causes:
 
 
 def _token_times(workload: Workload, times: CommandTimes) -> NDArray[np.int64]:
-    """(commands, 4): the cycle in which the token that a command pops from each counter was there; -1 for no pop."""
+    """Return (commands, 4): the cycle in which each popped token became available; -1 if none is popped."""
     there = np.full((len(workload), len(TOKEN_QUEUES)), -1, dtype=np.int64)
     for counter in range(len(TOKEN_QUEUES)):
         pushing, popping = workload.demands.pushing[counter], workload.demands.popping[counter]
@@ -91,14 +100,14 @@ def _token_times(workload: Workload, times: CommandTimes) -> NDArray[np.int64]:
 def _explain_waits(
     members: NDArray[np.int64], times: CommandTimes, tokens: NDArray[np.int64], causes: NDArray[np.int64]
 ) -> None:
-    """Fill in what the commands ``members`` of one unit waited for before they started."""
+    """Add the cycles that the commands ``members`` of one unit waited before their start, by cause."""
     if not len(members):
         return
     arrival, start = times.arrival[members], times.start[members]
     free = np.concatenate(([0], times.end[members[:-1]]))
     causes[members, QUEUE_EMPTY] = np.maximum(arrival - free, 0)
     waited = np.maximum(arrival, free)
-    # Counters are in the order LD to EX, EX to LD, EX to ST, ST to EX: only EX has two, and LD's comes first.
+    # Counters are ordered LD to EX, EX to LD, EX to ST, ST to EX. Only EX pops two, LD's first.
     for counter, (pusher, _) in enumerate(TOKEN_QUEUES):
         there = np.maximum(tokens[members, counter], waited)
         causes[members, TOKEN + pusher] += there - waited
@@ -108,7 +117,7 @@ def _explain_waits(
 
 
 def _check(workload: Workload, times: CommandTimes, causes: NDArray[np.int64]) -> None:
-    """Assert that no figure is negative and that the cycles up to each unit's last command are all explained."""
+    """Assert that no figure is negative and that the causes cover each unit up to its last command."""
     if causes.min(initial=0) < 0:
         raise AssertionError("an account of cycles is negative")
     for name, members in zip(UNIT_NAMES, workload.demands.by_unit, strict=True):
@@ -118,17 +127,26 @@ def _check(workload: Workload, times: CommandTimes, causes: NDArray[np.int64]) -
 
 
 # Labels --------------------------------------------------------------------------------------------------------------
-# Labels: the kind, layer, work and traffic of each command, from instruction and provenance. Independent of time.
+# Kind, layer, work and traffic of each command, from its instruction and provenance. Labels do not
+# depend on time.
 
 DMA, ISSUE = KINDS.index("DMA"), KINDS.index("ISSUE")
 
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """int64 arrays, one entry a command, and what belongs to each layer, in order of first appearance.
+    """Labels of commands as int64 arrays (one entry per command), and properties of each layer.
 
-    ``kind`` indexes :data:`KINDS`, ``layer`` indexes ``layers``; ``read`` and ``write`` are bytes of system memory
-    moved by LD and ST (all bytes of all rows; command fetch is not in them).
+    Attributes:
+        kind: index into :data:`KINDS`.
+        layer: index into ``layers``.
+        macs: multiply-accumulates.
+        read: bytes that LD reads from system memory, all rows included; command fetch is not
+            counted.
+        write: bytes that ST writes to system memory.
+        layers: names of the layers, in order of first appearance.
+        onnx_nodes: nodes of each layer.
+        tiles: number of computed tiles of each layer.
     """
 
     kind: NDArray[np.int64]
@@ -142,10 +160,14 @@ class Labels:
 
 
 def label(commands: Sequence[Command], operands: Sequence[Operands], sources: Sequence[Provenance | None]) -> Labels:
-    """The labels of ``commands`` (without ``OP_END``). Words that no provenance covers belong to the layer ``""``.
+    """Return the labels of ``commands`` (without ``OP_END``).
 
-    The kind is the provenance's where there is one (so an emulated depthwise convolution counts as DEPTH), except that
-    DMA and SYNC keep their own. Raises InputError for a kind that does not exist.
+    The kind is that of the provenance if it has one, so that an emulated depthwise convolution
+    counts as DEPTH. DMA and SYNC commands keep their own kind. Words without provenance belong to
+    the layer ``""``.
+
+    Raises:
+        InputError: a kind does not exist.
     """
     layers: dict[str, dict[str, None]] = {}
     tiles: dict[str, set[int]] = {}
@@ -194,11 +216,20 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class LayerAccount:
-    """One layer's share of the run.
+    """A layer's share of the run.
 
-    ``cycles`` of all layers sum to the total; ``ex_cycles`` are those in which EX executes a command of it; ``stalls``
-    gives, for each unit and cause but ``busy``, the cycles before and within the unit's commands of this layer.
-    ``kind`` is the kind of most of its EX cycles, ``DMA`` without any; ``tiles`` counts tiles with compute.
+    Attributes:
+        name: name of the layer.
+        onnx_nodes: its nodes.
+        kind: kind of most of its EX cycles; ``DMA`` if it has none.
+        cycles: its cycles; all layers' cycles sum to the total.
+        ex_cycles: cycles in which EX executes a command of the layer.
+        macs: multiply-accumulates.
+        dram_read_bytes: bytes read from system memory.
+        dram_write_bytes: bytes written to system memory.
+        tiles: number of tiles with compute.
+        stalls: for each unit and each cause but ``busy``, the cycles before and within the unit's
+            commands of this layer.
     """
 
     name: str
@@ -215,7 +246,7 @@ class LayerAccount:
 
 @dataclass(frozen=True)
 class Accounts:
-    """``kinds`` (cycles by kind, summing to the total), ``ex_cycles`` (EX executing, by kind), the layers in order."""
+    """Accounts of a run: ``kinds`` (cycles by kind, summing to the total), EX cycles by kind, and layers."""
 
     kinds: Mapping[str, int]
     ex_cycles: Mapping[str, int]
@@ -223,7 +254,7 @@ class Accounts:
 
 
 def account(labels: Labels, causes: Causes, times: CommandTimes) -> Accounts:
-    """The accounts of one run. A sum that is not the total is an AssertionError."""
+    """Return the accounts of one run; raise AssertionError if a sum differs from the total."""
     lengths, kind, layer = _timeline(labels, causes.by_unit, times)
     by_kind = np.bincount(kind, weights=lengths, minlength=len(KINDS)).astype(np.int64)
     by_layer = np.bincount(layer, weights=lengths, minlength=len(labels.layers)).astype(np.int64)
@@ -236,14 +267,14 @@ def account(labels: Labels, causes: Causes, times: CommandTimes) -> Accounts:
 
 
 def layer_cycles(labels: Labels, demands: Demands, times: CommandTimes) -> dict[str, int]:
-    """Cycles of the run by layer, as :func:`account` has them: they sum to the total."""
+    """Return the cycles of the run by layer as :func:`account` does; they sum to the total."""
     lengths, _, layer = _timeline(labels, demands.by_unit, times)
     cycles = np.bincount(layer, weights=lengths, minlength=len(labels.layers)).astype(np.int64)
     return dict(zip(labels.layers, cycles.tolist(), strict=True))
 
 
 def _timeline(labels: Labels, by_unit: Sequence[Int64], times: CommandTimes) -> tuple[Int64, Int64, Int64]:
-    """(length, kind, layer) of stretches of the run, in order, in each of which nothing changes."""
+    """Return (length, kind, layer) of consecutive intervals of the run in which no unit changes state."""
     edges = np.unique(np.concatenate([[0, times.total], times.start, times.end]))
     begin = edges[:-1]
     if not len(times.end):
@@ -257,7 +288,7 @@ def _timeline(labels: Labels, by_unit: Sequence[Int64], times: CommandTimes) -> 
 
 
 def _ex_table(labels: Labels, causes: Causes, times: CommandTimes) -> Int64:
-    """(layers, kinds): cycles in which EX executes."""
+    """Return (layers, kinds): cycles in which EX executes."""
     members = causes.by_unit[EX]
     table = np.zeros((len(labels.layers), len(KINDS)), dtype=np.int64)
     np.add.at(table, (labels.layer[members], labels.kind[members]), times.end[members] - times.start[members])
@@ -290,16 +321,19 @@ def _layers(labels: Labels, causes: Causes, cycles: Int64, table: Int64) -> tupl
 
 
 def _named(cycles: Int64, names: Sequence[str]) -> dict[str, int]:
-    """Cycles by those causes, without ``busy`` and ``drained``, which are no stalls of a layer."""
+    """Return the cycles of these causes without ``busy`` and ``drained``, which are not stalls of a layer."""
     indices = [index for index, cause in enumerate(CAUSES) if cause in names and index not in (BUSY, DRAINED)]
     return {CAUSES[index]: int(cycles[index]) for index in indices}
 
 
 def kind_cycles(labels: Labels, demands: Demands, times: CommandTimes) -> tuple[dict[str, int], dict[str, int]]:
-    """(cycles of the run by kind, cycles in which EX executes by kind), as :func:`account` has them.
+    """Return the cycles of the run and the cycles in which EX executes, both by kind.
 
-    Where EX executes the cycle is its command's; of the others those in which LD or ST executes are DMA. A sum of the
-    first that is not the total, or a negative figure, is an AssertionError.
+    The figures equal those of :func:`account`. A cycle in which EX executes has the kind of its
+    command; of the other cycles, those in which LD or ST executes are DMA.
+
+    Raises:
+        AssertionError: the cycles of the run do not sum to the total, or a figure is negative.
     """
     executing = demands.by_unit[EX]
     durations = times.end[executing] - times.start[executing]
@@ -314,7 +348,7 @@ def kind_cycles(labels: Labels, demands: Demands, times: CommandTimes) -> tuple[
 
 
 def _covered(times: CommandTimes) -> int:
-    """Cycles in which any unit executes."""
+    """Return the number of cycles in which any unit executes."""
     order = np.argsort(times.start, kind="stable")
     start, end = times.start[order], times.end[order]
     reached = np.maximum.accumulate(end)

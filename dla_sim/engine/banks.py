@@ -1,7 +1,8 @@
-"""The banks of a scratchpad of words: LD and ST come first, EX has the cycles that they leave.
+"""Banks of a banked scratchpad: LD and ST have priority, EX gets the remaining cycles.
 
-docs/machine.md, section 12. Words of a transfer pass evenly in its slots, so that what EX has left follows from the
-slots granted: in closed form between two changes in the set of requesters of the bus.
+The rules are in docs/machine.md, section 12. The words of a transfer are spread evenly over its
+slots. The cycles that remain for EX therefore follow in closed form from the granted slots between
+two changes in the set of bus requesters.
 """
 
 from __future__ import annotations
@@ -14,10 +15,15 @@ from dla_sim.memory import Hull
 
 @dataclass(frozen=True, slots=True)
 class PassingWords:
-    """The ``words`` that pass in the ``slots`` of a transfer, each in one of the banks ``first`` to ``last``.
+    """Words that a transfer moves through the banks ``first`` to ``last`` during its slots.
 
-    ``ahead`` is 0 for LD, whose words pass with the last slot of their share, and ``slots`` - 1 for ST, whose words
-    pass with the first.
+    Attributes:
+        first: first bank.
+        last: last bank.
+        words: number of words.
+        slots: number of slots.
+        ahead: 0 for LD, whose words pass with the last slot of their share; ``slots`` - 1 for ST,
+            whose words pass with the first.
     """
 
     first: int
@@ -27,48 +33,56 @@ class PassingWords:
     ahead: int
 
     def passed(self, granted: int) -> int:
-        """Words that have passed with the first ``granted`` slots."""
+        """Return the number of words that pass with the first ``granted`` slots."""
         return (granted * self.words + self.ahead) // self.slots
 
 
 @dataclass(frozen=True, slots=True)
 class BankLoad:
-    """A command of EX: the least ``cycles`` between fill and drain, and (bank, words) where LD and ST may delay it."""
+    """Compute work of an EX command that LD and ST may delay.
+
+    ``cycles`` is the minimum between fill and drain; ``words`` lists (bank, words) of the banks
+    where LD and ST may delay it.
+    """
 
     cycles: int
     words: tuple[tuple[int, int], ...]
 
 
 class Grants(Protocol):
-    """The arbiter of a bus: slots are granted up to cycle ``now``, ``left`` are those that each requester needs."""
+    """Interface to the arbiter of a bus.
+
+    ``now`` is the cycle up to which slots are granted; ``left`` is the number of slots that each
+    requester still needs.
+    """
 
     now: int
     left: list[int]
 
     def granted(self, requester: int, time: int) -> int:
-        """Slots of a requester in its data phase from ``now`` to ``time`` if the set of requesters does not change."""
+        """Return a requester's slots from ``now`` to ``time`` if the set of requesters stays the same."""
 
 
 class Banks:
-    """The banks of one machine. ``busy``: EX has not had all its cycles yet."""
+    """Banks of one machine; ``busy`` is True while EX still needs cycles."""
 
     __slots__ = ("_arbiter", "_least", "_left", "_passed", "_passing", "_time", "busy")
 
     def __init__(self, arbiter: Grants) -> None:
         self._arbiter = arbiter
-        self._passing: dict[int, PassingWords] = {}  # the latest transfer of each requester
+        self._passing: dict[int, PassingWords] = {}  # latest transfer of each requester
         self._passed: dict[int, int] = {}
         self._left: dict[int, int] = {}  # cycles of each bank that EX needs from cycle _time on
         self._time = self._least = 0
         self.busy = False
 
     def begin(self, requester: int, passing: PassingWords) -> None:
-        """A data phase begins now."""
+        """Start a data phase of ``requester`` in this cycle."""
         self._passing[requester] = passing
         self._passed[requester] = 0
 
     def compute(self, load: BankLoad) -> None:
-        """The first compute cycle of a command of EX is now."""
+        """Start the computation of an EX command in this cycle."""
         self.busy = True
         self._time = self._arbiter.now
         self._least = self._time + load.cycles
@@ -76,7 +90,10 @@ class Banks:
         self._count()
 
     def settle(self) -> None:
-        """Take off what EX has had up to now. Must be called before the set of requesters changes."""
+        """Subtract the cycles that EX has had until now.
+
+        It must be called before the set of requesters changes.
+        """
         if self.busy:
             cycles = self._arbiter.now - self._time
             self._time += cycles
@@ -85,7 +102,7 @@ class Banks:
                 self._left[bank] += sum([words for first, last, words in taken if first <= bank <= last]) - cycles
 
     def _count(self) -> list[Hull]:
-        """The words that have passed since the last count."""
+        """Return the words that have passed since the last call, by range of banks."""
         found = []
         for requester, passing in self._passing.items():
             passed = passing.passed(passing.slots - self._arbiter.left[requester])
@@ -94,7 +111,10 @@ class Banks:
         return found
 
     def end(self) -> int:
-        """The cycle in which EX has had all its cycles if the set of requesters does not change; settled, and busy."""
+        """Return the cycle in which EX finishes if the set of requesters does not change.
+
+        The banks must be settled and busy.
+        """
         end = max(self._least, self._time)
         for bank, left in self._left.items():
             while (needed := self._time + left + self._taken(bank, end)) > end:
@@ -102,7 +122,7 @@ class Banks:
         return end
 
     def _taken(self, bank: int, time: int) -> int:
-        """Cycles of a bank that LD and ST take from now to ``time``."""
+        """Return the cycles of a bank that LD and ST take from now to ``time``."""
         taken = 0
         for requester, passing in self._passing.items():
             left = self._arbiter.left[requester]

@@ -1,6 +1,7 @@
-"""Breakdown: what each cycle of each layer went into or was spent waiting for (docs/machine.md, section 7).
+"""Breakdown of each layer's cycles into parts: computing, or waiting for a load, a store or the bus.
 
-Its parts come from the commands: each has one, by what it moves or computes.
+docs/machine.md, section 7, defines the parts. The part of a cycle is that of the command that EX
+executes or waits for.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ COMPUTE, SCRATCHPAD, WEIGHTS, INPUT, BUS, STORE, ISSUE = range(len(PARTS))
 
 
 def roles(demands: Demands) -> Int64:
-    """The part of each command: ``COMPUTE``, ``WEIGHTS``, ``INPUT``, ``STORE``, or ``ISSUE`` for ``OP_SYNC``.
+    """Return each command's part: ``COMPUTE``, ``WEIGHTS``, ``INPUT``, ``STORE``, or ``ISSUE`` for ``OP_SYNC``.
 
-    A load is one of weights (or other constants) if its first byte lies in a segment of the program and in no tensor.
+    A load has the part ``WEIGHTS`` if its first byte is constant, that is, in a segment of the
+    program and in no tensor.
     """
     constant = np.zeros(len(demands.unit), dtype=np.bool_)
     constant[demands.constant] = True
@@ -33,9 +35,12 @@ def roles(demands: Demands) -> Int64:
 
 
 def break_down(workload: Workload, labels: Labels, times: CommandTimes, causes: Causes) -> tuple[dict[str, int], ...]:
-    """For each layer, in the order of ``labels.layers``, its cycles by part, zeros included.
+    """Return the cycles of each layer by part, zeros included, in the order of ``labels.layers``.
 
-    The layers' sums add up to the total; AssertionError if they do not or if a figure is negative.
+    All cycles sum to the total of the run.
+
+    Raises:
+        AssertionError: the sum differs from the total, or a figure is negative.
     """
     table = np.zeros((len(labels.layers), len(PARTS)), dtype=np.int64)
     members, parts = workload.demands.by_unit[EX], roles(workload.demands)
@@ -53,7 +58,7 @@ def break_down(workload: Workload, labels: Labels, times: CommandTimes, causes: 
 def _add_waits(
     table: Int64, workload: Workload, labels: Labels, parts: Int64, times: CommandTimes, causes: Causes
 ) -> None:
-    """Add the stretches of the run in which EX does not execute."""
+    """Add the intervals of the run in which EX does not execute."""
     lost = causes.commands[:, BUS_CAUSE]
     changes = (times.start, times.end, times.arrival, times.end - lost)
     edges = np.unique(np.concatenate([[0, times.total], *changes]))
@@ -66,10 +71,11 @@ def _add_waits(
 
 
 def _awaited(workload: Workload, times: CommandTimes, cycles: Int64) -> Int64:
-    """At cycles when EX does not execute: the command of LD or ST that it waits for to complete, or -1 for none.
+    """Return for each idle cycle of EX the LD or ST command that it waits for, or -1.
 
-    That is the command which executes on the unit that EX lacks a token of or, if EX lacks a command, on the unit
-    whose full queue holds up the command processor; once EX has no more commands, on ST or else LD.
+    If EX lacks a token, that is the command executing on the unit that pushes it. If EX lacks a
+    command, it is the one on the unit whose full queue blocks the command processor. After the last
+    command of EX, it is the one on ST, or on LD if ST is idle.
     """
     demands = workload.demands
     loading, storing = (executing(demands.by_unit[unit], times, cycles) for unit in (LD, ST))
@@ -86,12 +92,12 @@ def _awaited(workload: Workload, times: CommandTimes, cycles: Int64) -> Int64:
 
 
 def _missing(pushers: Int64, times: CommandTimes, cycles: Int64) -> NDArray[np.bool_]:
-    """Whether a token of ``pushers`` (-1: none is needed) is not there yet."""
+    """Return True where the token of ``pushers`` is not yet available; -1 means that no token is needed."""
     return (pushers >= 0) & (times.end[pushers] > cycles)
 
 
 def _held_up(workload: Workload, times: CommandTimes, cycles: Int64) -> Int64:
-    """The unit whose queue is full when the next operation of the stream is for it, else -1."""
+    """Return the unit with a full queue if the next command of the stream is for it, otherwise -1."""
     following = np.searchsorted(times.arrival, cycles, side="right")
     room = workload.demands.room(workload.timing.queue_depth)
     some = following < len(workload)

@@ -1,7 +1,8 @@
-"""The shared bus: one slot a cycle, round robin among the ports in their data phase (docs/machine.md, section 6).
+"""Shared bus: one slot per cycle, round robin among the ports in their data phase.
 
-:class:`Arbiter` is the rule; both engines and the account of the bus (`dla_sim.inspection`) go by it. To the engine
-without events a bus is the machine's :class:`SharedBus`, or the :class:`Port` of one machine among several.
+docs/machine.md, section 6, gives the rules. :class:`Arbiter` implements them for both engines and
+for the bus statistics (`dla_sim.inspection`). The engine without events uses a machine's
+:class:`SharedBus`, or the :class:`Port` of one of several machines on a bus.
 """
 
 from __future__ import annotations
@@ -11,18 +12,22 @@ from typing import Protocol
 from dla_sim.engine.banks import BankLoad, Banks, PassingWords
 
 PORTS = ("fetch", "LD", "ST")
-"""Who asks for the bus: the command fetch and two units."""
+"""Bus requesters: the command fetch and two units."""
 FETCH_PORT, LD_PORT, ST_PORT = range(len(PORTS))
 NEVER = 1 << 62
-"""The time of what has not happened."""
+"""Time of an event that has not happened."""
 
 
 class Arbiter:
-    """Grants the slots of the data phases going on, from one change in the set of ports to the next in closed form.
+    """Round-robin arbiter that grants slots in closed form between two changes in the set of ports.
 
-    With k ports in cyclic order after the one served last, the one at position p is granted the cycles now + p,
-    now + p + k, now + p + 2k, ... Slots are granted up to cycle ``now``; ``waiting`` are the ports in their data phase,
-    in any order, and ``left`` the slots that each port still has to get: 0 for the others.
+    With k ports in cyclic order after the one served last, the port at position p is granted the
+    cycles now + p, now + p + k, now + p + 2k, and so on.
+
+    Attributes:
+        now: cycle up to which slots are granted.
+        waiting: ports in their data phase, in any order.
+        left: slots that each port still needs; 0 for ports outside a data phase.
     """
 
     __slots__ = ("_cyclic", "_last", "left", "now", "waiting")
@@ -35,25 +40,29 @@ class Arbiter:
         self.now = 0
 
     def begin(self, port: int, slots: int) -> None:
-        """A data phase of ``slots`` > 0 begins now: ``port`` takes part in this cycle's grant."""
+        """Start a data phase of ``slots`` > 0 slots in this cycle, whose grant ``port`` competes for."""
         self.left[port] = slots
         self.waiting.append(port)
 
     def next_end(self) -> int:
-        """The cycle in which the next data phase has ended if none begins before. There must be one going on."""
+        """Return the cycle in which the next data phase ends if no other one begins.
+
+        At least one data phase must be in progress.
+        """
         order = self._order()
         count, left, now = len(order), self.left, self.now
         return min(now + position + (left[port] - 1) * count + 1 for position, port in enumerate(order))
 
     def granted(self, requester: int, time: int) -> int:
-        """Slots of a port in its data phase from ``now`` to ``time`` if the set of ports does not change."""
+        """Return a port's slots from ``now`` to ``time`` if the set of ports stays the same."""
         order = self._order()
         return (time - self.now - order.index(requester) + len(order) - 1) // len(order)
 
     def grant(self, horizon: int) -> int:
         """Grant slots up to cycle ``horizon``, or to the first end of a data phase not after it.
 
-        The port whose data phase has ended, or -1. No two end in one cycle.
+        Returns the port whose data phase has ended, or -1. Two data phases never end in the same
+        cycle.
         """
         waiting, left, now = self.waiting, self.left, self.now
         if len(waiting) != 1:
@@ -69,7 +78,7 @@ class Arbiter:
         return -1
 
     def _grant_among(self, horizon: int) -> int:
-        """The same for several ports, or none."""
+        """Grant slots as :meth:`grant` does, for zero or several ports."""
         left, now, order = self.left, self.now, self._order()
         count = len(order)
         ended, end = -1, horizon + 1
@@ -88,30 +97,34 @@ class Arbiter:
         return ended
 
     def _order(self) -> list[int]:
-        """The ports in their data phase, the one to be served first in front."""
+        """Return the ports in their data phase, next one to be served first."""
         left = self.left
         return [port for port in self._cyclic[self._last] if left[port]]
 
 
 class Port(Protocol):
-    """A machine's way to the system memory: data phases are announced, and the commands of EX that they may delay."""
+    """A machine's connection to the system memory.
+
+    The machine announces its data phases, and the EX commands that they may delay.
+    """
 
     def announce(
         self, port: int, time: int, slots: int, result: int, tail: int, passing: PassingWords | None = None
     ) -> None:
-        """A data phase of ``slots`` > 0 begins at ``time``; ``tail`` cycles after its end go to ``known[result]``."""
+        """Announce a data phase of ``slots`` > 0 at ``time``; its end plus ``tail`` goes to ``known[result]``."""
 
     def compute(self, time: int, load: BankLoad, result: int, tail: int) -> None:
-        """EX computes from ``time`` on; ``tail`` cycles after its last cycle go to ``known[result]``."""
+        """Announce that EX computes from ``time`` on; its end plus ``tail`` goes to ``known[result]``."""
 
 
 _COMPUTE = len(PORTS)
 
 
 class SharedBus(Arbiter):
-    """One bus. Data phases are announced in any order, but never before the time that the bus has reached.
+    """Bus of one machine.
 
-    ``known`` is written when one ends.
+    Data phases may be announced in any order, but not before the time that the bus has reached.
+    When one ends, the bus writes ``known``.
     """
 
     __slots__ = ("_announced", "_banks", "_results", "known")
@@ -121,22 +134,22 @@ class SharedBus(Arbiter):
         self.known = known
         self._banks = Banks(self)
         self._announced: list[tuple[int, int, int | BankLoad, int, int, PassingWords | None]] = []  # by time
-        self._results = [(0, 0)] * (len(PORTS) + 1)  # and tails, of the data phases going on, and of EX
+        self._results = [(0, 0)] * (len(PORTS) + 1)  # result and tail of each port's data phase and of EX
 
     def announce(
         self, port: int, time: int, slots: int, result: int, tail: int, passing: PassingWords | None = None
     ) -> None:
-        """A data phase of ``slots`` > 0 begins at ``time``; ``tail`` cycles after its end go to ``known[result]``."""
+        """Announce a data phase of ``slots`` > 0 at ``time``; its end plus ``tail`` goes to ``known[result]``."""
         self._announced.append((time, port, slots, result, tail, passing))
         self._announced.sort()
 
     def compute(self, time: int, load: BankLoad, result: int, tail: int) -> None:
-        """EX computes from ``time`` on; ``tail`` cycles after its last cycle go to ``known[result]``."""
+        """Announce that EX computes from ``time`` on; its end plus ``tail`` goes to ``known[result]``."""
         self._announced.append((time, _COMPUTE, load, result, tail, None))
         self._announced.sort()
 
     def proceed(self) -> bool:
-        """Advance until a data phase, or EX, has ended; False if there is none."""
+        """Advance until a data phase or EX ends; return False if neither is in progress."""
         announced, waiting, banks = self._announced, self.waiting, self._banks
         while announced or waiting or banks.busy:
             if waiting or banks.busy:
@@ -152,7 +165,7 @@ class SharedBus(Arbiter):
                 banks.compute(work)
                 continue
             end = time + work
-            if not (waiting or banks.busy or (announced and announced[0][0] < end)):  # nobody disturbs it
+            if not (waiting or banks.busy or (announced and announced[0][0] < end)):  # no competing requester
                 self.now, self._last = end, port
                 self.known[result] = end + tail
                 return True
@@ -164,7 +177,7 @@ class SharedBus(Arbiter):
         return False
 
     def _advance(self, horizon: int) -> int:
-        """Grant slots up to cycle ``horizon``, or to the first end not after it: its port, or that of EX; or -1."""
+        """Grant slots up to ``horizon`` or the first end; return the port that ended, ``_COMPUTE`` or -1."""
         banks = self._banks
         if not banks.busy:
             return self.grant(horizon)

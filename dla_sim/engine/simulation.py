@@ -1,7 +1,7 @@
-"""The event engine, on SimPy: events are per command or per change in the set of bus ports, never per cycle.
+"""Event engine on SimPy: one event per command or per change in the set of bus ports, none per cycle.
 
-A bus, a command fetch, a command processor and three units, each a small machine of its own that tells the others when
-something has ended (docs/machine.md, sections 3 to 6).
+It consists of a bus, a command fetch, a command processor and three units. Each is a small state
+machine that notifies the others when an operation ends (docs/machine.md, sections 3 to 6).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dla_sim.engine.workload import TOKEN_QUEUES, Cost, Workload
 
 
 class Clock(Environment):
-    """The simulated time, in whole cycles."""
+    """Simulated time in whole cycles."""
 
     @property
     def cycle(self) -> int:
@@ -29,12 +29,16 @@ class Clock(Environment):
 
 
 class Callback(Event):
-    """Calls ``action`` ``delay`` cycles from now; within a cycle, URGENT ones come before NORMAL ones."""
+    """Event that calls ``action`` after ``delay`` cycles.
+
+    Within a cycle, URGENT events come before NORMAL ones.
+    """
 
     def __init__(
         self, clock: Clock, delay: int, action: Callable[[Event], None], priority: EventPriority = NORMAL
     ) -> None:
-        # As simpy.Timeout does: set the fields here instead of in Event.__init__, because there is one call a command.
+        # Like simpy.Timeout, set the fields here instead of calling Event.__init__: there is one
+        # call per command.
         self.env = clock
         self.callbacks = [action]
         self._value = None
@@ -43,11 +47,12 @@ class Callback(Event):
 
 
 class BusEvents:
-    """Grants slots. ``done[port]`` is called in the cycle in which the data phase of ``port`` has ended.
+    """Bus that grants slots as events.
 
-    The ends of data phases are urgent: in every cycle they come before all beginnings, and no end of the same cycle can
-    follow, for a data phase that begins has at least one slot to go. ``computed`` is called in the cycle in which EX
-    has had all its cycles of the banks.
+    ``done[port]`` is called in the cycle in which the data phase of ``port`` has ended;
+    ``computed`` is called when EX has had all its bank cycles. Ends of data phases are urgent, so
+    in every cycle they precede all beginnings. A data phase that begins needs at least one slot and
+    cannot end in the same cycle.
     """
 
     __slots__ = ("_arbiter", "_banks", "_clock", "_computing", "_pending", "computed", "done")
@@ -62,7 +67,7 @@ class BusEvents:
         self.computed: Callable[[], None] = lambda: None
 
     def begin(self, port: int, slots: int, passing: PassingWords | None = None) -> None:
-        """The data phase of ``port`` begins now. ``slots`` is at least 1."""
+        """Start a data phase of ``port`` in this cycle; ``slots`` is at least 1."""
         self._advance()
         self._arbiter.begin(port, slots)
         if passing is not None:
@@ -70,19 +75,19 @@ class BusEvents:
         self._plan()
 
     def compute(self, load: BankLoad) -> None:
-        """The first compute cycle of a command of EX is now."""
+        """Start the computation of an EX command in this cycle."""
         self._advance()
         self._banks.compute(load)
         self._plan()
 
     def _advance(self) -> int:
-        """Grant slots up to now: the port whose data phase has ended, or -1."""
+        """Grant slots up to now; return the port whose data phase has ended, or -1."""
         ended = self._arbiter.grant(self._clock.cycle)
         self._banks.settle()
         return ended
 
     def _plan(self) -> None:
-        """Schedule the next end of a data phase, and of EX; what was planned before no longer holds."""
+        """Schedule the next end of a data phase and of EX; earlier plans become invalid."""
         arbiter, banks = self._arbiter, self._banks
         self._pending = self._computing = None
         if arbiter.waiting:
@@ -105,9 +110,10 @@ class BusEvents:
 
 
 class CommandFetch:
-    """Brings the chunks of command words over the bus, in order (docs/machine.md, section 4).
+    """Command fetch: reads chunks of command words over the bus, in order (docs/machine.md, section 4).
 
-    ``ready`` counts the chunks that have arrived; ``on_ready`` is called when it rises."""
+    ``ready`` counts the chunks that have arrived; ``on_ready`` is called when it increases.
+    """
 
     __slots__ = ("_bus", "_busy", "_clock", "_latency", "_requests", "_slots", "on_ready", "ready")
 
@@ -123,14 +129,14 @@ class CommandFetch:
         bus.done[FETCH_PORT] = self._arrived
 
     def request(self, time: int) -> None:
-        """The next chunk not yet requested, if there is one, is requested in cycle ``time``, now or later."""
+        """Request the next chunk, if there is one, in cycle ``time``, which is now or later."""
         if len(self._requests) < len(self._slots):
             self._requests.append(time)
             if not self._busy:
                 self._prepare()
 
     def _prepare(self) -> None:
-        """Schedule the data phase of the next chunk: its latency over, and the chunk before it out of the way."""
+        """Schedule the data phase of the next chunk after its latency and after the previous chunk."""
         if self.ready < len(self._requests):
             self._busy = True
             now = self._clock.cycle
@@ -147,7 +153,7 @@ class CommandFetch:
 
 
 class Tokens:
-    """The four token counters, and the waiting unit that each one wakes."""
+    """The four token counters, and for each the callback that wakes the waiting unit."""
 
     __slots__ = ("counts", "readers")
 
@@ -157,13 +163,14 @@ class Tokens:
 
 
 class ExecutionUnit:
-    """Executes the commands of its queue one at a time, in order (docs/machine.md, sections 3 and 5).
+    """Unit that executes the commands of its queue in order (docs/machine.md, sections 3 and 5).
 
-    Takes commands of ``costs`` by number and records when each started and ended. ``port`` is that of the bus, None for
-    EX, which moves no data over it.
+    It takes commands of ``costs`` by number and records when each one starts and ends. ``port`` is
+    its bus port, or None for EX, which does not use the bus.
 
-    A command starts as soon as it has arrived, the one before it has completed and its tokens are there. Only this unit
-    pops those tokens, so it does not matter in which order the events of one cycle are seen: each of them tries again.
+    A command starts when it has arrived, the previous one has completed and its tokens are
+    available. Only this unit pops those tokens, so the order of events within a cycle does not
+    matter: each of them retries.
     """
 
     __slots__ = (
@@ -184,7 +191,7 @@ class ExecutionUnit:
         self._costs = costs
         self._tokens = tokens
         self._bus = bus
-        self._port = port if port is not None else -1  # EX never moves data
+        self._port = port if port is not None else -1  # EX never uses the bus
         self._arrival, self._start, self._end = times
         self._executing = False
         self.queue: deque[int] = deque()
@@ -195,13 +202,13 @@ class ExecutionUnit:
             bus.computed = self._data_end
 
     def offer(self, command: int) -> None:
-        """Put a command into the queue; it can start from its arrival on, which may lie ahead."""
+        """Append a command to the queue; it can start from its arrival on, which may be in the future."""
         self.queue.append(command)
         if not self._executing:
             self.try_start()
 
     def try_start(self) -> None:
-        """Start the command at the head of the queue, if there is one and all its tokens are there."""
+        """Start the command at the head of the queue if there is one and all its tokens are available."""
         if self._executing or not self.queue:
             return
         command = self.queue[0]
@@ -243,11 +250,12 @@ class ExecutionUnit:
 
 
 class CommandProcessor:
-    """Executes the command words in order, at most one a cycle (docs/machine.md, section 4).
+    """Command processor: executes the words in order, at most one per cycle (docs/machine.md, section 4).
 
-    Puts commands into the queues of ``units``, writes their arrivals, and finds the program's ``total`` cycles. It runs
-    ahead of the simulated time as far as what it needs is certain: a chunk that is there stays, and room in a queue can
-    only grow until the processor itself fills it. So SETs and words that never wait cost no events.
+    It appends commands to the queues of ``units``, records their arrivals and determines the
+    program's ``total`` cycles. It runs ahead of the simulated time as long as its inputs are
+    certain: an arrived chunk stays, and room in a queue only grows until the processor fills it.
+    SETs and words that never wait therefore need no events.
     """
 
     __slots__ = (
@@ -266,16 +274,16 @@ class CommandProcessor:
         self._depth = workload.timing.queue_depth
         self._chunk_words = workload.timing.fetch_bytes // 8
         self._last_word = workload.word_count - 1
-        self._word = 0  # the next word to execute,
-        self._time = 0  # and the first cycle in which it can be, as far as the words before it matter
-        self.next = 0  # the next command
+        self._word = 0  # next word to execute
+        self._time = 0  # first cycle in which it can execute, as far as earlier words matter
+        self.next = 0  # next command
         self.total = 0
         fetch.on_ready = self.proceed
         for unit in units:
             unit.on_complete = self.proceed
 
     def proceed(self) -> None:
-        """Execute words as long as nothing has to be waited for. Called at the end of anything that it may wait for."""
+        """Execute words until one has to wait; called at the end of any event that it may wait for."""
         self._time = max(self._time, self._clock.cycle)
         costs = self._workload.costs
         while self.next < len(costs):
@@ -291,7 +299,7 @@ class CommandProcessor:
             self.total = self._time + 1
 
     def _run_to(self, word: int) -> bool:
-        """Execute the SETs before ``word``; False if a chunk is missing, up to and with the one that holds ``word``."""
+        """Execute the SETs before ``word``; return False if a chunk up to the one with ``word`` is missing."""
         while self._word // self._chunk_words < self._fetch.ready:
             boundary = (self._word // self._chunk_words + 1) * self._chunk_words
             if word < boundary:
@@ -311,9 +319,9 @@ class CommandProcessor:
 
 
 def simulate(workload: Workload) -> CommandTimes:
-    """When each command of ``workload`` arrives, starts and ends, from a drained machine at cycle 0.
+    """Return when each command of ``workload`` arrives, starts and ends, from an idle machine at cycle 0.
 
-    Raises DeadlockError when the program stands still before its ``OP_END``.
+    Raises DeadlockError if the program stops before its ``OP_END``.
     """
     clock = Clock(initial_time=0)
     bus = BusEvents(clock)
@@ -331,7 +339,7 @@ def simulate(workload: Workload) -> CommandTimes:
         fetch.request(0)
     clock.run()
     if not processor.total:
-        # Nothing arrives or ends in cycle 0, so that 0 stands for what never came.
+        # no command arrives or ends in cycle 0, so 0 marks a time that was never set
         raise deadlock(workload, [time or NEVER for time in arrival], [time or NEVER for time in end])
     arrivals, starts, ends = (np.array(column, dtype=np.int64) for column in times)
     return CommandTimes(arrivals, starts, ends, processor.total)

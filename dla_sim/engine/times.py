@@ -1,11 +1,14 @@
-"""When each command arrived, started and ended: what an engine finds out; and the engine without events.
+"""Closed-form engine: computes when each command arrives, starts and ends, without events.
 
-Command processor, command fetch, LD, EX and ST are each in order; the n-th pop of a token counter takes its n-th push;
-room in a queue appears when the command ``queue_depth`` before completes. So a start is the latest of the arrival, the
-unit's last end and the ends of the pushers: each sequence runs on until it needs a time that is not known yet. Data
-phases alone interact, and delay EX: when nothing can go on, the bus grants them in closed form up to the next end.
-Whatever is still unknown depends on such an end and comes after it, so that no data phase has been missed. If a program
-does not end: what the command processor and every unit wait for.
+Command processor, command fetch, LD, EX and ST each work in order. The n-th pop of a token counter
+takes its n-th push, and room in a queue appears when the command ``queue_depth`` earlier completes.
+A start is therefore the latest of the arrival, the unit's previous end and the pushers' ends. Each
+sequence runs until it needs an unknown time.
+
+Only data phases interact, and they delay EX. When no sequence can continue, the bus grants slots in
+closed form up to the next end. All unknown times depend on such an end and come after it, so no
+data phase is missed. If a program does not end, DeadlockError names what the command processor and
+every unit wait for.
 """
 
 from __future__ import annotations
@@ -25,10 +28,14 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class CommandTimes:
-    """int64 arrays, one entry a command but for ``OP_END``, and the program's ``total`` cycles.
+    """Times of all commands except ``OP_END``, as int64 arrays.
 
-    ``arrival`` is the first cycle in which the command counts as being in its unit's queue: the one after the command
-    processor executed its word. The command executes in the cycles ``[start, end)``.
+    Attributes:
+        arrival: first cycle in which the command is in its unit's queue, one after the command
+            processor executed its word.
+        start: first cycle in which the command executes.
+        end: first cycle after its execution.
+        total: cycles of the program.
     """
 
     arrival: Int64
@@ -38,11 +45,11 @@ class CommandTimes:
 
 
 class DeadlockError(InputError):
-    """The program stands still: the message names what each unit and the command processor wait for."""
+    """Deadlock of a program; the message names what each unit and the command processor wait for."""
 
 
 def executing(members: Int64, times: CommandTimes, cycles: Int64) -> Int64:
-    """The command of ``members`` (one unit's) that executes at each of ``cycles``, or -1."""
+    """Return the command of one unit (``members``) that executes at each of ``cycles``, or -1."""
     if not len(members):
         return np.full(len(cycles), -1, dtype=np.int64)
     latest = np.searchsorted(times.start[members], cycles, side="right") - 1
@@ -51,23 +58,23 @@ def executing(members: Int64, times: CommandTimes, cycles: Int64) -> Int64:
 
 
 def oldest_unfinished(times: CommandTimes, cycles: Int64) -> Int64:
-    """The oldest command in stream order that is not complete at each of ``cycles``; the last one when all are.
+    """Return the oldest command in stream order that is incomplete at each of ``cycles``.
 
-    There must be a command.
+    If all are complete it is the last one. There must be at least one command.
     """
-    # It is the first whose completion, and everything's before it, lies after the time.
+    # it is the first command for which the latest end up to it is after the cycle
     finished = np.maximum.accumulate(times.end)
     return np.minimum(np.searchsorted(finished, cycles, side="right"), len(finished) - 1)
 
 
 def completion_order(workload: Workload, times: CommandTimes) -> list[int]:
-    """The commands by completion, ties by unit: the order in which a device carries out their effects."""
+    """Return the commands in order of completion, ties by unit: the order of their effects on memory."""
     order: list[int] = np.lexsort((workload.demands.unit, times.end)).tolist()
     return order
 
 
 def deadlock(workload: Workload, arrivals: Sequence[int], ends: Sequence[int]) -> DeadlockError:
-    """What everybody waits for; arrivals and ends that never came are ``NEVER``."""
+    """Return the error that names what each unit waits for; ``NEVER`` marks missing arrivals and ends."""
     demands = workload.demands
     words = demands.word.tolist()
     commands, named = range(len(workload)), []
@@ -91,7 +98,7 @@ def deadlock(workload: Workload, arrivals: Sequence[int], ends: Sequence[int]) -
 
 
 def _missing(workload: Workload, number: int, ends: Sequence[int]) -> list[int]:
-    """The token counters that command ``number`` waits for."""
+    """Return the token counters that command ``number`` waits for."""
     demands = workload.demands
     missing = []
     for counter in demands.pops[number]:
@@ -103,15 +110,16 @@ def _missing(workload: Workload, number: int, ends: Sequence[int]) -> list[int]:
 
 
 class Times:
-    """All times of a run in one list: ends and arrivals of the commands, readiness and requests of the chunks.
+    """All times of a run in one list ``known``: ends, arrivals, chunk readiness and chunk requests.
 
-    ``known[n]`` is the end of command n, ``known[commands + n]`` its arrival, ``known[ready + c]`` the end of the data
-    phase of chunk c and ``known[requested + c]`` its request. ``known[zero]`` is ``start``, the cycle in which the
-    program begins on a drained machine; ``known[never]`` never comes. ``issued`` is the cycle in which ``OP_END`` can
-    be executed as far as the words before it matter.
+    - ``known[n]`` is the end of command n, ``known[commands + n]`` its arrival.
+    - ``known[ready + c]`` is the end of chunk c's data phase, ``known[requested + c]`` its request.
+    - ``known[zero]`` is ``start``, the cycle in which the program begins on an idle machine.
+    - ``known[never]`` stays unknown.
+    - ``issued`` is the cycle in which ``OP_END`` can execute as far as earlier words matter.
 
-    Before each command of ``stops`` the command processor asks whether it may go on: ``known[asked + s]`` is the cycle
-    in which it could execute its next word, and it waits until that cycle is in ``known[answered + s]`` too.
+    The command processor pauses before each command of ``stops``. ``known[asked + s]`` is the cycle
+    in which it could execute its next word; it continues once ``known[answered + s]`` is known.
     """
 
     __slots__ = (
@@ -137,24 +145,25 @@ class Times:
 
 
 InOrder = Iterator[int]
-"""What happens in order: runs on until it needs a time that is not known, and yields its place in ``Times.known``.
+"""A sequence of operations; it yields the index in ``Times.known`` of the time that it needs next.
 
-To be asked again only when that time is known."""
+It must be resumed only when that time is known.
+"""
 
 
 def _issue(workload: Workload, times: Times) -> InOrder:
-    """The command processor: executes the words, at most one a cycle."""
+    """Run the command processor: execute the words, at most one per cycle."""
     known, timing, commands = times.known, workload.timing, times.commands
     chunks, chunk_words, buffers = len(workload.chunk_slots), timing.fetch_bytes // 8, timing.fetch_buffers
     room = _places(workload.demands.room(timing.queue_depth), times).tolist()
     words = [*workload.demands.word.tolist(), workload.word_count - 1]
-    time, executed = known[times.zero], 0  # the first cycle for the next word, and how many have been executed
-    chunk, boundary = -1, 0  # the chunk of the next word, and the first word that is not in it
+    time, executed = known[times.zero], 0  # first cycle for the next word; number of executed words
+    chunk, boundary = -1, 0  # chunk of the next word; first word after it
     stops = iter(enumerate(times.stops))
     stop, command = next(stops, (0, -1))
     for number, word in enumerate(words):
         if number == command:
-            if executed == boundary and 0 <= chunk < chunks - buffers:  # the buffer is free before anybody asks
+            if executed == boundary and 0 <= chunk < chunks - buffers:  # the buffer is free before the pause
                 known[times.requested + chunk + buffers] = time
             known[times.asked + stop] = time
             yield times.answered + stop
@@ -187,7 +196,7 @@ def _issue(workload: Workload, times: Times) -> InOrder:
 
 
 def _fetch(workload: Workload, times: Times, bus: Port) -> InOrder:
-    """The command fetch: the chunks, one after the other."""
+    """Run the command fetch, one chunk after another."""
     known, before, latency = times.known, 0, workload.timing.constants.latency
     for chunk, slots in enumerate(workload.chunk_slots):
         requested, ready = times.requested + chunk, times.ready + chunk
@@ -201,9 +210,9 @@ def _fetch(workload: Workload, times: Times, bus: Port) -> InOrder:
 
 
 def _compute(workload: Workload, times: Times, bus: Port) -> InOrder:
-    """EX: starts each command when it has arrived, the one before it has ended and its tokens are there.
+    """Run EX: start each command after its arrival, the previous command's end and its tokens.
 
-    The end of one that LD and ST may delay is known when the bus has come that far.
+    The end of a command that LD and ST may delay is known when the bus has advanced that far.
     """
     known, starts, free = times.known, times.starts, 0
     loads, fill, drain = workload.bank_loads, workload.timing.ex_fill, workload.timing.ex_drain
@@ -233,7 +242,7 @@ def _compute(workload: Workload, times: Times, bus: Port) -> InOrder:
 
 
 def _move(workload: Workload, times: Times, unit: int, bus: Port) -> InOrder:
-    """LD or ST: as EX, but the end of a command with a data phase is known when the bus has granted its slots."""
+    """Run LD or ST like EX; the end of a data phase is known when the bus has granted its slots."""
     known, starts, free, passing = times.known, times.starts, 0, workload.passing_words
     port = LD_PORT if unit == LD else ST_PORT
     for number, arrival, token, _, lead, slots, tail in _rows(workload, times, unit):
@@ -262,7 +271,7 @@ def _move(workload: Workload, times: Times, unit: int, bus: Port) -> InOrder:
 
 
 def _rows(workload: Workload, times: Times, unit: int) -> Iterator[tuple[int, ...]]:
-    """(number, places of arrival and of the two tokens, lead, slots, tail) of each command of one unit."""
+    """Yield each command of a unit as (number, indices of arrival and two tokens, lead, slots, tail)."""
     demands, columns = workload.demands, workload.columns
     members = demands.by_unit[unit]
     first, second = _places(demands.pushers[:, members], times)
@@ -272,15 +281,15 @@ def _rows(workload: Workload, times: Times, unit: int) -> Iterator[tuple[int, ..
 
 
 def _places(commands: Int64, times: Times) -> Int64:
-    """Where in ``Times.known`` the ends of ``commands`` are."""
+    """Return the indices in ``Times.known`` of the ends of ``commands``."""
     return np.where(commands >= 0, commands, np.where(commands == AT_ONCE, times.zero, times.never))
 
 
 def compute_times(workload: Workload) -> CommandTimes:
-    """When each command of ``workload`` arrives, starts and ends, from a drained machine at cycle 0.
+    """Return when each command of ``workload`` arrives, starts and ends, from an idle machine at cycle 0.
 
-    Equal to :func:`dla_sim.engine.simulation.simulate`. Raises DeadlockError when the program stands still before its
-    ``OP_END``.
+    The result equals :func:`dla_sim.engine.simulation.simulate`. Raises DeadlockError if the
+    program stops before its ``OP_END``.
     """
     times = Times(workload)
     bus = SharedBus(times.known)
@@ -292,7 +301,7 @@ def compute_times(workload: Workload) -> CommandTimes:
 
 
 class Sequences:
-    """The five things of a machine that happen in order, and what each of them waits for."""
+    """The five sequences of a machine, and the time that each of them waits for."""
 
     __slots__ = ("_known", "_waiting")
 
@@ -308,7 +317,7 @@ class Sequences:
         self._waiting = dict.fromkeys(sequences, times.zero)
 
     def settle(self) -> None:
-        """Let them run on as far as they can with the times that are known."""
+        """Run all sequences as far as the known times allow."""
         known, waiting = self._known, self._waiting
         moving = True
         while moving:
@@ -320,7 +329,7 @@ class Sequences:
 
 
 def times_found(workload: Workload, times: Times) -> CommandTimes:
-    """What is known once nothing goes on; DeadlockError if the program stands still."""
+    """Return the times at the end of a run; raise DeadlockError if the program stopped early."""
     count = times.commands
     ends, arrivals = times.known[:count], times.known[count : 2 * count]
     if times.issued == NEVER or NEVER in ends:

@@ -1,6 +1,7 @@
-"""Workload: everything that a program's timing depends on, command by command; the input of every engine.
+"""Workload: the timing-relevant properties of a program's commands; the input of every engine.
 
-Demands are what of it does not depend on the Timing; made once, whatever Timings follow.
+:class:`Demands` is the part that does not depend on the Timing. It is computed once for all
+Timings.
 """
 
 from __future__ import annotations
@@ -32,19 +33,21 @@ from isa.instruction import Command, Operands, Unit
 from isa.program import Program
 
 # Transfers -----------------------------------------------------------------------------------------------------------
-# Slots and beats of transfers on the bus (docs/machine.md, section 6), without a loop over rows or bursts.
-#
-# Of an address only the place in its burst block matters. So the rows of a transfer are counted by that place, once
-# for a size of burst; for a bus and its burst gap all groups of rows are then costed at once.
+# Slots and beats of transfers on the bus (docs/machine.md, section 6), without a loop over rows or
+# bursts. Only an address's offset in its burst block matters. The rows of a transfer are counted by
+# offset once per burst size. For a bus and its burst gap all groups of rows are then costed
+# together.
 
 Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class _Groups:
-    """Groups of ``count`` equal rows of transfer ``owner``: beats of the first burst, of the last, bursts in between.
+    """Groups of equal rows, as int64 arrays.
 
-    ``last`` is 0 where there is one burst. Arrays of int64.
+    ``owner`` is the transfer and ``count`` the number of rows. ``first`` and ``last`` are the beats
+    of the first and last burst, ``between`` the bursts in between. ``last`` is 0 if there is one
+    burst.
     """
 
     owner: Int64
@@ -54,21 +57,21 @@ class _Groups:
     between: Int64
 
     def slots(self, memory: MemoryTiming) -> Int64:
-        """Slots of each group: every burst takes its beats or the burst gap, whatever is longer."""
+        """Return the slots of each group; a burst takes its beats or the burst gap, whichever is longer."""
         gap = memory.burst_gap
         last = np.where(self.last > 0, np.maximum(self.last, gap), 0)
         return (np.maximum(self.first, gap) + self.between * max(memory.burst_beats, gap) + last) * self.count
 
 
 class TransferTable:
-    """The system-memory sides of some transfers, dense dimensions merged; their slots and beats in any memory."""
+    """System-memory sides of transfers with dense dimensions merged; computes their slots and beats."""
 
     def __init__(self, accesses: Sequence[Access]) -> None:
         self.accesses = tuple(accesses)
         self._groups: dict[tuple[int, int], _Groups] = {}
 
     def cost(self, memory: MemoryTiming) -> tuple[Int64, Int64]:
-        """(slots, beats) of each transfer."""
+        """Return the slots and the beats of each transfer in ``memory``."""
         width, burst = memory.width, memory.burst_bytes
         if (width, burst) not in self._groups:
             self._groups[width, burst] = _grouped(self.accesses, width, burst)
@@ -83,13 +86,13 @@ class TransferTable:
 
 
 def transfer(access: Access, memory: MemoryTiming) -> tuple[int, int]:
-    """(slots, beats) of the rows of ``access``."""
+    """Return the slots and beats of the rows of ``access``."""
     slots, beats = TransferTable([access]).cost(memory)
     return int(slots[0]), int(beats[0])
 
 
 def row_slots(starts: Int64, nbytes: Int64, memory: MemoryTiming) -> Int64:
-    """Slots of single rows of ``nbytes`` > 0 bytes at addresses ``starts``."""
+    """Return the slots of single rows of ``nbytes`` > 0 bytes at addresses ``starts``."""
     burst, none = memory.burst_bytes, np.zeros_like(starts)
     return _in_beats(none, starts % burst, none + 1, nbytes, memory.width, burst).slots(memory)
 
@@ -109,7 +112,7 @@ def _grouped(accesses: Sequence[Access], bus: int, burst: int) -> _Groups:
 
 
 def _in_beats(owner: Int64, start: Int64, count: Int64, nbytes: Int64, bus: int, burst: int) -> _Groups:
-    """``count`` rows of ``nbytes`` > 0 that start ``start`` bytes into a burst block."""
+    """Return groups of ``count`` rows of ``nbytes`` > 0 that start ``start`` bytes into a burst block."""
     final = start + nbytes - 1
     bursts = final // burst + 1
     single = bursts == 1
@@ -120,7 +123,7 @@ def _in_beats(owner: Int64, start: Int64, count: Int64, nbytes: Int64, bus: int,
 
 @lru_cache(maxsize=65536)
 def _places(residue: int, dims: tuple[tuple[int, int], ...], burst: int) -> tuple[tuple[int, int], ...]:
-    """(place in its burst block, how many rows start there), for a first row at ``residue``."""
+    """Return (offset in the burst block, number of rows) pairs, for a first row at ``residue``."""
     if not dims:
         return ((residue, 1),)
     rows = np.zeros(burst, dtype=np.int64)
@@ -132,7 +135,7 @@ def _places(residue: int, dims: tuple[tuple[int, int], ...], burst: int) -> tupl
 
 
 def _repeat(rows: Int64, count: int, stride: int) -> Int64:
-    """How many rows start at each place of a block, after repeating ``rows`` ``count`` times ``stride`` bytes apart."""
+    """Repeat ``rows`` ``count`` times, ``stride`` bytes apart; return the number of rows per offset."""
     burst = len(rows)
     period = burst // gcd(stride, burst) if stride else 1
     whole, rest = divmod(count, period)
@@ -145,22 +148,37 @@ def _repeat(rows: Int64, count: int, stride: int) -> Int64:
 LD, EX, ST = (unit.value for unit in (Unit.LD, Unit.EX, Unit.ST))
 UNIT_NAMES = tuple(unit.name for unit in Unit)
 TOKEN_QUEUES: tuple[tuple[int, int], ...] = ((LD, EX), (EX, LD), (EX, ST), (ST, EX))
-"""(pushing unit, popping unit) of each token counter, in the order of the counters' numbers."""
+"""(pushing unit, popping unit) of each token counter, by counter number."""
 
 NOTHING, AT_ONCE = -2, -1
-"""Instead of the number of a command: what never comes, and what needs nobody."""
+"""Substitutes for a command number: an event that never happens, and one that needs no command."""
 
 
 @dataclass(frozen=True, eq=False)
 class Demands:
-    """The commands of a program but for its ``OP_END``; arrays of int64 (bool ``sync``) with one entry a command.
+    """Timing-relevant properties of a program's commands, without ``OP_END`` and independent of Timing.
 
-    ``compute``, ``crowd`` (streams in the fullest bank), ``reads`` and ``writes`` (scratchpad bytes) are EX's;
-    ``moving`` are the numbers of the DMA commands, whose transfers are ``transfers``; ``constant`` are those of them to
-    or from where constants lie. ``pops`` and ``pushes`` are the token counters of each command, the previous unit's
-    first. On a machine of words of ``word_bytes``, 0 on others, ``crowd`` are words in the fullest bank or at a port of
-    several operands, ``reads`` and ``writes`` bytes of whole words; ``touched`` has, for each of ``moving``, the words
-    that its rows touch; ``hulls`` are those of each command in the scratchpad, without words for a DMA command.
+    Entries are per command, int64 except the bool ``sync``.
+
+    Attributes:
+        unit: unit of the command.
+        word: index of its command word.
+        sync: True for ``OP_SYNC``.
+        compute: compute cycles of EX.
+        crowd: streams of EX in its fullest bank. In banked memory the words in the fullest bank, or
+            at a port of several operands.
+        reads: scratchpad bytes that EX reads, in banked memory bytes of whole words.
+        writes: scratchpad bytes that EX writes, likewise.
+        moving: numbers of the DMA commands.
+        touched: words that the rows of each of ``moving`` touch.
+        hulls: bank ranges of each command with their words, without words for DMA commands.
+        transfers: system-memory sides of ``moving``.
+        constant: numbers of the DMA commands to or from constants.
+        pops: token counters that each command pops, the previous unit's first.
+        pushes: token counters that each command pushes, the previous unit's first.
+        word_count: number of command words.
+        command_address: address of the first one.
+        word_bytes: bytes of a memory word; 0 for ideal memory.
     """
 
     unit: Int64
@@ -183,29 +201,29 @@ class Demands:
 
     @property
     def ex_bytes(self) -> int:
-        """Scratchpad bytes that EX reads and writes: every operand and result byte once, or every word."""
+        """Scratchpad bytes that EX reads and writes: each operand and result once, by byte or by word."""
         return int(self.reads.sum()) + int(self.writes.sum())
 
     @cached_property
     def by_unit(self) -> tuple[Int64, ...]:
-        """The numbers of the commands of LD, EX and ST, in order."""
+        """Numbers of the commands of LD, EX and ST, in order."""
         return tuple(np.flatnonzero(self.unit == number) for number in (LD, EX, ST))
 
     @cached_property
     def pushing(self) -> tuple[Int64, ...]:
-        """The numbers of the commands that push each token counter, in order."""
+        """Numbers of the commands that push each token counter, in order."""
         return _with_counter(self.pushes)
 
     @cached_property
     def popping(self) -> tuple[Int64, ...]:
-        """The numbers of the commands that pop each token counter, in order: the n-th pop takes the n-th push."""
+        """Numbers of the commands that pop each token counter, in order: the n-th pop takes the n-th push."""
         return _with_counter(self.pops)
 
     @cached_property
     def pushers(self) -> Int64:
-        """(2, commands): the commands whose tokens each one pops, the previous unit's first.
+        """(2, commands): the commands whose tokens each command pops, the previous unit's first.
 
-        ``AT_ONCE`` where there is no pop, ``NOTHING`` where the push is missing.
+        ``AT_ONCE`` marks no pop, ``NOTHING`` a missing push.
         """
         found = np.full((2, len(self.unit)), AT_ONCE, dtype=np.int64)
         for counter, (pushing, popping) in enumerate(zip(self.pushing, self.popping, strict=True)):
@@ -216,7 +234,10 @@ class Demands:
         return found
 
     def room(self, depth: int) -> Int64:
-        """The command that must complete before each one can enter a queue of ``depth``; ``AT_ONCE`` for the first."""
+        """Return for each command the one that must complete before it fits into a queue of ``depth``.
+
+        ``AT_ONCE`` marks the first commands, which always find room.
+        """
         found = np.full(len(self.unit), AT_ONCE, dtype=np.int64)
         for members in self.by_unit:
             found[members[depth:]] = members[:-depth]
@@ -229,7 +250,7 @@ def _with_counter(counters: Sequence[tuple[int, ...]]) -> tuple[Int64, ...]:
 
 
 def demands(commands: Sequence[Command], operands: Sequence[Operands], program: Program) -> Demands:
-    """The demands of ``commands`` of ``program`` (all but its ``OP_END``) with their ``operands``."""
+    """Return the demands of ``commands`` (all of ``program`` except ``OP_END``) with their ``operands``."""
     arch = program.arch
     streams = streams_of(commands, operands, arch)
     parts = zip(commands, operands, streams, strict=True)
@@ -255,9 +276,10 @@ def demands(commands: Sequence[Command], operands: Sequence[Operands], program: 
 
 
 def continued(head: Demands, whole: Demands, stop: int) -> Demands:
-    """Those of the commands of ``head``, and behind them of the commands of ``whole`` from ``stop`` on.
+    """Return the demands of ``head`` followed by the commands of ``whole`` from ``stop`` on.
 
-    They are a program that lies where ``head`` does: what it costs to look at its commands again is saved.
+    The result describes a program at the address of ``head``. Combining demands avoids decoding its
+    commands again.
     """
     words = head.word_count - 1
     begun = int(whole.word[stop - 1]) + 1 if stop else 0
@@ -284,20 +306,20 @@ def continued(head: Demands, whole: Demands, stop: int) -> Demands:
 
 
 def among_constants(program: Program, addresses: Int64) -> NDArray[np.bool_]:
-    """Whether each address of system memory lies in a segment of the program and in no tensor: constants do."""
+    """Return True for each address that holds a constant: in a segment of the program and in no tensor."""
     segments = _within(addresses, [(segment.address, segment.data.size) for segment in program.segments])
     return segments & ~_within(addresses, [(tensor.address, tensor.nbytes) for tensor in program.tensors])
 
 
 def _within(addresses: Int64, ranges: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
-    """Whether each address lies in one of the ranges (address, bytes)."""
+    """Return True for each address within one of the ranges (address, bytes)."""
     start, size = np.array(ranges, dtype=np.int64).reshape(-1, 2).T
     offset = addresses[:, None] - start
     return np.asarray(((offset >= 0) & (offset < size)).any(axis=1), dtype=np.bool_)
 
 
 def _row(command: Command, operands: Operands, streams: Streams, arch: Arch) -> tuple[int, ...]:
-    """unit, word, sync, compute, reads, writes"""
+    """Return (unit, word, sync, compute, reads, writes) of a command."""
     unit, sync = command.unit.value, command.instruction.unit is None
     if sync or unit != EX:
         return unit, command.index, sync, 0, 0, 0
@@ -306,7 +328,7 @@ def _row(command: Command, operands: Operands, streams: Streams, arch: Arch) -> 
 
 
 def with_banks(found: Demands, commands: Sequence[Command], operands: Sequence[Operands], arch: Arch) -> Demands:
-    """The demands of the same commands on a scratchpad of other banks: ``found`` itself if nothing differs."""
+    """Return the demands with other scratchpad banks; ``found`` itself if nothing changes."""
     streams = streams_of(commands, operands, arch)
     hulls = hulls_of(operands, streams, arch)
     crowd, kept = crowds_of(operands, streams, hulls, arch), kept_hulls(hulls, arch)
@@ -315,7 +337,7 @@ def with_banks(found: Demands, commands: Sequence[Command], operands: Sequence[O
 
 
 def _touched(sides: Sequence[Access], arch: Arch) -> Int64:
-    """Words that the rows of each of ``sides`` touch, row by row; 0 on a machine without words."""
+    """Return the words that the rows of each of ``sides`` touch; 0 for ideal memory."""
     word_bytes = arch.memory.word
     if not word_bytes:
         return np.zeros(len(sides), dtype=np.int64)
@@ -326,7 +348,7 @@ def _touched(sides: Sequence[Access], arch: Arch) -> Int64:
 def _tokens(
     unit: int, pop_previous: bool, pop_next: bool, push_previous: bool, push_next: bool
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Counters that a command of a unit pops and pushes by its flags: those of the unit before this one first."""
+    """Return the counters that a command pops and pushes by its flags, the previous unit's first."""
     pops = [(unit - 1, unit)] * pop_previous + [(unit + 1, unit)] * pop_next
     pushes = [(unit, unit - 1)] * push_previous + [(unit, unit + 1)] * push_next
     return tuple(map(TOKEN_QUEUES.index, pops)), tuple(map(TOKEN_QUEUES.index, pushes))
@@ -334,10 +356,11 @@ def _tokens(
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One command's cycles. It takes ``lead``, then the data phase if ``slots`` > 0, then ``tail`` cycles.
+    """Cycles and tokens of a command: ``lead`` cycles, the data phase if ``slots`` > 0, ``tail`` cycles.
 
-    ``pops`` and ``pushes`` are numbers of token counters, the previous unit's first. ``passing`` are the words of the
-    data phase; with a ``load`` EX computes between ``lead`` and ``tail`` for as long as the banks take.
+    ``pops`` and ``pushes`` are numbers of token counters, the previous unit's first. ``passing``
+    are the words of the data phase. With a ``load``, EX computes between ``lead`` and ``tail`` for
+    as long as the banks require.
     """
 
     unit: int
@@ -353,13 +376,13 @@ class Cost:
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """A program's demands under a Timing."""
+    """A program's :class:`Demands` together with a Timing; the input of an engine."""
 
     demands: Demands
     timing: Timing
 
     def __len__(self) -> int:
-        """Number of commands, without ``OP_END``."""
+        """Return the number of commands without ``OP_END``."""
         return len(self.demands.unit)
 
     @property
@@ -369,11 +392,13 @@ class Workload:
 
     @cached_property
     def columns(self) -> dict[str, Int64]:
-        """Cycles of each command, as int64 arrays (docs/machine.md, section 5).
+        """Cycles of each command as int64 arrays (docs/machine.md, section 5).
 
-        ``lead``, ``slots``, ``tail`` as in :class:`Cost`; ``beats`` of the slots move data and ``held`` wait for the
-        scratchpad; ``latency`` cycles of lead and tail wait for the system memory and ``scratchpad`` cycles for the
-        scratchpad. ``flash`` is 1 where that memory is the flash.
+        - ``lead``, ``slots``, ``tail``: as in :class:`Cost`.
+        - ``beats``: slots that move data; ``held``: slots that wait for the scratchpad.
+        - ``latency``: cycles of lead and tail that wait for system memory.
+        - ``scratchpad``: cycles of lead that wait for the scratchpad.
+        - ``flash``: 1 if the system memory is the flash.
         """
         demands, timing = self.demands, self.timing
         scratchpad = scratchpad_cycles(
@@ -403,12 +428,13 @@ class Workload:
 
     @cached_property
     def bank_loads(self) -> dict[int, BankLoad]:
-        """Commands of EX that words of LD and ST may delay on a machine of words; others take their ``lead``."""
+        """EX commands that words of LD and ST may delay in banked memory; others take their ``lead``."""
         demands = self.demands
         if not demands.hulls or not len(demands.moving):
             return {}
         least = np.maximum(demands.compute, demands.crowd)
-        # LD and ST take no more of a bank: a word in so many slots, and the beginnings and ends of their shares.
+        # LD and ST take at most one word per word_cycles slots of a bank, plus the ends of their
+        # shares
         most = least // self.timing.word_cycles(demands.word_bytes) + 2
         found = {}
         for number in np.flatnonzero((demands.crowd > 0) & (demands.crowd + most > least)).tolist():
@@ -422,7 +448,7 @@ class Workload:
 
     @cached_property
     def passing_words(self) -> dict[int, PassingWords]:
-        """The words of DMA commands where there is a command of EX that they may delay."""
+        """Words of the DMA commands, if there is an EX command that they may delay."""
         if not self.bank_loads:
             return {}
         demands, moving = self.demands, self.demands.moving
@@ -433,7 +459,7 @@ class Workload:
 
     @cached_property
     def costs(self) -> tuple[Cost, ...]:
-        """The same command by command."""
+        """Cycles and tokens of each command as a :class:`Cost`, for the event engine."""
         demands, columns, timing = self.demands, self.columns, self.timing
         lead, tail = columns["lead"].copy(), columns["tail"].copy()
         loaded = list(self.bank_loads)

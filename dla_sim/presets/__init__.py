@@ -1,7 +1,8 @@
-"""Presets: named machines (Arch and Timing) in TOML files, every key of a machine, memory modes, and settings on top.
+"""Presets: named machines (Arch and Timing) in TOML files, memory modes, and settings on top.
 
-Keys are as their declarations have them: table, values, default, unit and meaning. Memory modes say where constants and
-activations lie, as named constants of Timing (docs/machine.md, section 10). Settings are ``key=value``.
+Every key has a table, allowed values, a default, a unit and a meaning, which its declaration gives.
+A memory mode is a set of Timing constants for the place of constants and activations
+(docs/machine.md, section 10). A setting is a text ``key=value``.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ Table = Literal["arch", "timing"]
 
 @dataclass(frozen=True)
 class Setting:
-    """One key: what programs require is in table ``arch``, what changes no result in ``timing``.
+    """A key of a machine; table ``arch`` affects programs, table ``timing`` affects cycles only.
 
-    ``values`` says what it may be, ``unit`` is empty for words, ``words`` are its name in plain words.
+    ``values`` describes the allowed values. ``unit`` is empty for a key whose value is text. ``words`` is the name in
+    plain words.
     """
 
     key: str
@@ -43,7 +45,7 @@ class Setting:
 
 
 def declared_settings() -> tuple[Setting, ...]:
-    """Every key that a setting or a preset's file can have, in the order of the declarations."""
+    """Return every key of a setting or preset file, in the order of the declarations."""
     return (*_declared(Arch, "arch"), *_declared(Timing, "timing"))
 
 
@@ -60,7 +62,7 @@ def _declared(model: type[BaseModel], table: Table, prefix: str = "") -> Iterato
 
 
 def _values(kind: Any, rules: Mapping[str, Any]) -> str:
-    """What a key of that type may be, in words."""
+    """Describe the allowed values of a key of type ``kind`` in words."""
     if get_origin(kind) is Literal:
         return " or ".join(get_args(kind))
     if kind is str:
@@ -70,12 +72,12 @@ def _values(kind: Any, rules: Mapping[str, Any]) -> str:
 
 
 SRAM_LATENCY = 32
-"""Cycles of an SRAM next to the accelerator, in Arm's reference system for Ethos-U55 (``Sram_read_latency``)."""
+"""Latency in cycles of an SRAM next to the accelerator in Arm's Ethos-U55 system (``Sram_read_latency``)."""
 
 
 @dataclass(frozen=True)
 class MemoryMode:
-    """``timing`` are the keys of Timing that it sets; ``main``: what the main memory is made of."""
+    """A memory mode: the keys of Timing that it sets, and the type of the main memory."""
 
     name: str
     description: str
@@ -99,15 +101,15 @@ MEMORY_MODES = (
         {"dram_latency": SRAM_LATENCY, "flash_bytes": 0},
     ),
 )
-"""All that there are. The figures are those of Arm's reference system ``Ethos_U55_High_End_Embedded``."""
+"""All memory modes, with the figures of Arm's reference system ``Ethos_U55_High_End_Embedded``."""
 
 
 SRAM_MODES = tuple(mode.name for mode in MEMORY_MODES if mode.main == "SRAM")
-"""Those in which the main memory is an SRAM next to the accelerator."""
+"""Memory modes whose main memory is an SRAM next to the accelerator."""
 
 
 def memory_mode(name: str) -> MemoryMode:
-    """The mode of that name; raises InputError for any other."""
+    """Return the memory mode of that name; raise InputError if it does not exist."""
     names = [mode.name for mode in MEMORY_MODES]
     if name not in names:
         raise InputError(f"unknown memory mode '{name}'; {meant(name, names)}choose one of {', '.join(names)}")
@@ -115,7 +117,7 @@ def memory_mode(name: str) -> MemoryMode:
 
 
 DEFAULT_PRESET = "balanced-64"
-"""The recommended machine."""
+"""Name of the recommended machine."""
 
 MAXIMUM_BYTES = 1 << 20
 _REMEDY = "'dla settings' lists the keys of a machine"
@@ -124,7 +126,7 @@ _PE_KEYS = tuple(f"pe.{name}" for name in PeArray.model_fields)
 _ARCH_KEYS = tuple(name for name in Arch.model_fields if name != "pe")
 _TIMING_KEYS = tuple(Timing.model_fields)
 _CHOSEN = tuple(name for name in _ARCH_KEYS if Arch.model_fields[name].default is None)
-"""Keys that ``none`` leaves to the machine."""
+"""Keys for which ``none`` selects the machine's default."""
 _WORDS = ("isa", "numerics")
 SETTING_KEYS: tuple[str, ...] = (*_ARCH_KEYS, *_PE_KEYS, *_TIMING_KEYS)
 """Every key that a setting can name."""
@@ -132,13 +134,13 @@ _UNITS = {"": 1, "k": 1000, "M": 10**6, "G": 10**9, "KiB": 1 << 10, "MiB": 1 << 
 _QUANTITY = re.compile(r"\s*(\d{1,30})\s*([A-Za-z]*)\s*")
 
 Settings = Iterable[str] | Mapping[str, int | str | None]
-"""Texts ``key=value``, or values by key; sizes with a unit, "64KiB"."""
+"""Texts ``key=value``, or values by key; sizes may have a unit, as in "64KiB"."""
 
 
 class Preset(BaseModel):
-    """A named machine: what programs require of it (``arch``) and what only its cycles depend on (``timing``).
+    """A named machine: ``arch`` affects programs, ``timing`` affects cycles only.
 
-    ``memory_mode`` is the last that set constants of ``timing``, None where none did.
+    ``memory_mode`` is the last mode that set constants of ``timing``, or None.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -156,12 +158,12 @@ class Preset(BaseModel):
 
     @property
     def main_memory(self) -> Literal["DRAM", "SRAM"]:
-        """What the main memory is made of, which no figure but energy depends on."""
+        """Type of the main memory, which affects only energy."""
         return "DRAM" if self.memory_mode is None else memory_mode(self.memory_mode).main
 
 
 def preset_names() -> tuple[str, ...]:
-    """Names of the presets that come with the package, sorted."""
+    """Return the names of the presets in the package, sorted."""
     files = resources.files(__name__).iterdir()
     return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
 
@@ -169,9 +171,17 @@ def preset_names() -> tuple[str, ...]:
 def load_hardware(
     preset: str | None = None, settings: Settings = (), isa: str | None = None, memory_mode: str | None = None
 ) -> Preset:
-    """The machine called ``preset`` (a name or a TOML file); ``memory_mode``, ``settings``, ``isa`` on top.
+    """Return the machine ``preset`` (a name or a TOML file) with a memory mode, settings and ISA on top.
 
-    Raises InputError: unknown preset, mode, ISA or key, a value that does not fit, a file that cannot be read.
+    Args:
+        preset: name or file of the preset; None means the recommended machine.
+        settings: texts ``key=value``, or values by key.
+        isa: name of the instruction set variant.
+        memory_mode: name of the memory mode.
+
+    Raises:
+        InputError: a preset, mode, ISA or key is unknown, a value does not fit, or a file is not
+            readable.
     """
     hardware = apply_memory_mode(load_preset(preset or DEFAULT_PRESET), memory_mode)
     chosen = () if isa is None else (f"isa={variant(isa).name}",)
@@ -179,11 +189,15 @@ def load_hardware(
 
 
 def load_preset(name_or_path: str = DEFAULT_PRESET) -> Preset:
-    """The preset of that name, or the one in that TOML file (``name``, ``description``, ``memory_mode``, tables
-    ``arch`` and ``timing``, which is on top of the mode).
+    """Return the preset of that name or from that TOML file.
 
-    Anything that ends in ``.toml`` or contains a slash is a file. Raises InputError, naming what is wrong, for an
-    unknown name, a missing or malformed file, an unknown key or a bad value.
+    A text that ends in ``.toml`` or contains a slash is a file. It may have ``name``,
+    ``description``, ``memory_mode`` and the tables ``arch`` and ``timing``; the latter overrides
+    the mode.
+
+    Raises:
+        InputError: the name is unknown, the file is missing or malformed, a key is unknown, or a
+            value is not allowed.
     """
     if name_or_path.endswith(".toml") or "/" in name_or_path:
         path = Path(name_or_path)
@@ -216,7 +230,7 @@ def _mode(name: str, source: str) -> MemoryMode:
 
 
 def _measured(key: str, written: Any, source: str) -> Any:
-    """What a file says below ``key``, sizes with units as numbers."""
+    """Return a file's value of ``key``, with sizes in units converted to numbers."""
     if isinstance(written, dict):
         return {name: _measured(name, value, source) for name, value in written.items()}
     if not isinstance(written, str) or key in _WORDS:
@@ -228,7 +242,10 @@ def _measured(key: str, written: Any, source: str) -> Any:
 
 
 def preset_toml(preset: Preset) -> str:
-    """The file of a preset: every key with its unit and meaning. :func:`load_preset` reads the same machine from it."""
+    """Return the TOML file of a preset with every key, its unit and its meaning.
+
+    :func:`load_preset` reads the same machine from it.
+    """
     values = {"arch": flat(dict(preset.arch)), "timing": flat(dict(preset.timing))}
     fits = preset.arch.settled()
     lines = [f"description = {dumps(preset.description, ensure_ascii=False)}"]
@@ -245,10 +262,10 @@ def preset_toml(preset: Preset) -> str:
 
 
 def apply_memory_mode(preset: Preset, name: str | None) -> Preset:
-    """``preset`` in the memory mode of that name (:data:`MEMORY_MODES`); as it is for None.
+    """Return ``preset`` in a memory mode (:data:`MEMORY_MODES`), or unchanged for None.
 
-    What a mode before has set goes back to its default. Raises InputError for an unknown mode and for one that does not
-    fit the machine.
+    Values that an earlier mode has set return to their defaults. Raises InputError if the mode is
+    unknown or does not fit the machine.
     """
     if name is None:
         return preset
@@ -259,10 +276,10 @@ def apply_memory_mode(preset: Preset, name: str | None) -> Preset:
 
 
 def apply_settings(preset: Preset, settings: Settings) -> Preset:
-    """``preset`` with settings such as ``sram_bytes=512KiB``, ``pe.oc=64`` or ``bus_bytes=16`` on top; the last wins.
+    """Return ``preset`` with settings such as ``sram_bytes=512KiB`` or ``pe.oc=64``; the last one wins.
 
-    All settings apply together, so that their order does not matter for values that must fit one another. Raises
-    InputError naming key and value, and the valid names where the key is unknown.
+    All settings apply together, so the order does not matter for values that must fit one another.
+    Raises InputError naming key and value, and the valid names if the key is unknown.
     """
     values = preset.model_dump()
     given = setting_texts(settings)
@@ -276,22 +293,23 @@ def apply_settings(preset: Preset, settings: Settings) -> Preset:
 
 
 def widen_words(values: Mapping[str, Any], before: Memory) -> None:
-    """Choose words of two beats of the bus where a machine gets banked memory whose default words are narrower.
+    """Widen memory words to two bus beats if a machine gets banked memory with narrower default words.
 
-    ``values`` has tables ``arch``, which is changed, and ``timing``; ``before`` is the memory without the settings.
+    ``values`` has the tables ``arch``, which is changed, and ``timing``. ``before`` is the memory
+    without the settings.
     """
     try:
         memory, timing = Arch.model_validate(values["arch"]).memory, Timing.model_validate(values["timing"])
     except ValidationError:
-        return  # as the machine is refused
+        return  # the machine is rejected later
     if before == IDEAL and 0 < memory.word < 2 * timing.bus_bytes and values["arch"].get("word_bytes") is None:
         values["arch"]["word_bytes"] = 2 * timing.bus_bytes
 
 
 def setting_texts(settings: Settings) -> tuple[str, ...]:
-    """Settings as texts ``key=value``, as the command line has them; a value None is the word ``none``.
+    """Return settings as texts ``key=value`` like on the command line; the value None becomes ``none``.
 
-    Raises InputError for one text in place of several, and for what is no text.
+    Raises InputError for a single text instead of several, and for an item that is not a text.
     """
     if isinstance(settings, str):
         raise InputError(f"settings are '{settings}'; give a list of such texts, or values by key")
@@ -305,9 +323,10 @@ def setting_texts(settings: Settings) -> tuple[str, ...]:
 
 
 def quantity(key: str, text: str) -> int | str:
-    """``"512 KiB"`` as 524288, ``"800 MHz"`` of a frequency as 800,000,000; a text that is no quantity stays one.
+    """Convert a quantity to a number: ``"512 KiB"`` to 524288, ``"800 MHz"`` to 800,000,000.
 
-    Raises InputError for an unknown unit.
+    A frequency needs a key that ends in ``_hz``. A text that is not a quantity is returned
+    unchanged. Raises InputError for an unknown unit.
     """
     match = _QUANTITY.fullmatch(text)
     if match is None:
@@ -354,7 +373,7 @@ def _validated(values: dict[str, Any], source: str) -> Preset:
 
 
 def _first_problem(error: ValidationError) -> str:
-    """One line for the first of pydantic's findings: key, value, and what it should have been."""
+    """Return one line for pydantic's first finding: key, value, and the expected value."""
     problem = error.errors(include_url=False)[0]
     path = [str(part) for part in problem["loc"]]
     key = ".".join(path[1:] if path[:1] in (["arch"], ["timing"]) and len(path) > 1 else path)
