@@ -256,7 +256,7 @@ class Running:
 
     @property
     def asked(self) -> int | None:
-        """Cycle in which the command processor asks for an answer; None if unknown or already answered."""
+        """Cycle in which the command processor asks whether it may continue; None if unknown or already answered."""
         place = self._times.asked + self._asking
         if self.cut is not None or self._asking == len(self._times.stops) or self._times.known[place] == NEVER:
             return None
@@ -264,7 +264,7 @@ class Running:
 
     @property
     def stop(self) -> int:
-        """Command before which the command processor asks next."""
+        """Command before which the command processor asks next whether it may continue."""
         return self._times.stops[self._asking]
 
     def go_on(self) -> None:
@@ -323,7 +323,7 @@ class Running:
 
 @dataclass(frozen=True)
 class MachineEvent:
-    """Event in cycle ``time``: a program has ended (its machine is free), or its command processor asks."""
+    """Event in cycle ``time``: a program has ended (its machine is free), or asks whether it may continue."""
 
     time: int
     running: Running

@@ -34,7 +34,7 @@ class Waiting(Protocol):
     def deadline(self) -> int | None: ...
     @property
     def turn(self) -> int:
-        """Number of entries into queues, of all jobs, before its own last entry."""
+        """Index of its last entry into a queue, counted over the entries of all jobs."""
 
     def remaining(self, now: int) -> int: ...
 

@@ -1,7 +1,8 @@
 """Simulation of a system: jobs are released, wait, run, are preempted, resume and end; every cycle has one cause.
 
-Events are releases, ends, and questions at preemption points. Within a cycle, ends are handled first (by machine, then
-by core), then releases (by task), then questions (by machine). Then free units take jobs (accelerators before cores).
+Events are releases, ends, and questions whether a program may continue at a preemption point. Within a cycle, ends are
+handled first (by machine, then by core), then releases (by task), then questions (by machine). Then free units take
+jobs (accelerators before cores).
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ class System:
 
 
 def released(system: System) -> int:
-    """Return the approximate number of jobs released until the end, by periods and by predecessors."""
+    """Return the approximate number of jobs that are released until the end of the run."""
     until, counts = system.conditions.until, dict[str, int]()
     after = {task.name: task.after for task in system.tasks}
     tasks = {task.name: task for task in system.tasks}

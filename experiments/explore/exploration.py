@@ -122,7 +122,7 @@ def points_chart(found: Exploration) -> Scatter:
 
 
 def _places(found: Exploration, pairs: Sequence[Pair | None]) -> tuple[Pair, ...]:
-    """Return the pairs as they are displayed: an objective is positive again if more of it is better."""
+    """Return the pairs for display: an objective is positive again if more of it is better."""
     first, second = (-1 if objective.more else 1 for objective in found.objectives)
     return tuple((first * pair[0], second * pair[1]) for pair in pairs if pair is not None)
 

@@ -29,7 +29,7 @@ def hypervolume(pairs: Iterable[Pair], reference: Pair) -> float:
 
 
 def needed(pairs: Sequence[Pair | None], reference: Pair, goal: float) -> int | None:
-    """Return how many of ``pairs``, in order, reach the hypervolume ``goal``; None if all together do not.
+    """Return how many ``pairs``, in order, are needed to reach hypervolume ``goal``; None if all do not suffice.
 
     None in ``pairs`` is a point that counts but has no objectives. The result is at least 1.
     """
