@@ -145,7 +145,8 @@ class Arch(BaseModel):
     )  # fmt: skip
     word_bytes: int | None = about(
         None, "bytes", "word of the scratchpad",
-        "v5: what a bank serves in a cycle, a power of two; none: 32, or what 4 steps of the array read", 8, 1 << 22,
+        "v5: what a bank serves in a cycle, a power of two; none: 32, what 4 steps of the array read, or pe.oc / 2",
+        8, 1 << 22,
     )  # fmt: skip
     accumulators: int | None = about(
         None, "positions", "accumulators", "v5: output positions whose sums the array holds; none: 32", 1, 65536
@@ -198,12 +199,13 @@ class Arch(BaseModel):
 
         An atom feeds the array's input channels, or 16 of them, so that tensors of few channels do not waste most of
         it; a word holds what four steps of the array read, and 32 bytes at least, so that the stream of activations
-        leaves three of four cycles of a bank to others.
+        leaves three of four cycles of a bank to others. It also holds half of the array's output channels: an array of
+        many outputs computes columns side by side, and their activations and results take words as well.
         """
         if not _is_banked(self.isa):
             return IDEAL
         chosen = self.atom, self.word_bytes, self.accumulators, self.dividers, self.divide_cycles
-        return _fitted(self.pe.ic, self.pe.ow, *chosen)
+        return _fitted(self.pe.ic, self.pe.oc, self.pe.ow, *chosen)
 
     @property
     def words(self) -> BankedMemory | None:
@@ -258,6 +260,7 @@ MOST_CHANNELS = 16
 @cache
 def _fitted(
     inputs: int,
+    outputs: int,
     columns: int,
     atom: int | None,
     word: int | None,
@@ -268,7 +271,7 @@ def _fitted(
     """Return the banked memory of an array; sizes that are None get the value that fits the array."""
     across = 4 * _power(inputs) * _power(columns)
     atom = atom or min(MOST_CHANNELS, max(8, _power(inputs)))
-    word = word or max(32, across, 4 * atom * _power(columns))
+    word = word or max(32, across, 4 * atom * _power(columns), _power(outputs) // 2)
     return BankedMemory(atom, word, accumulators or 32, dividers or 4, divide_cycles or 16)
 
 

@@ -172,9 +172,10 @@ class Block(NamedTuple):
 def block_places(shape: Shape, block: Block, word: int) -> NDArray[np.int64]:
     """The plain place of every byte of weights (groups, outputs, inputs, rows, columns) in the order of their use.
 
-    Groups by ``block.groups``, then output channels, then input channels, then rows and columns of the kernel; each
-    block (groups, outputs, inputs) begins with a word. With ``block.taps`` rows come before input channels, of which
-    there are columns · inputs, the column slower.
+    Groups by ``block.groups``, then output channels, then input channels, then rows and columns of the kernel. With
+    ``block.taps`` rows come before input channels, of which there are columns · inputs, the column slower. Blocks of
+    (groups, outputs, inputs) follow one another without gaps; the first one of other output channels begins with a
+    word.
     """
     places: NDArray[np.int64] = np.arange(np.prod(shape), dtype=np.int64).reshape(shape)
     ordered: NDArray[np.int64]
@@ -188,17 +189,17 @@ def block_places(shape: Shape, block: Block, word: int) -> NDArray[np.int64]:
             some = ordered[:, group : group + block.groups, output : output + block.outputs]
             chunks = [some[..., first : first + block.inputs] for first in range(0, some.shape[-1], block.inputs)]
             if block.taps:  # row by row, in each row channel block by channel block
-                parts += [_padded(chunk[row][np.newaxis], word) for row in range(len(some)) for chunk in chunks]
-            else:
-                parts += [_padded(chunk, word) for chunk in chunks]
+                chunks = [chunk[row] for row in range(len(some)) for chunk in chunks]
+            size = sum(chunk.size for chunk in chunks)
+            parts += [*(chunk.reshape(-1) for chunk in chunks), np.full(-size % word, GAP, dtype=np.int64)]
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
 @lru_cache(maxsize=256)
-def depthwise_places(channels: int, taps: int, atom: int, word: int) -> NDArray[np.int64]:
-    """The same of depthwise weights (channels, taps): atom by atom, in it tap by tap; an atom begins with a word."""
+def depthwise_places(channels: int, taps: int, atom: int) -> NDArray[np.int64]:
+    """The same of depthwise weights (channels, taps): atom by atom, in it tap by tap, without gaps."""
     places = np.arange(channels * taps, dtype=np.int64).reshape(channels, taps).T
-    parts = [_padded(places[:, first : first + atom][np.newaxis], word) for first in range(0, channels, atom)]
+    parts = [places[:, first : first + atom].reshape(-1) for first in range(0, channels, atom)]
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
@@ -233,13 +234,14 @@ def _read_group(deep: Bytes, block: Block, word: int, blocks: Bytes) -> int:
     groups, outputs, depth, taps = deep.shape
     begin = 0
     for output, wide, size in _pieces(outputs, block.outputs):
-        chunks = [(*piece, -(-groups * size * piece[2] // word) * word) for piece in _pieces(depth, block.inputs)]
-        line, at = sum(count * nbytes for _, count, _, nbytes in chunks), begin
+        chunks = [(*piece, groups * size * piece[2]) for piece in _pieces(depth, block.inputs)]
+        line, at = groups * size * depth, begin
+        each = -(-line * taps // word) * word
         for first, count, inputs, nbytes in chunks:
             across, down = (nbytes, line) if block.taps else (nbytes * taps, nbytes)
             target = deep[:, output : output + wide * size, first : first + count * inputs]
             target = target.reshape(groups, wide, size, count, inputs, taps)
-            shape, steps = (wide, count, taps, groups, size), (line * taps, across, down, size * inputs, inputs)
+            shape, steps = (wide, count, taps, groups, size), (each, across, down, size * inputs, inputs)
             if target.strides[4:] == (1, 1):  # the input channels of a block lie together on either side
                 row = np.dtype((np.void, inputs))
                 found = np.ndarray(shape, row, blocks, at, steps)
@@ -248,7 +250,7 @@ def _read_group(deep: Bytes, block: Block, word: int, blocks: Bytes) -> int:
                 found = np.ndarray((*shape, inputs), np.uint8, blocks, at, (*steps, 1))
                 target[...] = found.transpose(3, 0, 4, 1, 5, 2)
             at += count * across
-        begin += wide * line * taps
+        begin += wide * each
     return begin
 
 
@@ -261,22 +263,14 @@ def _pieces(size: int, step: int) -> Iterator[tuple[int, int, int]]:
         yield whole * step, 1, rest
 
 
-def read_depthwise(channels: int, taps: int, atom: int, word: int, blocks: Bytes, weights: Bytes) -> None:
+def read_depthwise(channels: int, taps: int, atom: int, blocks: Bytes, weights: Bytes) -> None:
     """Write depthwise weights that lie as :func:`depthwise_places` says into ``weights`` (channels · taps)."""
-    weights[...] = unblocked(blocks, depthwise_places(channels, taps, atom, word))
+    weights[...] = unblocked(blocks, depthwise_places(channels, taps, atom))
 
 
 def transposed(places: NDArray[np.int64], inputs: int, outputs: int) -> NDArray[np.int64]:
     """``places`` in weights (outputs, inputs) as those in weights that lie plainly as (inputs, outputs)."""
     return np.where(places == GAP, GAP, places % inputs * outputs + places // inputs)
-
-
-def _padded(places: NDArray[np.int64], word: int) -> NDArray[np.int64]:
-    """Every one of ``places`` along the first axis as a whole number of words."""
-    rows = places.reshape(len(places), -1)
-    filled = np.full((len(rows), -(-rows.shape[1] // word) * word), GAP, dtype=np.int64)
-    filled[:, : rows.shape[1]] = rows
-    return filled.reshape(-1)
 
 
 # What an instruction makes of packed operands ------------------------------------------------------------------------

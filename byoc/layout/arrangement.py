@@ -21,7 +21,7 @@ from byoc.graph import Value
 from byoc.operators.movement import Alias, copies, filled_byte, fills
 from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces, merged
 from byoc.operators.operator import Lying, Operand, Operator
-from byoc.operators.packing import edge_layouts, lying
+from byoc.operators.packing import edge_layouts, lying, map_shape
 
 MOST_PIECES = 256
 """Copies that a movement becomes at most in one step; of more it is made plainly, between two changes of layout."""
@@ -339,7 +339,7 @@ class _Arrangement:
     def _pieces(self, target: str, source: str, sources: Places, targets: Places) -> tuple[Piece, ...]:
         """The copies that move elements of one value to places in another, as both lie."""
         home = self.home[target]
-        shape = home.stored
+        shape = map_shape(home, self._values[target].shape if target in self._values else ())
         index = np.full(prod(shape), NOTHING, np.int64)
         index[home.places(targets)] = self.home[source].places(sources)
         return find_pieces(index.reshape(shape))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from byoc.layout.gather import CONSTANT, MAX_PIECES_PER_MOVE, ByteMap, Int64, to
 from byoc.operators.movement import copies, filled_byte, fills, in_words
 from byoc.operators.nest import NOTHING, Piece, find_pieces
 from byoc.operators.operator import Lying, Operator
+from byoc.operators.packing import map_shape
 
 MAX_BYTES = 1 << 25
 """Size of the largest tensor whose map is composed."""
@@ -29,13 +31,14 @@ _NOT_COPIED = CONSTANT - 2
 class MoveContext:
     """What a merged movement must respect.
 
-    Layouts by tensor (none for tensors without padding, whose atoms are not whole), bytes of a memory word, and whether
-    an operation has a tiling.
+    Layouts by tensor (none for tensors without padding, whose atoms are not whole), bytes of a memory word, whether an
+    operation has a tiling, and shapes of the model's tensors.
     """
 
     layouts: Mapping[str, Lying]
     word: int
     fits: Callable[[Operator], bool]
+    shapes: Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ def merge_moves(
     layouts: Mapping[str, Lying],
     word: int,
     fits: Callable[[Operator], bool],
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> tuple[Operator, ...]:
     """Return the operations of a region with chains of movements as one movement each.
 
@@ -76,9 +80,10 @@ def merge_moves(
         layouts: the layout of each tensor.
         word: bytes of a memory word.
         fits: whether an operation has a tiling in the scratchpad.
+        shapes: the shape of each tensor of the model.
     """
     unpadded = {operation.output.value for operation in operations if operation.omits_padding}
-    context = MoveContext({name: lies for name, lies in layouts.items() if name not in unpadded}, word, fits)
+    context = MoveContext({name: lies for name, lies in layouts.items() if name not in unpadded}, word, fits, shapes)
     tensors = _tensors(operations)
     merges: dict[str, Merge] = {}
     for name, tensor in tensors.items():
@@ -201,7 +206,7 @@ def _operations(
     for operation in aliases:
         for _, _, targets in _moved_bytes(operation):
             source[targets] = _NOT_COPIED
-    shape = lies.surfaces, lies.positions, lies.atom
+    shape = map_shape(lies, context.shapes.get(name, ()))
     result = list[Operator]()
     for number, tensor in enumerate(found.sources):
         pieces = find_pieces(np.where(source == number, found.byte, NOTHING).reshape(shape))

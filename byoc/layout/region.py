@@ -32,7 +32,8 @@ def lay_out(
     from byoc.layout.merging import merge_moves
 
     listed, lying = arranged(operations, values, edges, memory.atom)
-    moved = merge_moves(listed, edges, lying, memory.word, fits)
+    shapes = {name: value.shape for name, value in values.items()}
+    moved = merge_moves(listed, edges, lying, memory.word, fits, shapes)
     return tuple(part for operation in moved for part in _fitting_parts(operation, fits)), lying
 
 

@@ -43,7 +43,7 @@ from isa.arch import Arch
 from isa.instruction import Instruction
 from isa.ops.convolution import ACCUMULATE, parallel_groups
 from isa.ops.lookup import TABLE_BYTES
-from isa.ops.packed import Product, depthwise_bytes, mapped, product_bytes, product_places
+from isa.ops.packed import Product, mapped, product_bytes, product_places
 from isa.ops.requant import ChannelScales
 from isa.packing import Shape, blocked, depthwise_places
 
@@ -458,7 +458,7 @@ class Packing(PlainChannels):
         if not plain.weight_bytes or not plain.record_bytes:
             return outputs * plain.weight_bytes
         if self.depthwise:
-            return depthwise_bytes(outputs, prod(self.kernel), self.machine)
+            return outputs * prod(self.kernel)
         return product_bytes(self.product(outputs, depth * self.atom), self.machine)
 
     def weights(self, constants: ChannelConstants, part: tuple[Span, Span | None]) -> NDArray[np.generic]:
@@ -469,7 +469,7 @@ class Packing(PlainChannels):
             return plain
         outputs = self.outputs_in(part[0]).size
         if self.depthwise:
-            return blocked(plain, depthwise_places(outputs, prod(self.kernel), self.atom, self.piece))
+            return blocked(plain, depthwise_places(outputs, prod(self.kernel), self.atom))
         inputs = 0 if part[1] is None else weights.shape[1]
         return blocked(plain, product_places(self.product(outputs, inputs), self.machine))
 

@@ -58,6 +58,12 @@ def edge_lying(shape: tuple[int, ...], stored: tuple[int, ...]) -> Lying:
     return next(lies for lies in edge_layouts(shape, stored[-1]) if lies.stored == stored)
 
 
+def map_shape(lies: Lying, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape that shows the pattern of a map of bytes: that of the tensor itself where it is dense."""
+    dense = lies.positions == 1 and lies.images == 1 and prod(shape) == lies.surfaces * lies.atom
+    return shape if dense else lies.stored
+
+
 def narrow(graph: Graph, name: str) -> bool:
     """Return whether a value has narrow atoms: an image of few channels from the host that only convolutions read.
 

@@ -254,14 +254,17 @@ def product_cycles(product: Product, arch: Arch, lanes: int = 0) -> int:
 def best_mapping(product: Product, most: int, arch: Arch) -> int:
     """Of the values 0 to ``most`` of the field ``mapping`` the one of fewest cycles, the lowest of equals.
 
-    A cycle is also what a word of activations takes.
+    A cycle is also what a word of activations takes. Of those that are equal for the whole product the one of fewest
+    cycles for an atom of output channels comes first, for tiles may be as small.
     """
+    shape = product.weights
+    small = product._replace(weights=shape._replace(outputs=min(shape.outputs, words_of(arch).atom)))
 
-    def cycles(mapping: int) -> int:
-        one = mapped(product, mapping)
+    def cycles(mapping: int, of: Product) -> int:
+        one = mapped(of, mapping)
         return max(product_cycles(one, arch), _product_words(one, arch, 1).activations)
 
-    return min(range(most + 1), key=cycles)
+    return min(range(most + 1), key=lambda mapping: (cycles(mapping, product), cycles(mapping, small)))
 
 
 def product_bound(product: Product, arch: Arch) -> int:
@@ -295,7 +298,7 @@ def _product_words(product: Product, arch: Arch, element: int) -> _ProductWords:
             results += rounds * wide * words.surfaces(groups * outputs) * written
     return _ProductWords(
         stripe * sum(many for many, _ in blocks),
-        sum(count for count, _ in stripes) * sum(many * load for many, load in blocks),
+        sum(count for count, _ in stripes) * _weight_words(product, arch),
         records, results,
     )  # fmt: skip
 
@@ -311,20 +314,26 @@ def product_places(product: Product, arch: Arch, *, inputs_first: bool = False) 
 
 def product_bytes(product: Product, arch: Arch) -> int:
     """Bytes of the weights of a product in the order of their use."""
-    words = words_of(arch)
-    return words.word * sum(count * load for count, load in _blocks(product, arch))
+    return words_of(arch).word * _weight_words(product, arch)
+
+
+def _weight_words(product: Product, arch: Arch) -> int:
+    """Words of the weights of a product, all read once: each block of output channels begins with one."""
+    if product.computed:
+        return sum(count * load for count, load in _blocks(product, arch))
+    block, shape, words = product_block(product, arch), product.weights, words_of(arch)
+    taps = shape.inputs * shape.rows * shape.columns
+    return sum(
+        rounds * wide * words.count(groups * outputs * taps)
+        for rounds, groups in _parts(shape.groups, block.groups)
+        for wide, outputs in _parts(shape.outputs, block.outputs)
+    )
 
 
 def _read_product(product: Product, arch: Arch, inputs_first: bool, blocks: Bytes, weights: Bytes) -> None:
     shape = product.weights
     plain = weights.reshape(shape.inputs, shape.outputs).T if inputs_first else weights
     read_blocks(shape, product_block(product, arch), words_of(arch).word, blocks, plain.reshape(shape))
-
-
-def depthwise_bytes(channels: int, taps: int, arch: Arch) -> int:
-    """Bytes of depthwise weights in the order of their use."""
-    words = words_of(arch)
-    return words.word * sum(count * words.count(size * taps) for count, size in _parts(channels, words.atom))
 
 
 _PRODUCT = """
@@ -486,9 +495,9 @@ def _depth_channels(command: Command) -> int:
 
 def _depth_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
     channels, words, count = _depth_channels(command), words_of(arch), taps(command)
-    order = partial(depthwise_places, channels, count, words.atom, words.word)
-    read = partial(read_depthwise, channels, count, words.atom, words.word)
-    weights = Blocks("EX_OPERAND_ADDRESS", depthwise_bytes(channels, count, arch), order, read)
+    order = partial(depthwise_places, channels, count, words.atom)
+    read = partial(read_depthwise, channels, count, words.atom)
+    weights = Blocks("EX_OPERAND_ADDRESS", channels * count, order, read)
     records = Plain("EX_CHANNEL_ADDRESS", channels * arch.channel_record_bytes)
     source, result = _planes(command)
     return source, weights, records, *_tables(command), result
@@ -510,7 +519,7 @@ def _depth_cycles(command: Command, arch: Arch) -> int:
 
 def _depth_words(command: Command, arch: Arch) -> tuple[int, ...]:
     words, channels = words_of(arch), _depth_channels(command)
-    weights = sum(count * words.count(size * taps(command)) for count, size in _parts(channels, words.atom))
+    weights = words.count(channels * taps(command))
     records = words.count(channels * arch.channel_record_bytes)
     source = words.surfaces(channels) * windows(command, arch).words
     return source, weights, records, *_table_words(command, arch), _results(command, arch, element_bytes(command))[1]

@@ -138,9 +138,9 @@ def behind_last(shape: tuple[int, int], size: int, atom: int, surface: int) -> N
 def in_blocks(weights: NDArray[np.int8], arch: Arch, mapping: int) -> Bytes:
     """Groups, as many as the array takes at once; output channels by b; input channels by a; rows, columns.
 
-    Each block [groups][outputs][inputs] begins with a word. With ``mapping`` 1 and 2 rows come before blocks of
-    (column, input), with 3 there are blocks of (row, column, input). With 2 and 3 groups stand beside one another
-    whatever their inputs.
+    Blocks [groups][outputs][inputs] of the same output channels follow one another; the first begins with a word.
+    With ``mapping`` 1 and 2 rows come before blocks of (column, input), with 3 there are blocks of (row, column,
+    input). With 2 and 3 groups stand beside one another whatever their inputs.
     """
     words, (ic, oc) = arch.words, (arch.pe.ic, arch.pe.oc)
     assert words is not None
@@ -168,17 +168,16 @@ def in_blocks(weights: NDArray[np.int8], arch: Arch, mapping: int) -> Bytes:
                             blocks.append([some[:, :, i, row, column] for i in range(first, min(first + ic, inputs))])
             for block in blocks:
                 out += np.stack(block, axis=-1).tobytes()
-                out += bytes(-len(out) % words.word)
+            out += bytes(-len(out) % words.word)
     return np.frombuffer(bytes(out), np.uint8)
 
 
 def atom_by_atom(weights: NDArray[np.int8], arch: Arch) -> Bytes:
-    """Depthwise weights (channels, taps): atom by atom, in it tap by tap; an atom begins with a word."""
+    """Depthwise weights (channels, taps): atom by atom, in it tap by tap, without gaps."""
     assert arch.words is not None
     out = bytearray()
     for first in range(0, len(weights), arch.words.atom):
         out += weights[first : first + arch.words.atom].T.tobytes()
-        out += bytes(-len(out) % arch.words.word)
     return np.frombuffer(bytes(out), np.uint8)
 
 

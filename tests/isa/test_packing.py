@@ -196,7 +196,7 @@ def test_depthwise_weights_lie_atom_by_atom() -> None:
     for arch in machines("onnxruntime"):
         assert arch.words is not None
         weights = rng.integers(-128, 128, (int(rng.integers(1, 50)), int(rng.integers(1, 10))), dtype=np.int8)
-        places = depthwise_places(*weights.shape, arch.words.atom, arch.words.word)
+        places = depthwise_places(*weights.shape, arch.words.atom)
         found = blocked(weights.view(np.uint8), places)
         assert np.array_equal(found, atom_by_atom(weights, arch))
         assert np.array_equal(unblocked(found, places), weights.view(np.uint8).reshape(-1))

@@ -55,7 +55,7 @@ FITTED = {
     (32, 32, 1): BankedMemory(16, 128, 32, 4, 16),
     (64, 1, 1): BankedMemory(16, 256, 32, 4, 16),
     (7, 13, 1): BankedMemory(8, 32, 32, 4, 16),
-    (1, 256, 1): BankedMemory(8, 32, 32, 4, 16),
+    (1, 256, 1): BankedMemory(8, 128, 32, 4, 16),
     (3, 5, 3): BankedMemory(8, 128, 32, 4, 16),
 }
 

@@ -238,6 +238,7 @@ def _product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
             channels = len(groups) * len(outputs)
             if not shape.computed:
                 counted.add("records", words_of(channels * arch.channel_record_bytes, arch))
+            weights = sum(depth * channels for depth, _ in _blocks(shape, groups, arch))
             blocks = [(_load(shape, depth, channels, arch), atoms) for depth, atoms in _blocks(shape, groups, arch)]
             first = first or blocks[0][0]
             results += channels * shape.rows * shape.columns
@@ -254,8 +255,9 @@ def _product(command: Command, arch: Arch, events: Counter[str]) -> Counted:
                     events["words: activations of a step each"] += steps * alone < fresh + rows
                     events["words: activations in a stream"] += steps * alone > fresh + rows
                     counted.cycles += max(passing, load)
-                    counted.add("weights", load)
                     counted.add("activations", streams * min(steps * alone, fresh + rows))
+                loads = sum(load for load, _ in blocks) if shape.computed else words_of(weights, arch)
+                counted.add("weights", loads)
                 positions = steps * width * arch.words.atom
                 written += _atoms(channels, arch) * words_of(positions * element, arch)
                 sums += _atoms(channels, arch) * words_of(positions * 4, arch)
@@ -316,13 +318,13 @@ def _windows(command: Command, arch: Arch, events: Counter[str]) -> Counted:
         if depthwise:
             load = words_of(len(atom) * len(kernel), arch)
             assert load <= steps  # so that the next atom's weights are always there
-            counted.add("weights", load)
             first = first or load
         counted.cycles += steps
         results += len(atom) * rows * columns
         element = 1 if command.fields.get("requantise", 1) else 4
         written += words_of(rows * columns * words.atom * element, arch)
     if depthwise:
+        counted.add("weights", words_of(channels * len(kernel), arch))
         counted.add("records", words_of(channels * arch.channel_record_bytes, arch))
     elif command.fields["mode"] == AVERAGE:
         lead = _divisions(len(kernel) + 1, arch)
