@@ -1,1 +1,1 @@
-"""The dla command, a command a file."""
+"""The dla command; each file has one command or a few that belong together."""

@@ -11,7 +11,7 @@ from experiments.literal import say
 
 @options.expanded
 def command(wanted: AdviseRequest, json: options.Json = None, csv: options.Csv = None) -> None:
-    """Show the limiter of a network on a machine, and measured changes that make it faster, with their commands."""
+    """Show what limits a network on a machine, and measured changes that make it faster, with their commands."""
     from experiments.advise.advice import advise_requested, commands, content
     from experiments.report.terminal import report_console
 

@@ -1,7 +1,7 @@
-"""``dla models``, ``presets``, ``settings``, ``support``, ``isa``, ``cache``, ``doctor``: what there is.
+"""``dla models``, ``presets``, ``settings``, ``support``, ``isa``, ``cache``, ``doctor``: lists of what is available.
 
-Instructions and operators are shown with what installed packages add: as a table to read, as documentation, and the
-instruction set as headers for C and Verilog, too.
+Instructions and operators include those of installed packages. They are printed as a table or as documentation, and the
+instruction set also as headers for C and Verilog.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ PresetName = Annotated[
 
 
 def presets(name: PresetName = None, json: options.Json = None, csv: options.Csv = None) -> None:
-    """List machines to start from, and memory modes; with a name, print it as a file to edit (docs/presets.md)."""
+    """List presets and memory modes; with a name, print that preset as a file to edit (docs/presets.md)."""
     from dla_sim.presets import load_preset, preset_names, preset_toml
 
     if name is not None:
@@ -122,7 +122,7 @@ def settings(json: options.Json = None, csv: options.Csv = None) -> None:
 
 
 class IsaFormat(StrEnum):
-    """What to print."""
+    """Output format of ``dla isa``."""
 
     table = "table"
     markdown = "markdown"
@@ -135,7 +135,7 @@ BuiltIn = Annotated[bool, typer.Option("--built-in", help="Leave out what instal
 
 
 def isa(format: IsaFormatOption = IsaFormat.table, built_in: BuiltIn = False, output: options.Output = None) -> None:
-    """Show the instruction set, with what installed packages add to it."""
+    """Show the instruction set, including the instructions of installed packages."""
     from isa import plugins
 
     found = plugins.built_in() if built_in else plugins.installed()
@@ -176,7 +176,7 @@ def _print_isa(found: Table) -> None:
 
 
 class SupportFormat(StrEnum):
-    """What to print."""
+    """Output format of ``dla support``."""
 
     table = "table"
     markdown = "markdown"
@@ -188,7 +188,7 @@ SupportFormatOption = Annotated[SupportFormat, typer.Option("--format", help="A 
 def support(
     format: SupportFormatOption = SupportFormat.table, built_in: BuiltIn = False, output: options.Output = None
 ) -> None:
-    """Show which ONNX operators run on the accelerator, with what installed packages add, and the rules for each."""
+    """Show which ONNX operators run on the accelerator, including those of installed packages, and their rules."""
     from byoc.frontend.onnx.rewriting.reasons import support_rows
     from byoc.operators import registry
     from byoc.operators.registry import markdown
@@ -220,7 +220,7 @@ def _print_support(rows: Sequence[SupportRow]) -> None:
 def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Remove all entries.")] = False,
 ) -> None:
-    """Show where models and hardware are kept; DLA_CACHE_DIR=DIR moves that, DLA_NO_CACHE=1 forbids it."""
+    """Show the cache of models and hardware; DLA_CACHE_DIR=DIR moves it, DLA_NO_CACHE=1 turns it off."""
     from dla_sim.rtl.simulator import kept
     from experiments.running.package_cache import users_cache
 
@@ -239,9 +239,9 @@ def cache(
 
 
 def doctor(json: options.Json = None) -> int:
-    """Say which versions run here, which extras are there, and what to install.
+    """Show installed versions and extras, and how to install what is missing.
 
-    Exit status 1 if anything is missing that is always needed.
+    The exit status is 1 if a package is missing that dla always needs.
     """
     from experiments.installation import look, missing
 

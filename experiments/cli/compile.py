@@ -1,6 +1,6 @@
-"""``dla compile``, ``dla partition``, ``dla emit``: a model's package; what of it runs where, and why; its programs.
+"""``dla compile``, ``dla partition``, ``dla emit``: a model's package, the placement of its nodes, and its programs.
 
-A package serves every machine. A partition and programs, one a region, are made for one.
+A package is valid for every machine. A partition and its programs, one per region, are made for one machine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @options.expanded
 def compile(given: Given, output: options.Output = None) -> None:
-    """Quantise a model if needed and write its package (.dla): no tile, no address, no instruction in it yet."""
+    """Quantise a model if needed and write its package (.dla), which has no tiles, addresses or instructions yet."""
     from byoc.package.package import save_package
     from experiments.running.network import load
 
@@ -55,7 +55,7 @@ def compile(given: Given, output: options.Output = None) -> None:
 
 
 def _warn(package: Package) -> None:
-    """One line where scales were chosen on random numbers."""
+    """Print a warning if scales were chosen on random numbers."""
     if package.fidelity is not None and package.fidelity.calibration is not None:
         found = package.fidelity.calibration
         if found.random:
@@ -71,9 +71,9 @@ def partition(
     summary: options.Summary = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """List every node: where it runs, and if on the CPU the reason with the actual values; then what each reason costs.
+    """List where every node runs, with the reason and the actual values if on the CPU, then the cost of each reason.
 
-    The accelerator's cycles are those of the compiled programs, the CPU's an estimate.
+    The accelerator's cycles are those of the compiled programs; the CPU's are an estimate.
     """
     with options.loading():
         from byoc.compiler import compile as compile_network
@@ -101,7 +101,7 @@ def partition(
 
 
 def _end_to_end(compiled: CompiledNetwork, timing: Timing) -> EndToEnd:
-    """The cycles of the programs, and estimates of the rest."""
+    """Return the cycles of the programs, with estimates of CPU and transfers."""
     from dla_sim.program_timing import ProgramTiming
     from experiments.report.assemble import end_to_end, host_estimate
 
@@ -177,7 +177,7 @@ def emit(
     verbose: options.Verbose = False,
     output: options.Output = None,
 ) -> None:
-    """Write the program of each region for one machine; with several regions into a folder, or choose one."""
+    """Write the program of each region for one machine: several regions into a folder, or one with --region."""
     with options.loading():
         from byoc.compiler import compile as compile_network
         from experiments.running.inference import hardware_of
@@ -213,7 +213,7 @@ def emit(
 def _given(
     network: Network, machine: Preset, choices: CompileOptions, input: Path | None, seed: int, progress: Progress
 ) -> dict[int, Tensors]:
-    """What each region is given in a run of the network, by its index."""
+    """Return the inputs of each region in a run of the network, by the region's index."""
     from experiments.running.inference import infer
     from experiments.running.network import network_feeds
     from experiments.running.simulate import regions_given

@@ -27,7 +27,7 @@ app = typer.Typer(help="Golden outputs: record, check, bless, compare.", no_args
 
 
 class Format(StrEnum):
-    """What the files of an export are for."""
+    """Purpose of the files of an export."""
 
     readmemh = "readmemh"
 
@@ -67,7 +67,7 @@ OnMachine = Annotated[
 
 @dataclass(frozen=True)
 class Wanted:
-    """A golden case, or a program and what it runs on."""
+    """A golden case, or a program with its inputs and settings."""
 
     case: str = field(
         metadata=option("", "A golden case, or a file: a program of dla emit, or assembly.", metavar="CASE|PROGRAM")
@@ -93,7 +93,7 @@ Target = Annotated[
 @app.command("record")
 @options.limited
 def record(folder: Folder, level: Levels = None, missing: Missing = False) -> int:
-    """Record the outcome of every case of the catalogue as the corpus in DIR, replacing the one there in one step."""
+    """Record every case of the catalogue as the corpus in DIR; an existing corpus is replaced in one step."""
     from experiments.golden.catalogue import catalogue
     from experiments.golden.record import DisagreementError, record_corpus, record_missing
     from experiments.golden.store import check_levels
@@ -123,7 +123,7 @@ def add(
     tensor: TensorFiles = None,
     settings: options.Settings = None,
 ) -> int:
-    """Record one program of your own as a further case of the corpus in DIR, which is made if there is none."""
+    """Record a program of your own as a further case of the corpus in DIR, which is created if it is missing."""
     from experiments.golden.record import DisagreementError, add_case, own_case
 
     try:
@@ -146,7 +146,7 @@ def check(
 ) -> int:
     """Run every case and compare it with its record, to the bit and the cycle; exit status 1 at any difference.
 
-    Of cases that differ alike, in one instruction, the first is shown whole; --json has all.
+    Of cases that differ in the same instruction, only the first is shown in full; --json contains all.
     """
     there = other_checkout(Path.cwd())
     if there is not None and not installed:
@@ -165,7 +165,7 @@ def check(
     failed = [outcome for outcome in outcomes if not outcome.passed]
     groups = by_instruction(failed)
     for group in groups:
-        for line in checked_lines(group.cases[0]):  # --json has all of them
+        for line in checked_lines(group.cases[0]):  # --json contains all of them
             say(line)
     for group in groups:
         say(group.line())
@@ -177,7 +177,7 @@ def check(
 @app.command("bless")
 @options.limited
 def bless(folder: Folder, reason: Reason, level: Levels = None, case: Cases = None) -> int:
-    """Accept what the present version does as the new results; the reason becomes part of the corpus."""
+    """Accept the results of the present version as correct; the reason becomes part of the corpus."""
     from experiments.golden import record as recording
     from experiments.golden.store import choose, open_corpus
 
@@ -213,7 +213,7 @@ def list_cases(folder: Folder, level: Levels = None) -> None:
 @app.command("snapshot")
 @options.limited
 def snapshot(model: options.Model, machine: OnMachine = "default", output: options.Output = None) -> None:
-    """Run a network and keep values, cycles, instructions and bytes of every layer, for a later diff."""
+    """Run a network and save values, cycles, instructions and bytes of every layer for a later diff."""
     from experiments.compare.sources import machine_snapshot, save_snapshot
 
     with options.stages() as progress:
@@ -226,7 +226,7 @@ def snapshot(model: options.Model, machine: OnMachine = "default", output: optio
 @app.command("diff")
 @options.limited
 def diff(a: Side, b: Side, model: ModelOption = None, json: options.Json = None, html: Html = None) -> int:
-    """Compare two machines on a model, or two snapshots, reports or corpora; exit status 1 when values differ."""
+    """Compare two machines on a model, or two snapshots, reports or corpora; exit status 1 if values differ."""
     from experiments.compare.comparison import compare, comparison_json
     from experiments.compare.presentation import COMPARISON
     from experiments.compare.sources import snapshot_of
@@ -250,7 +250,7 @@ def diff(a: Side, b: Side, model: ModelOption = None, json: options.Json = None,
 @options.limited
 @options.expanded
 def export(wanted: Wanted, format: Formats = Format.readmemh, output: Target = None) -> int:
-    """Write memories before and after, command words, what every command writes, and a test bench that compares."""
+    """Write memories before and after, command words, the writes of every command, and a test bench that compares."""
     from experiments.golden.record import DisagreementError
     from experiments.report.store import DEFAULT_FOLDER
     from experiments.rtl.export import build_export, write_export
@@ -281,7 +281,7 @@ def _checked(digest: str, outcomes: list[CheckedCase]) -> dict[str, Any]:
 
 
 def export_source(wanted: Wanted) -> Source:
-    """A case of a corpus, a built-in one, or a program of the user's; raises InputError for what is none of these."""
+    """Return a case of a corpus, a built-in case or a program of the user; raise InputError for anything else."""
     from experiments.rtl.export import catalogue_source, corpus_source, program_source
 
     case, corpus, tensors, settings = wanted.case, wanted.corpus, wanted.tensor, wanted.settings

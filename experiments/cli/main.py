@@ -1,7 +1,7 @@
-"""The ``dla`` command: collects the commands and turns every bad input into one line and exit status 2.
+"""The ``dla`` command: runs the command that is called, and turns every bad input into one line and exit status 2.
 
-Of the commands only the one that is called is imported, all of them where their help is asked for; each imports what it
-needs when it runs, so that ``dla --help`` answers at once.
+Only the command that is called is imported, or all commands for the help. Each command imports what it needs when it
+runs, so that ``dla --help`` answers at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from experiments.version import HOME, other_checkout
 from isa.errors import InputError
 
 MAXIMUM_LINE = 2000
-"""Characters of a message."""
+"""Maximum length of a message, in characters."""
 DONE, DIFFERENT, BAD_INPUT, INTERNAL_ERROR, INTERRUPTED = 0, 1, 2, 3, 130
 
 PANELS = {
@@ -62,18 +62,21 @@ PANELS = {
         "rtl": "rtl:app",
     },
 }
-"""The commands by name, as the help groups them: in which file of this folder, and under which name there."""
+"""Commands by name, grouped as in the help: their file in this folder, and their name in that file."""
 COMMANDS = {name: place for commands in PANELS.values() for name, place in commands.items()}
 
 
 def command_called(name: str) -> Any:
-    """The function that a command is, or the application that a group of commands is."""
+    """Return the function of a command, or the application of a group of commands."""
     module, _, attribute = COMMANDS[name].partition(":")
     return getattr(import_module(f"experiments.cli.{module}"), attribute)
 
 
 def application(words: Sequence[str] = ()) -> typer.Typer:
-    """The command that a command line names first; where it names none, for its help or by a slip, all of them."""
+    """Return the application with the command that a command line names first, or with all commands.
+
+    All commands are needed for the help, and for the error message after an unknown name.
+    """
     app = typer.Typer(
         name="dla",
         help="Compile ONNX networks for a deep-learning accelerator and simulate it, exact to the bit and the cycle.",
@@ -110,37 +113,38 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Options of ``dla`` itself; the docstring of the application is its help."""
+    """Accept the options of ``dla`` itself, whose help is that of the application."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line (default: the process's own) and return its exit status.
+    """Run one command line, by default the process's own, and return its exit status.
 
-    0 done, 1 a check found differences, 2 bad input: one line on standard error that starts with ``error: ``.
+    0: done. 1: a check found differences. 2: bad input; one line on standard error starts with ``error: ``. 3: a bug of
+    dla. 130: interrupted.
     """
     _degrade()
     _say_which_copy()
     try:
         words = list(sys.argv[1:] if arguments is None else arguments)
-        # A command may run others (dla repro repeats a saved one): it finds how in its context.
+        # A command may run others (dla repro repeats a saved command line): obj tells it how.
         return int(application(words)(words, prog_name="dla", standalone_mode=False, obj=main) or 0)
     except InputError as error:
         return _fail(str(error))
     except MemoryError as error:
         return _fail(f"the memory is used up ({error or 'no estimate saw it coming'}); give a lower --max-memory")
     except (BrokenPipeError, SystemExit) as error:
-        if getattr(error, "code", 1) != 0:  # our reader went away, as in `dla disasm FILE | head`: typer exits with 1
+        if getattr(error, "code", 1) != 0:  # the reader closed the pipe (`dla disasm FILE | head`): typer exits with 1
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE  # else typer told a shell what it asked
+        return DONE  # else typer answered a shell's request
     except OSError as error:
         return _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except Exception as error:
-        if hasattr(error, "format_message"):  # typer's errors in the use of commands and options
+        if hasattr(error, "format_message"):  # typer's errors for wrong commands and options
             context = getattr(error, "ctx", None)
             return _fail(f"{error.format_message()} (see {context.command_path if context else 'dla'} --help)")
-        return INTERRUPTED if interrupted() else _report_bug(error)  # neither a difference nor bad input
+        return INTERRUPTED if interrupted() else _report_bug(error)  # a bug is neither a difference nor bad input
 
 
 def _fail(message: str) -> int:
@@ -152,7 +156,7 @@ def _fail(message: str) -> int:
 
 
 def _report_bug(error: Exception) -> int:
-    """Print one line that names the traceback's file and where to report it: an installed package at fault, or dla."""
+    """Print one line that names the traceback's file and who gets the report: an installed package, or dla."""
     import tempfile
     import traceback
 
@@ -176,7 +180,7 @@ def _report_bug(error: Exception) -> int:
 
 
 def _say_which_copy() -> None:
-    """Where somebody is in a checkout, and something else runs than what is edited there."""
+    """Print a note if the working folder is in a checkout whose code is not the code that runs."""
     with contextlib.suppress(OSError):
         there = other_checkout(Path.cwd())
         if there is not None:
@@ -184,7 +188,7 @@ def _say_which_copy() -> None:
 
 
 def _degrade() -> None:
-    """Where a stream's encoding lacks a character, it shows what stands for it in ASCII."""
+    """Make streams print ASCII text in place of characters that their encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=ASCII)

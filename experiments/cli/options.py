@@ -1,4 +1,4 @@
-"""What commands share: options, as records declare them or declared here once, what a shell offers, the status line."""
+"""Shared parts of commands: options from records or declared here, shell completion, and the status line."""
 
 from __future__ import annotations
 
@@ -28,38 +28,38 @@ from isa.progress import Progress, silent
 
 
 class EngineChoice(StrEnum):
-    """What runs the programs of a network."""
+    """Engine that runs the programs of a network."""
 
     simulator = "simulator"
     rtl = "rtl"
 
 
-# What a shell may offer for a word that is not finished yet (dla --install-completion). -------------------------------
+# Completion: words that a shell offers for an unfinished word (dla --install-completion). -----------------------------
 
 
 def offer_models(begun: str) -> list[str]:
-    """Built-in networks, and files."""
+    """Return built-in networks and files that begin with ``begun``."""
     from experiments.models import MODELS
 
     return _beginning(begun, [*MODELS, *_files(begun)])
 
 
 def offer_presets(begun: str) -> list[str]:
-    """Machines, and files."""
+    """Return machines and files that begin with ``begun``."""
     from dla_sim.presets import preset_names
 
     return _beginning(begun, [*preset_names(), *_files(begun)])
 
 
 def offer_memory_modes(begun: str) -> list[str]:
-    """Where data can lie."""
+    """Return memory modes that begin with ``begun``."""
     from dla_sim.presets import MEMORY_MODES
 
     return _beginning(begun, [mode.name for mode in MEMORY_MODES])
 
 
 def offer_settings(begun: str) -> list[str]:
-    """Keys of a machine."""
+    """Return keys of a machine that begin with ``begun``."""
     from dla_sim.presets import declared_settings
 
     return _beginning(begun, [f"{setting.key}=" for setting in declared_settings()])
@@ -90,7 +90,7 @@ def _shown(option: Option) -> Any:
 
 
 def shown(record: type, name: str) -> Any:
-    """What Typer has of a record's option, for commands that take it and not the record."""
+    """Return the Typer form of a record's option, for commands that take the option without the record."""
     return _shown(declared(record)[name])
 
 
@@ -159,13 +159,13 @@ _CHOICES = tuple(
     inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=about)
     for name, about in (("pins", Pins), ("tuned", TunedLog))
 )
-"""Where choices of schedules come from: options beside those with a few values each."""
+"""Options that take a schedule from a file, unlike those with a few fixed values."""
 
 Command = Callable[..., int | None]
 
 
 def _parameter(name: str, option: Option, default: Any) -> inspect.Parameter:
-    """The parameter of a command that a declared option is; what may be left out and has no value then is None."""
+    """Return the parameter of a command for a declared option; an omitted option without a default is None."""
     kind: Any = _enumeration(option) if isinstance(option.kind, tuple) else option.kind
     if isinstance(default, tuple):
         default = None
@@ -184,7 +184,7 @@ def _enumeration(option: Option) -> Any:
 
 
 def _parameters(record: Any) -> Iterator[inspect.Parameter]:
-    """A parameter for every option of a record, in the order of its fields."""
+    """Yield a parameter for every option of a record, in field order."""
     if record is CompileOptions:
         yield from (*_COMPILE_OPTIONS, *_CHOICES)
         return
@@ -197,7 +197,7 @@ def _parameters(record: Any) -> Iterator[inspect.Parameter]:
 
 
 def _made(record: Any, given: dict[str, Any]) -> Any:
-    """A record of its options among those ``given``, which lose them; what was left out is as the record has it."""
+    """Return a record of its options, which are removed from ``given``; omitted options get their defaults."""
     taken = {part.name: given.pop(part.name) for part in _parameters(record)}
     plain = {key: value.value if isinstance(value, Enum) else value for key, value in taken.items()}
     if record is CompileOptions:
@@ -213,7 +213,7 @@ def _made(record: Any, given: dict[str, Any]) -> Any:
 
 
 def expanded(command: Command) -> Command:
-    """``command`` as Typer wants it: for each parameter that is a record, one option a field in its place."""
+    """Return ``command`` for Typer, in which one option per field replaces each parameter that is a record."""
     signature = inspect.signature(command, eval_str=True)
     records: dict[str, Any] = {
         p.name: p.annotation for p in signature.parameters.values() if is_dataclass(p.annotation)
@@ -248,7 +248,7 @@ def _compile_options(pins: Path | None, tuned: Path | None, **options: Any) -> C
 
 
 def limited(command: Command) -> Command:
-    """``command`` with the option ``--max-memory`` beside its own."""
+    """Return ``command`` with the option ``--max-memory`` and protection of its input and result files."""
     signature = inspect.signature(command, eval_str=True)
     limit = inspect.Parameter("max_memory", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=MaximumMemory)
     parameters = [part.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in (*signature.parameters.values(), limit)]
@@ -261,7 +261,7 @@ def limited(command: Command) -> Command:
 
 
 def _presented(taking: Command, command: Command, parameters: Sequence[inspect.Parameter]) -> Command:
-    """``taking`` as it shows itself to Typer: ``command`` with these parameters."""
+    """Give ``taking`` the name, docstring and parameters that Typer shows for ``command``, and return it."""
     shown = inspect.signature(command, eval_str=True).replace(parameters=parameters)
     vars(taking).update(__signature__=shown)
     taking.__annotations__ = {part.name: part.annotation for part in parameters}
@@ -271,20 +271,20 @@ def _presented(taking: Command, command: Command, parameters: Sequence[inspect.P
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Whoever interrupts the command within reads the notes of the workflow: what is kept, and how to go on."""
+    """On an interrupt in the block, print the workflow's notes: which results are kept, and how to continue."""
     try:
         yield
-    except KeyboardInterrupt as stop:  # typer makes an exit status of it
-        for note in getattr(stop, "__notes__", ()):  # none while nothing has begun
+    except KeyboardInterrupt as stop:  # typer turns it into an exit status
+        for note in getattr(stop, "__notes__", ()):  # none before work has begun
             say(note, file=sys.stderr)
         raise
 
 
 @contextmanager
 def stages() -> Iterator[Progress]:
-    """A function that shows what a command is doing, how much of it is done and the time that is left.
+    """Yield a function that shows a command's stage, how much of it is done, and the time left.
 
-    Silent unless standard error is a terminal.
+    The function is silent unless standard error is a terminal.
     """
     if not sys.stderr.isatty():
         yield silent
@@ -301,7 +301,7 @@ def stages() -> Iterator[Progress]:
         task = bar.add_task("starting", total=None)
 
         def hear(said: str, done: int = 0, total: int = 0) -> None:
-            if not done:  # something new, whose time begins now
+            if not done:  # a new stage, whose time begins now
                 bar.reset(task, total=total or None)
             bar.update(task, description=literal(said), completed=done, total=total or None)
 
@@ -310,9 +310,10 @@ def stages() -> Iterator[Progress]:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """For the imports of a command: modules stay as long as the process, so that the collector need not look at them.
+    """Turn off garbage collection for the imports of a command, and exclude their objects from later collections.
 
-    Neither while they are made nor later; only the first time in a process, when there is next to nothing else.
+    Modules stay as long as the process, so the collector need not examine them. Only the first use in a process does
+    this, because almost no other objects exist then.
     """
     if gc.get_freeze_count() or not gc.isenabled():
         yield

@@ -1,4 +1,4 @@
-"""``dla simulate``: a package on an input, or a program on memory images; ``dla asm``, ``dla disasm``: its text."""
+"""``dla simulate``, ``dla asm``, ``dla disasm``: simulation of packages and programs, and programs as text."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ def simulate(
     summary: options.Summary = False,
     wishes: Wishes,
 ) -> int:
-    """Run a package or a program without any check; print cycles and accounts, write the outputs (-o FILE.npz).
+    """Run a package or a program without any check of values; print its cycles, and write its outputs (-o FILE.npz).
 
-    With --break or --until it stops there and says what the machine does; with --against a difference is exit status 1.
+    --break and --until stop the run and show the state of the machine. With --against, a difference gives exit status
+      1.
     """
     from experiments.debug import session
     from experiments.report.store import write_arrays
@@ -78,7 +79,7 @@ def simulate(
 
 
 def _sanitized(file: Path, found: dict[str, tuple[Finding, ...]]) -> bool:
-    """Print the findings on programs, one a line, and their number; whether any is an error."""
+    """Print the findings on programs, one per line, and their number; return whether any is an error."""
     for name, findings in found.items():
         for finding in findings:
             say(f"{name}: {finding.text}")
@@ -89,7 +90,7 @@ def _sanitized(file: Path, found: dict[str, tuple[Finding, ...]]) -> bool:
 
 
 def _tell(findings: Findings) -> int:
-    """Print what was found; the exit status."""
+    """Print the result of debugging and return the exit status."""
     for line in findings.lines:
         say(line)
     if findings.difference is None:
@@ -99,7 +100,7 @@ def _tell(findings: Findings) -> int:
 
 
 def _present(file: Path, figures: Figures, json: Path | None, csv: Path | None, summary: bool) -> None:
-    """Write and print what the machine did."""
+    """Write and print the figures of the machine."""
     from experiments.report.tables import figure_rows, figures_table, kind_table, unit_table
     from experiments.report.terminal import report_console
 
@@ -130,7 +131,7 @@ ProgramFile = Annotated[Path, typer.Argument(metavar="PROGRAM", help="A program,
 
 
 def disasm(program: ProgramFile, output: options.Output = None) -> None:
-    """Show a program as assembly text that dla asm reads back to the bit."""
+    """Print a program as assembly text, from which dla asm makes the same program, bit by bit."""
     from isa import program_file
     from isa.assembler import disassemble
 

@@ -1,4 +1,4 @@
-"""``dla report``: a saved run, two runs, a system or a sweep as tables, a page and pictures."""
+"""``dla report``: a saved run, two runs, a system or a sweep as tables, a page and images."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def command(
     csv: options.Csv = None,
     summary: options.Summary = False,
 ) -> None:
-    """Show a saved run, and write it as an HTML page with charts and as PNG pictures."""
+    """Show saved results, and write them as an HTML page with charts and as PNG images."""
     from experiments.report.terminal import report_console
     from experiments.sweep.results import is_sweep
     from isa.reading import check_file
@@ -90,10 +90,10 @@ def _check(files: list[Path], compare: bool, contradictory: bool) -> None:
 
 
 def _places(name: str, beside: Path, output: Path | None, pictures: Path | None) -> tuple[Path, Path | None]:
-    """The file of the page, and the folder of the pictures, or None where none are wanted, of the report ``name``.
+    """Return the file of the page of the report ``name``, and the folder of its images, or None for no images.
 
-    ``output``: a file that ends in .html (then pictures are made only if ``pictures`` says where), or a folder for
-    both; without it the folder ``<name>-report`` next to ``beside``.
+    ``output`` is a file that ends in .html, or a folder for both. With a file, images are drawn only if ``pictures`` is
+    a folder. Without ``output``, both go to the folder ``<name>-report`` next to ``beside``.
     """
     if output is not None and output.suffix.lower() in PAGE_ENDINGS and not output.is_dir():
         return output, pictures
@@ -102,7 +102,7 @@ def _places(name: str, beside: Path, output: Path | None, pictures: Path | None)
 
 
 def _saved(file: Path, summary: bool) -> Shown:
-    """The report of one run, of a network or of a system; raises InputError when the file is none."""
+    """Return the report of one run of a network or a system; raise InputError if the file contains none."""
     from experiments.report.shown import Document
     from experiments.report.store import run_report, saved_content, schema_of
     from experiments.running.result import RUN
@@ -122,7 +122,7 @@ def _saved(file: Path, summary: bool) -> Shown:
 
 
 def _comparison(before: Path, after: Path) -> Shown:
-    """Two runs side by side; raises InputError when one of the files is none."""
+    """Return the comparison of two runs; raise InputError if a file contains none."""
     from experiments.compare.comparison import compare
     from experiments.compare.presentation import COMPARISON
     from experiments.compare.sources import report_snapshot
@@ -132,7 +132,7 @@ def _comparison(before: Path, after: Path) -> Shown:
 
 
 def _run_of(file: Path) -> RunReport:
-    """The report of a run of a network; raises InputError when the file is none."""
+    """Return the report of a run of a network; raise InputError if the file contains none."""
     from experiments.report.store import run_report, saved_content, schema_of
     from experiments.systems.report import SCHEMA
 
@@ -144,9 +144,9 @@ def _run_of(file: Path) -> RunReport:
 
 
 def _sweep(file: Path, wanted: OfSweep) -> Shown:
-    """A sweep's results, with the front over two columns; raises InputError when the file or a column is none.
+    """Return a sweep's results with the Pareto front over two columns; raise InputError for a wrong file or column.
 
-    A cost table estimates energy and area; they are columns, too.
+    A cost table adds columns with estimates of energy and area.
     """
     from experiments.report.shown import Document
     from experiments.sweep.presentation import FRONT

@@ -1,4 +1,4 @@
-"""``dla repro``: a published figure, or again what a file says it holds, and compares."""
+"""``dla repro``: reproduces a published figure, or repeats the runs of a file, and compares."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def command(
     seed: Seed = 0,
     workers: Workers = None,
 ) -> int:
-    """Reproduce a published figure and check what its text says; or run a results file again and compare every figure.
+    """Reproduce a published figure and check its publication's statements, or repeat a results file and compare it.
 
-    Exit status 1 where a statement of the publication does not hold on our numbers, or a repeated figure differs.
+    The exit status is 1 if a statement does not hold for our numbers, or if a repeated figure differs.
     """
     if what in FIGURES:
         if points is not None:
@@ -58,7 +58,7 @@ def command(
 
 
 def _figure(name: str, folder: Path, workers: int | None) -> int:
-    """Reproduces, prints every claim with its figures; 0 when all hold (under the published schedule)."""
+    """Reproduce a figure, print every claim with its numbers, and return 0 if all hold (published schedule)."""
     from experiments.repro import claim_lines, figure4, table5
 
     with options.stages() as progress:
@@ -88,7 +88,7 @@ def _file(path: Path, points: int | None, seed: int, workers: int | None, comman
 
 
 def _run(path: Path, command_line: CommandLine) -> int:
-    """A report of dla run: 0 when every value comes out again."""
+    """Repeat a report of dla run; return 0 if all values are equal."""
     from experiments.repro.again import run_again
 
     with options.stages() as progress:
@@ -98,7 +98,7 @@ def _run(path: Path, command_line: CommandLine) -> int:
 
 
 def _sweep(path: Path, points: int | None, seed: int, workers: int | None) -> int:
-    """Results of dla sweep: 0 when every figure comes out again."""
+    """Repeat results of dla sweep; return 0 if all figures are equal."""
     from experiments.repro.again import repeat_sweep
 
     with options.stages() as progress:
@@ -108,7 +108,7 @@ def _sweep(path: Path, points: int | None, seed: int, workers: int | None) -> in
 
 
 def _status(path: Path, found: Repetition, equal: str, differ: str) -> int:
-    """Prints what came of it; ``differ`` has a place for the number of deviations."""
+    """Print the outcome and return the exit status; ``differ`` has a place for the number of deviations."""
     for change in found.changes:
         say(f"note: {change}")
     for deviation in found.deviations[:SHOWN]:

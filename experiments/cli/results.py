@@ -1,4 +1,4 @@
-"""Where results go: a file, or standard output, which then holds nothing else; never in the place of an input."""
+"""Destinations of results: a file, or standard output without any other text; never the file of an input."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from experiments.literal import neutral
 from isa.files import check_distinct, check_writable, protecting, write_atomically
 
 STANDARD_OUTPUT = Path("-")
-"""In place of a file."""
+"""Name that stands for standard output."""
 RESULTS = ("json", "csv")
-"""Options that name where a result goes."""
+"""Options that name the destination of a result."""
 _output: ContextVar[TextIO | None] = ContextVar("output", default=None)
 
 
 @contextmanager
 def reserved(given: Mapping[str, Any]) -> Iterator[None]:
-    """Within, what a command prints for people goes nowhere if the options ``given`` want a result instead."""
+    """Discard what the command prints in the block if an option of ``given`` sends a result to standard output."""
     if STANDARD_OUTPUT not in (given.get(name) for name in RESULTS):
         yield
         return
@@ -41,7 +41,7 @@ def reserved(given: Mapping[str, Any]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Place:
-    """Marks an option that says where a result goes, and what files with it are usually called, such as ``.json``."""
+    """Mark of an option that names a destination, with the usual ending of its files, such as ``.json``."""
 
     ending: str = ""
     folder: bool = False
@@ -49,10 +49,10 @@ class Place:
 
 @contextmanager
 def placed(command: inspect.Signature, given: Mapping[str, Any]) -> Iterator[None]:
-    """Within, no result replaces a file that an option or argument of ``command`` names and that is no :class:`Place`.
+    """Check the destinations of a command's results, and protect the files of its inputs within the block.
 
-    Raises InputError, before any work is done, where results cannot go: two options want one file, one cannot be
-    written, or it holds what must not be replaced.
+    Inputs are the files that an option or argument of ``command`` without a :class:`Place` names. Raises InputError,
+    before any work is done, if two options name one file, a file cannot be written, or a file must not be replaced.
     """
     places = {name: kind for name, part in command.parameters.items() if (kind := _place(part)) is not None}
     files = [path for name, value in given.items() if name not in places for path in _files(value)]
@@ -72,13 +72,13 @@ def _place(part: inspect.Parameter) -> Place | None:
 
 
 def _word(part: inspect.Parameter) -> str:
-    """What an option is called on command lines: Typer has the first of its words as the default of a mark."""
+    """Return the name of an option on command lines; Typer stores the first of its names as the default of a mark."""
     words = (getattr(mark, "default", None) for mark in getattr(part.annotation, "__metadata__", ()))
     return next((word.removeprefix("--") for word in words if isinstance(word, str)), part.name)
 
 
 def _files(value: Any) -> Iterator[Path]:
-    """The files that the value of an option may name, as it stands or as NAME=FILE."""
+    """Yield the files that the value of an option may name, directly or as NAME=FILE."""
     for one in value if isinstance(value, list | tuple) else [value]:
         if isinstance(one, Path | str):
             for text in (str(one), str(one).partition("=")[2]):
@@ -88,7 +88,7 @@ def _files(value: Any) -> Iterator[Path]:
 
 
 def write(place: Path, text: str) -> None:
-    """Write a result: the same bytes to standard output as to a file, whatever the encoding of the terminal."""
+    """Write a result; standard output gets the same bytes as a file, regardless of the terminal's encoding."""
     stream = _output.get()
     if place != STANDARD_OUTPUT or stream is None:
         write_atomically(place, text)
@@ -101,19 +101,19 @@ def write(place: Path, text: str) -> None:
 
 
 def write_json(place: Path | None, content: Any) -> None:
-    """Write what JSON can hold; nothing where there is no place for it."""
+    """Write content as JSON; do nothing without a destination."""
     if place is not None:
         write(place, dumps(content, indent=1) + "\n")
 
 
 def write_tables(json: Path | None, csv: Path | None, content: Any, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write a result as JSON and its table as CSV, each where it has a place."""
+    """Write a result as JSON and its table as CSV, each if it has a destination."""
     write_json(json, content)
     write_csv(csv, rows)
 
 
 def write_csv(place: Path | None, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows under the names of their values, in the order of first appearance; nothing without a place for it."""
+    """Write rows as CSV, with columns in order of first appearance; do nothing without a destination."""
     if place is None:
         return
     text = io.StringIO()

@@ -1,4 +1,4 @@
-"""``dla rtl``: the machine as hardware, its Verilog, its gates, its comparison with the simulator, its waves."""
+"""``dla rtl``: the machine as hardware: Verilog, gates, comparison with the simulator, and waves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="The machine as hardware: build it, compare it, see its waves.", no_args_is_help=True)
 
 MAXIMUM_VERILOG = 1 << 26
-"""Bytes of a file of modules."""
+"""Maximum size of a Verilog file, in bytes."""
 
 Network = Annotated[
     str | None,
@@ -80,7 +80,7 @@ def synth(
     json: options.Json = None,
     csv: options.Csv = None,
 ) -> None:
-    """Make gates of a machine with Yosys, memories aside, and count them component by component."""
+    """Synthesise a machine with Yosys, without its memories, and count the gates of each component."""
     _require()
     from experiments.cost.table import DEFAULT_TABLE, load_table
     from experiments.report.terminal import plain_table, report_console
@@ -110,7 +110,7 @@ def ports(
     json: options.Json = None,
     csv: options.Csv = None,
 ) -> None:
-    """List the ports on the scratchpad: those of the machine, or what the commands of a network ask of them."""
+    """List the machine's ports on the scratchpad, or the ports that the commands of a network need."""
     from experiments.report.terminal import plain_table, report_console
     from isa.arch import BankedMemory, IdealMemory
 
@@ -130,7 +130,7 @@ def ports(
 
 
 class _Listed(NamedTuple):
-    """Ports: as rows, as lines below them, as JSON."""
+    """Ports as rows, as lines below the rows, and as JSON."""
 
     rows: list[dict[str, Any]]
     lines: list[str]
@@ -168,7 +168,7 @@ def check(
     replacing: Replacing = None,
     json: options.Json = None,
 ) -> int:
-    """Run a corpus on the hardware; name the first wrong command of every case. Exit status 1 at any difference."""
+    """Run a corpus on the hardware and name the first wrong command of every case; exit status 1 at any difference."""
     _require()
     from experiments.golden.store import choose, open_corpus
     from experiments.rtl.comparison import comparison_json, corpus_cases, outcome_lines
@@ -197,7 +197,7 @@ def check(
 @options.limited
 @options.expanded
 def case(wanted: golden.Wanted, output: CaseFile) -> None:
-    """Write a case, and what must happen in it, for the executable of dla rtl build of the same machine."""
+    """Write a case and its expected results for the executable that dla rtl build makes of the same machine."""
     _require()
     from dla_sim.rtl.simulator.case import case_bytes
     from experiments.rtl.comparison import source_case
@@ -219,7 +219,7 @@ def waves(
     cycles: CycleRange = None,
     replacing: Replacing = None,
 ) -> int:
-    """Write the signals of some cycles, with the command and the layer of each unit among them, as VCD or FST."""
+    """Write the signals of some cycles as VCD or FST, including the command and the layer of each unit."""
     _require()
     from experiments.rtl.comparison import outcome_lines, source_case
     from experiments.rtl.windows import layers_between, write_window
@@ -249,7 +249,7 @@ def _require() -> None:
 
 
 def _programs(model: str, machine: Preset, choices: CompileOptions, seed: int, progress: Progress) -> list[Program]:
-    """Of a network's regions. Raises InputError where none of it runs on the accelerator."""
+    """Return the programs of a network's regions; raise InputError if no node runs on the accelerator."""
     from byoc.compiler import compile as compile_network
     from experiments.running.network import load
 
@@ -263,7 +263,7 @@ def _programs(model: str, machine: Preset, choices: CompileOptions, seed: int, p
 
 
 def _modules(replacing: list[Path] | None) -> dict[str, str]:
-    """Verilog by the name of its file."""
+    """Return Verilog texts by file name."""
     from isa.reading import read_bytes, text_of
 
     return {str(path): text_of(read_bytes(path, MAXIMUM_VERILOG, "Verilog"), str(path)) for path in replacing or ()}

@@ -23,7 +23,7 @@ def command(
     verbose: options.Verbose = False,
     engine: options.Engine = options.EngineChoice.simulator,
 ) -> int:
-    """Quantise if needed, compile, simulate, check against the CPU, print the per-layer table."""
+    """Quantise a model if needed, compile, simulate, check against the CPU, and print a table of its layers."""
     with options.loading():
         from experiments.report.schema import report_json
         from experiments.report.store import default_path
@@ -49,7 +49,7 @@ def command(
 
 
 def _on_hardware(wanted: RunRequest) -> RunRequest:
-    """The same with the hardware in the simulator's place."""
+    """Return the request with hardware in place of the simulator."""
     from experiments.extras import require_amaranth
 
     require_amaranth()
@@ -59,9 +59,9 @@ def _on_hardware(wanted: RunRequest) -> RunRequest:
 
 
 def _status(report: RunReport) -> int:
-    """0, or 1 with a line on standard error that says where the accelerator and the oracle first differ."""
+    """Return 0, or print to standard error where accelerator and oracle first differ and return 1."""
     first, accuracy, hardware = report.check.first, report.accuracy, report.hardware
-    if hardware is not None and hardware.first is not None:  # says more than what it has made of the results
+    if hardware is not None and hardware.first is not None:  # it explains the differences that it causes in the results
         say(f"difference: the hardware is not the simulator: {hardware.first}", file=sys.stderr)
     elif first is not None:
         say(f"difference: {first.message()}", file=sys.stderr)

@@ -1,6 +1,6 @@
-"""``dla sweep``: every point of a specification; ``dla explore``: the best compromises of two objectives among them.
+"""``dla sweep``: every point of a specification; ``dla explore``: the Pareto front of two objectives among them.
 
-Both keep a results file that survives whatever ends them.
+Both write a results file that stays valid if the process ends at any time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Export = Annotated[
 
 @options.expanded
 def sweep(wanted: SweepRequest, export: Export = None, cost: options.Cost = None) -> int:
-    """Run a design-space sweep; run it again to continue one that was interrupted. Exit status 1 if no point is ok."""
+    """Run a design-space sweep; run it again to continue after an interruption. Exit status 1 if no point is ok."""
     from experiments.sweep.grid import Grid
     from experiments.sweep.results import check_export
     from experiments.sweep.results import export as export_table
@@ -60,7 +60,7 @@ def sweep(wanted: SweepRequest, export: Export = None, cost: options.Cost = None
 
 
 def _check_cost(cost: str | None, export: Path | None) -> None:
-    """Raises InputError, before any work is done, for a bad table and for one that nothing asks for."""
+    """Raise InputError, before any work is done, for an invalid cost table or one that no option uses."""
     if cost is None:
         return
     from experiments.cost.table import load_table
@@ -79,9 +79,9 @@ Picture = Annotated[
 
 @options.expanded
 def explore(wanted: ExploreRequest, json: options.Json = None, csv: options.Csv = None, png: Picture = None) -> int:
-    """Search a sweep's specification for the front of two objectives; run it again to continue or to go further.
+    """Search a sweep's specification for the Pareto front of two objectives; run it again to continue or go further.
 
-    Exit status 1 if no point is ok.
+    The exit status is 1 if no point is ok.
     """
     from experiments.explore.exploring import explore_requested
     from experiments.report.terminal import report_console
@@ -114,7 +114,10 @@ def _write(found: Exploration, json: Path | None, csv: Path | None, png: Path | 
 
 @contextmanager
 def _progress(total: int) -> Iterator[tuple[Progress, Callable[[int], None]]]:
-    """What goes on, and a bar with rate and time left; silent unless standard error is a terminal."""
+    """Yield functions that show the stage, and the number of points with rate and time left.
+
+    Both are silent unless standard error is a terminal.
+    """
     if not sys.stderr.isatty():
         yield silent, silent
         return
@@ -133,7 +136,7 @@ def _progress(total: int) -> Iterator[tuple[Progress, Callable[[int], None]]]:
         task = bar.add_task("reading", total=total, rate="")
 
         def stage(said: str, done: int = 0, total: int = 0) -> None:
-            # Without the refresh a stage that is over before the next repaint would never be seen.
+            # Without the refresh, a stage that ends before the next repaint would never be visible.
             bar.update(task, description=literal(said), refresh=True)
 
         def report(done: int) -> None:

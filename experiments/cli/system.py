@@ -42,7 +42,10 @@ def command(
     csv: options.Csv = None,
     trace: options.Timeline = None,
 ) -> int:
-    """Run several networks on several accelerators. Exit status 1 if a job missed its deadline, or at every point."""
+    """Run several networks on several accelerators.
+
+    The exit status is 1 if a job misses its deadline, or with --sweep, if jobs miss deadlines at every point.
+    """
     if not sweep:
         for item in fields(Kept):
             if getattr(wanted, item.name) is not None:
@@ -91,14 +94,14 @@ def _run(wanted: SystemRequest, json: Path | None, csv: Path | None, trace: Path
 
 
 MANY_JOBS = 50_000
-"""What takes seconds; nobody who gave no ``until`` expects it."""
+"""Number of jobs that takes seconds to simulate, about which a note informs users who gave no ``until``."""
 
 
 def _how_much(wanted: SystemRequest) -> str:
-    """What is said where it is much, and nobody asked for it with ``--until``; empty otherwise."""
+    """Return a note on the number of jobs if it is large and ``--until`` is not given; else an empty text."""
     from dla_sim.systems.spec import released, specified, with_conditions
 
-    if wanted.until is not None or not Path(str(wanted.spec)).is_file():  # what can be read once alone is not read
+    if wanted.until is not None or not Path(str(wanted.spec)).is_file():  # a pipe can be read only once
         return ""
     system = with_conditions(specified(wanted.spec), wanted.chosen)
     if (jobs := released(system)) <= MANY_JOBS:
@@ -108,7 +111,10 @@ def _how_much(wanted: SystemRequest) -> str:
 
 
 def _said_once(line: str) -> Progress:
-    """Says ``line`` on standard error when the simulation begins: what is refused before has its own."""
+    """Return a progress function that prints ``line`` to standard error when the simulation begins.
+
+    If a request is rejected before, only its error is printed.
+    """
     left = [line] if line else []
 
     def hear(said: str, done: int = 0, total: int = 0) -> None:
@@ -136,9 +142,9 @@ def _sweep(wanted: SystemCommand, texts: list[str], json: Path | None, csv: Path
 
 @options.expanded
 def split(wanted: SplitRequest, json: options.Json = None) -> int:
-    """Run one network on all accelerators of a system, and say why it is not as many times as fast.
+    """Run one network on all accelerators of a system, and explain why the speed-up is below their number.
 
-    Exit status 1 where the bits differ.
+    The exit status is 1 if the bits differ.
     """
     with options.loading():
         from experiments.report.terminal import report_console

@@ -1,4 +1,4 @@
-"""``dla tune``: a better schedule, found by measuring; ``dla explain``: why the compiler chose what it chose."""
+"""``dla tune``: finds a better schedule by measurement; ``dla explain``: explains the compiler's choices."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _group_line(group: GroupChoice) -> str:
 
 
 def _tiling(choice: LayerChoice) -> str:
-    """A tiling in one cell: channels x rows, of how many input channels, order, buffers."""
+    """Return a tiling as one cell: output channels x rows, input channels, loop order and buffers."""
     depth = f" of {choice.depth}" if choice.depth else ""
     slots = "/".join(map(str, choice.slots or ()))
     return f"{choice.channels} x {choice.rows}{depth} {choice.order} {slots}"
@@ -93,7 +93,7 @@ LayerName = Annotated[str | None, typer.Argument(metavar="[LAYER]", help="A laye
 
 @options.expanded
 def explain(wanted: Compiling, layer: LayerName = None, json: options.Json = None, csv: options.Csv = None) -> None:
-    """Say which tilings of a layer were considered, their estimates, why the winner won, and what did not fit."""
+    """Show which tilings of a layer were considered, their estimates, why the best one won, and which did not fit."""
     from experiments.running.inference import hardware_of
     from experiments.running.network import load
     from experiments.tune.explain import compiled_regions, region_layouts, taken
@@ -151,7 +151,7 @@ def _list(chosen: Sequence[Choices], cycles: Sequence[Mapping[str, Taken]]) -> N
 
 
 def _list_layouts(found: Sequence[RegionLayouts]) -> None:
-    """On a machine of words: how results lie, what is moved so that readers have them as they want, and the edges."""
+    """Print the layouts of results, the copies for consumers, and inputs and outputs; only for banked memory."""
     from experiments.report.terminal import line, plain_table, report_console
     from experiments.tune.layouts import edge_line
 
@@ -179,7 +179,7 @@ def _list_layouts(found: Sequence[RegionLayouts]) -> None:
 
 
 def print_reasons(package: Package, machine: Preset, choices: CompileOptions) -> None:
-    """Of every layer how it is tiled, what the compiler took that to cost, and why; for --verbose."""
+    """Print each layer's tiling, the compiler's estimate of its cycles, and the reason, for --verbose."""
     from experiments.report.terminal import line, plain_table, report_console
     from experiments.tune.explain import explain_all
 

@@ -1,12 +1,15 @@
-"""How right a run is: every region against the integer operators of the model's runtime, the outputs, and accuracy.
+"""Checks of a run: every region against the integer operators of the model's runtime, outputs, and accuracy.
 
-A region is compared on the inputs that it had in the run, every element of every output, without tolerance, and the
-first difference is named: what the CPU computed on both sides is not counted as checked. The model's outputs are
-compared with those of the whole model on its runtime as well. Where the CPU only quantises and dequantises they must
-be equal; where it computes in float, the runtime may fuse its operators otherwise in the whole model than in parts,
-so that differences there are counted and shown, and are none of the accelerator's. ``numerics = fixed`` computes with
-other rounding rules than ONNX Runtime, on purpose: they are those of LiteRT's reference kernels, which vouch for a
-TensorFlow Lite model; for an ONNX model nothing here can, and the check says so.
+Each region is compared on the inputs that it had in the run: every element of every output, without tolerance. The
+check names the first difference. Values that the CPU computed on both sides do not count as checked.
+
+The model's outputs are compared with those of the whole model on its runtime as well. If the CPU only quantises and
+dequantises, they must be equal. If it computes in float, the runtime may fuse operators of the whole model in another
+way than operators of its parts; such differences are counted and shown, but they are not the accelerator's.
+
+``numerics = fixed`` deliberately computes with other rounding rules than ONNX Runtime: those of LiteRT's reference
+kernels. These kernels are the oracle of a TensorFlow Lite model. An ONNX model has no oracle for these rules, and its
+check says so.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ class WrongElement:
 
 @dataclass(frozen=True)
 class TensorComparison:
-    """Counts over all tensors, and the first difference in the tensors' order, row-major."""
+    """Counts over all compared tensors, and the first difference in the order of tensors, row-major."""
 
     tensors: int = 0
     elements: int = 0
@@ -59,9 +62,10 @@ class TensorComparison:
 
 
 def compare_tensors(actual: Tensors, expected: Tensors) -> TensorComparison:
-    """Compare ``actual`` with ``expected``, in the order of ``expected``; equal shapes and types are demanded.
+    """Compare ``actual`` with ``expected``, in the order of ``expected``; NaN equals NaN.
 
-    NaN equals NaN. Raises InputError when a tensor has another shape or element type: the model is not what it says.
+    Raises InputError if a tensor has another shape or element type, because the model then has another shape than it
+    declares.
     """
     result = TensorComparison()
     for name, wanted in expected.items():
@@ -89,7 +93,7 @@ def _add(so_far: TensorComparison, name: str, found: NDArray[Any], wanted: NDArr
 
 
 def _largest(found: NDArray[Any], wanted: NDArray[Any]) -> int | float:
-    if found.dtype.kind not in "biuf":  # text is the same or another
+    if found.dtype.kind not in "biuf":  # text has no distance
         return 1
     if np.issubdtype(found.dtype, np.floating):
         gaps = np.abs(found.astype(np.float64) - wanted.astype(np.float64))
@@ -109,10 +113,11 @@ NO_ORACLE = "none (numerics = fixed rounds otherwise than ONNX Runtime)"
 
 
 def check_values(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]) -> Check:
-    """Compare every boundary tensor and the outputs of ``run``, one inference on ``inputs``, with the oracle.
+    """Compare every boundary tensor and every output of ``run``, one inference on ``inputs``, with the oracle.
 
-    The whole model is always that with the inputs and outputs of the user's file: it is given the real numbers that
-    integers stand for, and its outputs are compared with those. Tensors are compared as the model has them.
+    The oracle runs the whole model with the inputs and outputs of the user's file. If the application exchanges
+    integers, the oracle gets the real numbers that they represent, and the real outputs are compared. Tensors are
+    compared in the form that the model gives them.
     """
     package, numerics = network.package, network.arch.numerics
     if network.programs and not vouches(package.model, numerics):
@@ -129,7 +134,7 @@ def check_values(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]
     opened = opener(model, graph, numerics=numerics)
     for region in regions:
         if boundary.issuperset(region.inputs) and all(np.array_equal(made[n], values[n]) for n in region.inputs):
-            expected |= {name: made[name] for name in region.outputs}  # of what it was given: no need to run it alone
+            expected |= {name: made[name] for name in region.outputs}  # same inputs as in the whole model
         else:
             expected |= opened(region.inputs, region.outputs).run(values)
     found = compare_tensors(_restored(graph, {name: values[name] for name in expected}), _restored(graph, expected))
@@ -160,7 +165,7 @@ def check_values(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]
 
 
 def joint_check(package: Package, numerics: Numerics, checks: Sequence[Check]) -> Check:
-    """The check of several inferences of one network: what was compared is counted together."""
+    """Return the check of several inferences of one network, with the counts added."""
     first, *others = checks
     if not others:
         return first
@@ -181,7 +186,7 @@ def joint_check(package: Package, numerics: Numerics, checks: Sequence[Check]) -
 
 
 def _joint_units(found: Sequence[Sequence[DefinedUnits]]) -> tuple[DefinedUnits, ...]:
-    """The same units, with the elements of every inference."""
+    """Return the same units with the elements of every inference added."""
     return tuple(
         DefinedUnits(
             op_type=same[0].op_type,
@@ -209,17 +214,17 @@ def _restored(graph: Graph, tensors: Tensors) -> dict[str, NDArray[Any]]:
 
 
 def as_reported(first: WrongElement) -> FirstDifference:
-    """The difference in the form of the run report."""
+    """Return the difference in the form of the run report."""
     return FirstDifference(tensor=first.tensor, coordinates=first.coordinates, dla=first.actual, oracle=first.expected)
 
 
 LEAST_DECIBELS = 10.0
 MOST_OUTSIDE = MOST_SATURATED = 0.01
-"""Shares of a tensor's elements beyond which a warning is due."""
+"""Shares of a tensor's elements above which a warning is given."""
 
 
 def find_warnings(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]) -> tuple[Suspicion, ...]:
-    """What about a run on ``inputs`` that is right to the bit should still be looked at, with figures."""
+    """Return warnings, with figures, about a run on ``inputs`` whose bits are all correct."""
     graph, fidelity = network.package.graph, network.package.fidelity
     found: list[Suspicion] = []
     if fidelity is not None and fidelity.calibration is not None and fidelity.calibration.random:
@@ -233,9 +238,9 @@ def find_warnings(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any
             figures = {"beyond": float(file.beyond), "elements": float(file.elements), "steps": file.steps}
             found.append(Suspicion(kind="file", tensor=file.tensor, figures=figures))
     for node in graph.nodes:
-        # Of constants, which are no inputs, both kinds of nodes have none.
+        # Nodes that quantise or dequantise a constant have no inputs.
         given = inputs.get(node.inputs[0]) if node.op_type == QUANTIZE and node.inputs else None
-        if given is not None and given.dtype == np.float32:  # integers can be nowhere else
+        if given is not None and given.dtype == np.float32:  # integers cannot be outside the range
             found += _outside(node.inputs[0], given, graph.values[node.outputs[0]])
     made = {name: node for node in graph.nodes for name in node.outputs}
     for name, output in network.interface.real(run.outputs).items():
@@ -248,7 +253,7 @@ def find_warnings(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any
 
 
 def _same_everywhere(name: str, output: NDArray[Any]) -> Iterator[Suspicion]:
-    """Warn of numbers that are all the same; text may be."""
+    """Warn if all numbers of an output are equal; equal texts are not suspicious."""
     if output.dtype.kind not in "biuf" or output.size < 2 or not (output == output.flat[0]).all():
         return
     if np.isfinite(output.flat[0]):
@@ -259,19 +264,20 @@ def _same_everywhere(name: str, output: NDArray[Any]) -> Iterator[Suspicion]:
 
 
 def _kept_on_cpu(network: CompiledNetwork) -> Iterator[Suspicion]:
-    """Nodes there whose sums may wrap around, and nodes that would run on the accelerator with numerics = fixed."""
+    """Warn of CPU nodes whose sums may wrap around, and of nodes that numerics = fixed would accelerate."""
     placement = network.partition.placement
     wide = [place.node for place in placement if place.rule == "accumulators_fit"]
     if wide:
         yield Suspicion(kind="wraps", tensor=wide[0], figures={"nodes": len(wide)})
     nodes = sum(place.rule == OTHER_ROUNDING for place in placement)
-    alone = any(node.attributes.get("numerics") == "onnxruntime" for node in network.graph.nodes)  # runs here only
+    # Such a node runs on the accelerator only with ONNX Runtime's rounding: numerics = fixed is no advice then.
+    alone = any(node.attributes.get("numerics") == "onnxruntime" for node in network.graph.nodes)
     if nodes and network.arch.numerics != "fixed" and not alone:
         yield Suspicion(kind="rounding", tensor="", figures={"nodes": nodes, "all": len(placement)})
 
 
 def _limits(value: Value) -> tuple[int, int] | None:
-    """The integers of an 8-bit tensor that is quantised per tensor; None for others."""
+    """Return the integer range of an 8-bit tensor that is quantised per tensor; None for other tensors."""
     quantization = value.quantization
     if quantization is None or not quantization.per_tensor or value.dtype not in ("int8", "uint8"):
         return None
@@ -280,7 +286,7 @@ def _limits(value: Value) -> tuple[int, int] | None:
 
 
 def _outside(name: str, given: NDArray[Any], value: Value) -> list[Suspicion]:
-    """An input much of which the quantised range does not hold."""
+    """Warn of an input with many elements outside the quantised range."""
     limits, quantization = _limits(value), value.quantization
     if limits is None or quantization is None:
         return []
@@ -295,36 +301,37 @@ def _outside(name: str, given: NDArray[Any], value: Value) -> list[Suspicion]:
 
 
 def _saturated(name: str, stored: NDArray[Any], value: Value) -> list[Suspicion]:
-    """An output many elements of which are at an end of their range that is not zero: it was cut off there."""
+    """Warn of an output with many elements at an end of its range, other than zero: values were cut off there."""
     limits, quantization = _limits(value), value.quantization
     if limits is None or quantization is None or not stored.size:
         return []
     ends = [limit for limit in limits if limit != int(quantization.zero_point)]
     share = float(np.isin(stored, ends).mean())
-    ordinary = 1 / stored.size  # one element decides where a range ends
+    ordinary = 1 / stored.size  # one element defines the end of the range
     if share <= MOST_SATURATED + ordinary:
         return []
     return [Suspicion(kind="saturated", tensor=name, figures={"share": share})]
 
 
-# Of held-out samples: float, int8 on the model's runtime, and on the accelerator. -------------------------------------
+# Accuracy on held-out samples: float, int8 on the model's runtime, and the accelerator. -------------------------------
 
 LABELS = "labels"
-"""The array of a file that says which class each sample is of."""
+"""Array of a file that gives the class of each sample."""
 
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Held-out samples, a feed each, and their classes: int64 (samples,)."""
+    """Held-out samples, one feed each, and their classes: int64 (samples,)."""
 
     feeds: Sequence[Feeds]
     labels: NDArray[np.int64]
 
 
 def labelled_samples(network: Network, file: Path | None) -> Labelled | None:
-    """The samples of a ``.npz`` file, else those that a built-in network brings; None where there are none.
+    """Return the samples of a ``.npz`` file, else those of a built-in network; None if there are none.
 
-    The file has an array for every input, samples along an extra first axis, and ``labels``. Raises InputError.
+    The file has an array for every input, with samples along an extra first axis, and ``labels``. Raises InputError if
+    the file is invalid.
     """
     if file is None:
         dataset = network.builtin.dataset() if network.builtin else None
@@ -347,10 +354,11 @@ def labelled_samples(network: Network, file: Path | None) -> Labelled | None:
 def measure_accuracy(
     network: Network, compiled: CompiledNetwork, runtime: Runtime[Any], labelled: Labelled, progress: Progress = silent
 ) -> Accuracy:
-    """Top-1 accuracy of the first output over all samples, one at a time; ``progress`` hears how many.
+    """Return the top-1 accuracy of the first output over all samples, which run one at a time.
 
-    ``runtime`` runs ``compiled`` on the accelerator. ``differences`` counts images whose outputs differ in any bit
-    between int8 on the model's runtime and the accelerator.
+    ``runtime`` runs ``compiled`` on the accelerator. ``progress`` is called with the number of samples done.
+    ``differences`` of the result counts images whose outputs differ in any bit between int8 on the model's runtime and
+    the accelerator.
     """
     feeds, labels = labelled.feeds, labelled.labels
     graph, interface = compiled.package.graph, compiled.interface
@@ -381,6 +389,6 @@ def _float_outputs(model: ModelProto, feeds: Sequence[dict[str, NDArray[Any]]]) 
 
 
 def _share(outputs: Sequence[NDArray[Any]], labels: NDArray[np.int64]) -> float:
-    """Share of images whose largest output is the label's; the first of equal ones counts."""
+    """Return the share of images whose largest output is the label's; of equal outputs the first counts."""
     predicted = np.array([int(np.argmax(output)) for output in outputs])
     return float(np.count_nonzero(predicted == labels) / len(labels))

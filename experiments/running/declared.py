@@ -1,6 +1,6 @@
-"""Options of records, declared once: what a field's :class:`Option` says is its place on command lines and its words.
+"""Options of records, declared once: a field's :class:`Option` gives its form on command lines.
 
-Fields without one are for Python alone. Light, as ``dla --help`` reads all of them.
+Fields without an option exist only in Python. The module imports little, because ``dla --help`` reads all options.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _KEY = "option"
 
 
 def spelled(given: object) -> list[str]:
-    """What is given as a word of a command: files and names as they are, what is in memory in angle brackets."""
+    """Return a value as words of a command: files and names unchanged, objects in memory in angle brackets."""
     if isinstance(given, str | Path | int):
         return [str(given)]
     if hasattr(given, "source"):
@@ -27,15 +27,23 @@ def spelled(given: object) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Option:
-    """How a command line has a field: as ``word`` with a value of ``kind``, or as an argument where there is no word.
+    """Command-line form of a field: an option called ``word``, or an argument if ``word`` is empty.
 
-    A short word may stand behind ``word``. ``kind`` is ``str``, ``int``, ``bool``, ``Path``, ``list[str]`` (may be
-    repeated), or a tuple of the values there are; None where the command has it in its own way. ``parse`` makes the
-    field's value of that, ``texts`` of the value the texts that are written; ``least`` is the least number, ``panel``
-    and ``metavar`` are for the help; ``completion`` names what a shell is offered. ``repeats``: the command that
-    repeats a run has it, as results depend on it. ``ending``: it says where a result goes, in files that
-    end so. ``table``: the type where a file of keys has a table of it. ``settled``: why a model that comes quantised
-    has no use for it. ``former``: the name that Python had for it before; it works for one version, with a warning.
+    Attributes:
+        word: name of the option; a short name may follow it.
+        kind: ``str``, ``int``, ``bool``, ``Path``, ``list[str]`` (repeatable), or a tuple of the allowed values; None
+            if the command defines the option in its own way.
+        metavar: placeholder of the value in the help.
+        panel: group of the option in the help.
+        least: smallest allowed number.
+        completion: name of the words that a shell offers.
+        parse: converts the command line's value to the field's value.
+        texts: converts the field's value to texts of a command line.
+        repeats: True if results depend on the option, so that the command that repeats a run contains it.
+        ending: usual ending of the file if the option says where a result goes.
+        table: type of the option if a file of keys has a table for it.
+        settled: why the option does not apply to a model that is already quantised.
+        former: former name in Python, which works for one version, with a warning.
     """
 
     word: str
@@ -54,18 +62,18 @@ class Option:
     former: str = ""
 
     def words(self, value: Any) -> list[str]:
-        """The words of a command line that give ``value``."""
+        """Return the words of a command line that give ``value``."""
         named = self.word.split()[:1]
         return named if self.kind is bool else [word for text in self.texts(value) for word in (*named, text)]
 
 
 def option(word: str, help: str, kind: Any = str, **more: Any) -> dict[str, Option]:
-    """The metadata of a field that command lines have as well: an :class:`Option`."""
+    """Return the metadata of a field that command lines have as an :class:`Option`."""
     return {_KEY: Option(word, help, kind, **more)}
 
 
 def specification(help: str, metavar: str, nowhere: str) -> dict[str, Option]:
-    """The metadata of an argument that is a file of keys; ``nowhere`` spells what is in none."""
+    """Return the metadata of an argument that is a file of keys; ``nowhere`` spells a value that is in no file."""
 
     def spelled(given: Any) -> list[str]:
         return [str(given)] if isinstance(given, str | Path) else [getattr(given, "source", nowhere)]
@@ -74,17 +82,17 @@ def specification(help: str, metavar: str, nowhere: str) -> dict[str, Option]:
 
 
 def same(record: Any, name: str) -> dict[str, Option]:
-    """The metadata of a field that is the same option as one of another record."""
+    """Return the metadata of a field with the same option as a field of another record."""
     return {_KEY: declared(record)[name]}
 
 
 def declared(record: Any) -> dict[str, Option]:
-    """The options of a record, or of its class, by the names of their fields."""
+    """Return the options of a record, or of its class, by field name."""
     return {item.name: item.metadata[_KEY] for item in fields(record) if _KEY in item.metadata}
 
 
 def given_options(record: Any) -> Iterator[tuple[str, Option, Any]]:
-    """Name, option and value of the fields of a record that have another value than their default."""
+    """Yield name, option and value of the fields of a record that differ from their default."""
     for item in fields(record):
         value = getattr(record, item.name)
         usual = value is None or (type(value) is type(item.default) and value == item.default)
@@ -93,7 +101,7 @@ def given_options(record: Any) -> Iterator[tuple[str, Option, Any]]:
 
 
 def words_of(record: Any) -> list[str]:
-    """The words of a command line that give a record, arguments first; options at their defaults are left out."""
+    """Return the words of a command line that give a record, arguments first; options at their defaults are omitted."""
     given = {name: (one, one.words(value)) for name, one, value in given_options(record) if one.repeats}
     words = [word for one, found in given.values() if not one.word for word in found]
     for item in fields(record):
@@ -106,9 +114,9 @@ def words_of(record: Any) -> list[str]:
 
 
 def command_of(name: str, record: Any, function: str = "") -> str:
-    """The ``dla`` command that repeats what a record asks for; of what is in no file the function in Python.
+    """Return the ``dla`` command that repeats a request; if a value is in memory, the call of the Python function.
 
-    Function and command have one name unless another ``function`` is said.
+    ``function`` is the name of the Python function if it differs from the name of the command.
     """
     handed = (one.texts(value) for _, one, value in given_options(record) if one.kind is Path or not one.word)
     in_memory = any(text.startswith("<") for texts in handed for text in texts)

@@ -1,4 +1,4 @@
-"""Functions of ``dla`` whose keywords are the fields of a record: signatures, and how the record is made of them."""
+"""Functions of ``dla`` whose keywords are the fields of a request record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CHOICES = tuple(item.name for item in fields(CompileOptions))
 
 
 def _check_least(made: Any) -> None:
-    """Raises InputError for a number below the least that its field allows."""
+    """Raise InputError for a number below the minimum of its field."""
     for name, one in declared(made).items():
         value = getattr(made, name)
         if one.least is not None and value is not None and value < one.least:
@@ -30,7 +30,7 @@ def _check_least(made: Any) -> None:
 
 
 def _rename_former(function: str, given: dict[str, Any], former: Mapping[str, str]) -> dict[str, Any]:
-    """Return the keywords ``given`` with their present names, and warn where one has the name that it had before."""
+    """Return the keywords ``given`` under their present names; warn of a former name."""
     for old in given.keys() & former.keys():
         new = former[old]
         if new in given:
@@ -43,10 +43,11 @@ def _rename_former(function: str, given: dict[str, Any], former: Mapping[str, st
 def door(
     name: str, keywords: Callable[Keywords, object], request: type[Request], work: Callable[[Request], Found]
 ) -> Callable[Keywords, Found]:
-    """``work`` as a function called ``name`` that takes the fields of its ``request`` as keywords.
+    """Return ``work`` as a function called ``name`` that takes the fields of its ``request`` as keywords.
 
-    ``keywords`` is the request, or that and :class:`CompileOptions`: then choices replace fields of its ``options``. A
-    model is given as :func:`in_onnx` has it. Raises TypeError for a name that no field has.
+    ``keywords`` gives the signature for type checkers: the request, or the request and :class:`CompileOptions`. The
+    keywords of the latter replace fields of the request's ``options``. A model is converted by :func:`in_onnx`. The
+    function raises TypeError for a keyword that is not a field.
     """
     known = {part.name: part for part in inspect.signature(request).parameters.values()}
     if "options" in known:

@@ -1,8 +1,9 @@
-"""What is given to a run, and the machine as chosen: records whose fields are declared once, for commands and Python.
+"""Requests: records of a run's inputs and machine, whose fields are declared once for commands and Python.
 
-From them come the options of every command, the keywords of the functions of ``dla``, the command that repeats a run,
-the keys of a sweep's specification, the key of a package in the cache and the refusals. A command's own options are
-fields of a record on top of these. Light, as ``dla --help`` reads all of them.
+The declarations give the options of every command, the keywords of the functions of ``dla``, the command that repeats a
+run, the keys of a sweep's specification, the key of a package in the cache, and the rejection of options that do not
+apply. A command with further options extends these records. The module imports little, because ``dla --help`` reads all
+of it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _result = partial(option, panel="Results")
 
 
 def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Shapes by input name from texts such as ``image=1,3,224,224``; raises InputError for any other form."""
+    """Return shapes by input name from texts such as ``image=1,3,224,224``; raise InputError for other texts."""
     shapes = {}
     for text in texts:
         name, _, dims = text.rpartition("=")
@@ -48,7 +49,7 @@ def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
 
 
 def parse_fixed(texts: Iterable[str]) -> dict[str, float]:
-    """Numbers by input name from texts such as ``rate=16000``; raises InputError for any other form."""
+    """Return numbers by input name from texts such as ``rate=16000``; raise InputError for other texts."""
     fixed = {}
     for text in texts:
         name, _, number = text.rpartition("=")
@@ -83,12 +84,12 @@ class Subject:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Given(Subject):
-    """All that a network's package follows from.
+    """All inputs that determine the package of a network.
 
     ``shapes`` fixes dynamic inputs, ``fixed`` makes inputs constants, ``cpu`` keeps nodes on the CPU
-    (:func:`keep_on_cpu`). ``calibration`` is what a float model is quantised on: a .npz file, arrays with samples along
-    the first axis, or samples one by one. ``seed`` is that of whatever is drawn. ``cache``: what import makes of a file
-    may be kept in the user's cache folder for later runs; no figure depends on it.
+    (:func:`keep_on_cpu`). ``calibration`` are the samples that quantise a float model: a .npz file, arrays with samples
+    along the first axis, or samples one by one. ``seed`` is the seed of all random numbers. ``cache`` allows import to
+    keep the package of a file in the user's cache folder for later runs; no figure depends on it.
     """
 
     calibration: Samples | None = field(
@@ -150,12 +151,12 @@ class Given(Subject):
     )
 
     def unsettled(self) -> Self:
-        """The same without what a model that comes quantised has no use for."""
+        """Return a copy without the options that do not apply to a model that is already quantised."""
         settled: dict[str, Any] = {name: None for name, one in declared(self).items() if one.settled}
         return replace(self, **settled)
 
     def refuse(self, source: str | Path, what: str, remedy: str) -> None:
-        """Raises InputError for an option that ``what`` in ``source`` has no use for; ``remedy`` has it as {option}."""
+        """Raise InputError for an option that does not apply to ``what`` in ``source``; ``remedy`` names {option}."""
         for _, one, value in given_options(self):
             if one.settled and one.texts(value):
                 raise InputError(f"{source}: {what} {one.settled}; {remedy.format(option=one.word)}")
@@ -163,10 +164,10 @@ class Given(Subject):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Machine:
-    """A machine as it is chosen: a preset's name or file, and what is changed of it.
+    """Choice of a machine: a preset's name or file, and changes of it.
 
     ``settings`` change keys (``{"pe.oc": 64, "sram_bytes": "64KiB"}``, or texts such as ``"pe.oc=64"``), ``isa``
-    replaces the variant, ``memory_mode`` says where constants and activations lie.
+    replaces the variant, ``memory_mode`` selects the memories of constants and activations.
     """
 
     preset: str | Path | None = field(
@@ -201,21 +202,21 @@ class Machine:
     )
 
     def __post_init__(self) -> None:
-        """Settings may come one by one, once."""
+        """Store the settings as a tuple, because an iterator can be read only once."""
         if not isinstance(self.settings, str | Mapping):
             object.__setattr__(self, "settings", tuple(self.settings))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Compiling(Given, Machine):
-    """A network to be compiled for a machine."""
+    """Network to compile, and the machine to compile it for."""
 
     options: CompileOptions = DEFAULTS
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Inferring:
-    """What runs the nodes on the CPU, and what an inference is given."""
+    """Inputs of an inference, and the runtime of the nodes on the CPU."""
 
     host: Host = field(
         default="onnxruntime", metadata=_network("--host", "What runs the nodes on the CPU.", get_args(Host))
@@ -230,7 +231,7 @@ class Inferring:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ProgramRequest(Inferring, Machine):
-    """What ``dla simulate`` is asked for: a program knows its own machine, and has tensors and memory of its own."""
+    """Request of ``dla simulate``: a program brings its own machine, and has tensors and memory images."""
 
     preset: str | Path | None = field(
         default=None,
@@ -259,7 +260,7 @@ class ProgramRequest(Inferring, Machine):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunRequest(Inferring, Compiling):
-    """What ``dla run`` and ``dla.run`` are asked for."""
+    """Request of ``dla run`` and ``dla.run``."""
 
     accuracy: str | Path | None = field(
         default=None,
@@ -288,12 +289,12 @@ class RunRequest(Inferring, Compiling):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunKeywords(RunRequest, CompileOptions, Subject):
-    """The keywords of ``dla.run``: a request's, and the choices of its options one by one."""
+    """Keywords of ``dla.run``: the fields of the request, and the single fields of its options."""
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a person wants to see of what ``dla simulate`` runs, and where it stops; None where nothing is wanted."""
+    """Debugging options of ``dla simulate``: files to write and the place to stop; None if not requested."""
 
     trace: Path | None = field(default=None, metadata=same(RunRequest, "timeline"))
     log: Path | None = field(
@@ -328,5 +329,5 @@ class Wishes:
 
     @property
     def stop(self) -> bool:
-        """Whether the run is to stop before its end."""
+        """True if the run stops before its end."""
         return (self.break_at, self.until) != (None, None)

@@ -1,4 +1,4 @@
-"""What is handed over in memory, where the command has files: models, inputs of one or many inferences, samples."""
+"""Models, inputs and samples passed in memory, where commands have files."""
 
 from __future__ import annotations
 
@@ -28,38 +28,38 @@ Wanted = Mapping[str, tuple[Shape, np.dtype[Any]]]
 
 @runtime_checkable
 class Exported(Protocol):
-    """What an exporter makes that has an ONNX model: ``torch.onnx.ONNXProgram``, say."""
+    """Exported program that contains an ONNX model, such as ``torch.onnx.ONNXProgram``."""
 
     @property
     def model_proto(self) -> ModelProto:
-        """The model."""
+        """The ONNX model."""
 
 
 @runtime_checkable
 class Traced(Protocol):
-    """What ``torch.export.export`` gives: a program that PyTorch's exporter has yet to write as ONNX."""
+    """Program from ``torch.export.export``, which PyTorch's exporter can write as ONNX."""
 
     @property
     def graph_signature(self) -> Any:
-        """Which of its tensors are inputs, parameters and outputs."""
+        """Roles of its tensors: inputs, parameters and outputs."""
 
     @property
     def example_inputs(self) -> Any:
-        """What it was traced with."""
+        """Inputs with which the program was traced."""
 
 
 Model = str | Path | ModelProto | Package | Exported | Traced
-"""A built-in name, an .onnx, .tflite or .dla file, or a model in memory."""
+"""Built-in name, an .onnx, .tflite or .dla file, or a model in memory."""
 Inputs = str | Path | ArrayLike | Mapping[str, ArrayLike] | Sequence[Mapping[str, ArrayLike]]
-"""A file, an array for the only input, arrays by input, or many of these: a batch."""
+"""A file, an array for the only input, arrays by input name, or several of these: a batch."""
 Samples = str | Path | ArrayLike | Mapping[str, ArrayLike] | Iterable[ArrayLike | Mapping[str, ArrayLike]]
 """A file, arrays with samples along the first axis, or the samples one by one."""
 
 
 def in_onnx(given: Model) -> str | Path | ModelProto | Package:
-    """The same with an exported program as the ONNX model that it has, or that PyTorch makes of it.
+    """Return the model; a program of PyTorch is converted to its ONNX model.
 
-    Raises InputError for what is no model.
+    Raises InputError if ``given`` is not a model.
     """
     if isinstance(given, Traced):
         given = import_module("torch").onnx.export(given, verbose=False)
@@ -71,28 +71,31 @@ def in_onnx(given: Model) -> str | Path | ModelProto | Package:
 
 
 def model_name(model: ModelProto) -> str:
-    """What a model in memory goes by in reports."""
+    """Return the name of a model in memory, as reports show it."""
     return model.graph.name or "model"
 
 
 class ComparedExecutor(Executor[Trace], Protocol):
-    """An executor that is held to the simulator, as ``experiments.rtl.hardware.HardwareDevice`` is."""
+    """Executor that is compared with the simulator, such as ``experiments.rtl.hardware.HardwareDevice``."""
 
     @property
     def check(self) -> HardwareCheck:
-        """How it compared so far."""
+        """Result of the comparison so far."""
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Inputs of one inference or of ``many``, on an axis of their own (``stacked``) or on the first of the model's."""
+    """Inputs of one inference or, with ``many``, of several.
+
+    Their arrays were stacked along an additional axis (``stacked``) or concatenated along the first axis of the input.
+    """
 
     feeds: tuple[Feeds, ...]
     many: bool = False
     stacked: bool = True
 
     def joined(self, results: Sequence[Mapping[str, NDArray[Any]]]) -> Feeds:
-        """The outputs of the inferences, those of several along a first axis as their inputs have it."""
+        """Return the outputs of all inferences; several are joined along a first axis, in the way of the inputs."""
         if not self.many:
             return dict(results[0])
         return {name: self._along([result[name] for result in results], name) for name in results[0]}
@@ -105,10 +108,10 @@ class Batch:
 
 
 def batch_of(inputs: Inputs, wanted: Mapping[str, Shape], what: str = "inputs") -> Batch:
-    """Arrays as feeds. An array of the input's shape is for one inference; more of them stand along a first axis.
+    """Return arrays as feeds: one inference for an array of the input's shape, several along a first axis.
 
-    That is an axis of its own, or takes the place of the input's where that is of length 1. A list of arrays or of
-    tables by input is a batch as well. Raises InputError where the inputs have different numbers of them, or none.
+    The first axis is an additional one, or the first axis of the input if that has length 1. A list of arrays, or of
+    arrays by input name, is a batch as well. Raises InputError if inputs have different numbers of samples, or none.
     """
     if isinstance(inputs, list | tuple) and any(isinstance(one, Mapping) or hasattr(one, "shape") for one in inputs):
         return Batch(tuple(_named(one, wanted, what) for one in inputs), many=True)
@@ -125,7 +128,7 @@ def batch_of(inputs: Inputs, wanted: Mapping[str, Shape], what: str = "inputs") 
 
 
 def _axis(array: NDArray[Any], shape: Shape) -> str:
-    """Where an array has its samples: along an axis of its "own", or along the "first" one of the input; else ""."""
+    """Return which axis has the samples: an additional one ("own"), the input's "first" one, or "" for one sample."""
     if array.shape == shape:
         return ""
     if array.ndim and array.shape[1:] == shape:
@@ -134,7 +137,7 @@ def _axis(array: NDArray[Any], shape: Shape) -> str:
 
 
 def _named(given: Any, wanted: Mapping[str, object], what: str) -> Feeds:
-    """Arrays by input of what is one array or a table of them."""
+    """Return arrays by input name from a single array or a mapping."""
     if isinstance(given, Mapping):
         return {name: _array(array, f"{what}, '{name}'") for name, array in given.items()}
     if len(wanted) != 1:
@@ -144,7 +147,10 @@ def _named(given: Any, wanted: Mapping[str, object], what: str) -> Feeds:
 
 
 def _array(given: Any, what: str) -> NDArray[Any]:
-    """Raises InputError for what is no array, and for masked ones: what they hide would be taken for numbers."""
+    """Convert to an array; raise InputError for anything else.
+
+    Masked arrays are rejected as well, because a network would use their hidden values.
+    """
     parts = given if isinstance(given, list | tuple) else (given,)
     if any(isinstance(part, np.ma.MaskedArray) for part in parts):
         raise InputError(f"{what}: a masked array, of which no network knows the mask; give array.filled(VALUE)")
@@ -155,10 +161,10 @@ def _array(given: Any, what: str) -> NDArray[Any]:
 
 
 def samples_of(calibration: Samples, wanted: Wanted) -> Iterator[Feeds]:
-    """The samples to quantise on, one by one, as they are wanted: in one array an input, or from any iterable.
+    """Yield the samples to quantise on, one by one, from one array per input or from any iterable.
 
-    What an iterable gives is a sample or, as a data loader does, a batch, or a list of either. Raises InputError for
-    arrays of other shapes and types, and where their numbers differ.
+    An item of an iterable is a sample, a batch (as a data loader gives), or a list of these. Raises InputError for
+    arrays of other shapes or types, and for different numbers of samples.
     """
     what = "calibration"
     if isinstance(calibration, Mapping) or hasattr(calibration, "shape"):
@@ -179,7 +185,7 @@ def samples_of(calibration: Samples, wanted: Wanted) -> Iterator[Feeds]:
 
 
 def _sample(row: Feeds, wanted: Wanted, what: str) -> Feeds:
-    """One sample, checked; the first axis of an input may be left out where its length is 1."""
+    """Return one checked sample; the first axis of an input may be missing if its length is 1."""
     if row.keys() != wanted.keys():
         raise InputError(f"{what}: it has {', '.join(row) or 'nothing'}; the inputs are {', '.join(wanted)}")
     found = {}

@@ -1,4 +1,4 @@
-"""One run, from a model to a checked report: the workflow behind ``dla run`` and the public Python API."""
+"""Workflow of one run, from a model to a checked report, for ``dla run`` and the public Python API."""
 
 from __future__ import annotations
 
@@ -54,28 +54,34 @@ class Inference:
 
 
 def run_requested(wanted: RunRequest) -> Result:
-    """Compile ``model``, simulate an inference, check every bit, report.
+    """Compile ``model``, simulate an inference, check every bit, and return the report and the outputs.
 
-    ``model`` is a built-in name, an .onnx, .tflite or .dla file; or an ONNX model, what ``torch.export.export`` or
-    ``torch.onnx.export`` gives, or a package.
+    - ``model``: a built-in name, an .onnx, .tflite or .dla file, an ONNX model, the result of ``torch.export.export``
+      or ``torch.onnx.export``, or a package.
+    - ``preset``: name or TOML file of a machine.
+    - ``settings``: changes of its keys (``{"pe.oc": 64, "sram_bytes": "64KiB"}``, or texts such as ``"pe.oc=64"``).
+    - ``isa``: replaces the preset's variant of the instruction set.
+    - ``memory_mode``: memory of constants and activations (``"dram"``, ``"flash"``, ``"sram"``).
+    - ``options``: options of the compiler; further keywords replace single ones, as in ``run(model, schedule="seed")``.
+    - ``inputs``: a .npy, .npz or image file, an array, arrays by input name, or several of these, a batch. The default
+      is the built-in network's sample, or numbers drawn from ``seed``. With ``integer_io`` inputs may be integers; real
+      numbers are quantised first.
+    - ``shapes``: shapes of dynamic inputs.
+    - ``fixed``: numbers for inputs that become constants.
+    - ``cpu``: nodes that stay on the CPU (:func:`keep_on_cpu`).
+    - ``calibration``: samples that quantise a float model: a .npz file, arrays with samples along the first axis, or
+      samples one by one.
+    - ``accuracy``: .npz file with held-out samples and their ``labels``.
+    - ``cost``: name or file of a cost table, for an estimate of energy and area.
+    - ``timeline``: file to write for Perfetto.
+    - ``progress``: called with the name of each stage.
+    - ``cache``: allows import to keep the package of a file in the user's cache folder for later runs; no figure
+      depends on it.
+    - ``engine``: makes the executor that replaces the simulator, such as ``experiments.rtl.hardware.HardwareDevice``
+      (extra ``rtl``); the report's ``hardware`` contains its comparison with the simulator.
 
-    ``preset`` is a name or a TOML file, ``settings`` change keys of it (``{"pe.oc": 64, "sram_bytes": "64KiB"}``, or
-    texts such as ``"pe.oc=64"``), ``isa`` replaces the preset's variant, ``memory_mode`` says where constants and
-    activations lie (``"dram"``, ``"flash"``, ``"sram"``). ``choices`` replace fields of ``options``, as in
-    ``run(model, schedule="seed")``.
-    ``inputs`` is a .npy, .npz or image file, an array, arrays by input, or many of them, a batch; without any the
-    built-in network's sample, or numbers drawn from ``seed``. With ``integer_io`` they may be integers, too; real
-    numbers are quantised first. ``shapes`` fixes dynamic inputs, ``fixed`` makes inputs constants, ``cpu`` keeps nodes
-    on the CPU (:func:`keep_on_cpu`). ``calibration`` is what a float model is quantised on: a .npz file, arrays with
-    samples along the first axis, or samples one by one.
-    ``accuracy`` is a .npz file with held-out samples and their ``labels``; ``cost`` is a cost table's name
-    or file, for an estimate of energy and area. ``timeline`` is a file for Perfetto. ``progress``
-    is called with the name of each stage. ``cache``: what import makes of a file may be kept in the user's cache folder
-    for later runs; no figure depends on it. ``engine`` makes what runs the programs in the simulator's place:
-    ``experiments.rtl.hardware.HardwareDevice`` (extra ``rtl``); how it compared is in the report's ``hardware``.
-
-    A difference from the oracle is reported in ``check``, not raised. Raises InputError for bad input. Equal arguments
-    give equal reports.
+    A difference from the oracle is reported in ``check``, not raised. Raises InputError for invalid input. Equal
+    arguments give equal reports.
     """
     options, progress, hardware = wanted.options, wanted.progress, hardware_of(wanted)
     table = None if wanted.cost is None else _cost_table(wanted.cost)
@@ -91,7 +97,7 @@ def run_requested(wanted: RunRequest) -> Result:
     return _reported(wanted, done, batch, found, measured, table, None if machine is None else machine.check)
 
 
-# What only some runs are asked for is loaded by those. ----------------------------------------------------------------
+# Functions that only some runs need; they import what they use. -------------------------------------------------------
 
 
 def _cost_table(name: str) -> CostTable:
@@ -111,7 +117,7 @@ run = door("run", RunKeywords, RunRequest, run_requested)
 
 
 def _held(machine: ComparedExecutor) -> ComparedExecutor:
-    """What an engine made; raises InputError where it is nothing that runs programs."""
+    """Return the executor that an engine made; raise InputError if it cannot run programs."""
     if not callable(getattr(machine, "run", None)) or not hasattr(machine, "check"):
         raise InputError(
             f"engine makes {type(machine).__name__}, which runs no programs; "
@@ -121,9 +127,9 @@ def _held(machine: ComparedExecutor) -> ComparedExecutor:
 
 
 def _imported(given: Given) -> Package:
-    """The package of whatever :func:`run` takes as ``model``: quantised if it was float, and good for every machine.
+    """Import ``model`` as a package for every machine; a float model is quantised.
 
-    The other arguments are as for :func:`run`. Raises InputError for a model that cannot be imported.
+    The arguments are those of :func:`run`. Raises InputError for a model that cannot be imported.
     """
     return load(given).package
 
@@ -132,14 +138,14 @@ import_model = door("import_model", Given, Given, _imported)
 
 
 def hardware_of(machine: Machine) -> Preset:
-    """The machine that is chosen; raises InputError as :func:`load_hardware` does."""
+    """Return the chosen machine; raise InputError as :func:`load_hardware` does."""
     preset = None if machine.preset is None else str(machine.preset)
     return load_hardware(preset, machine.settings, machine.isa, machine.memory_mode)
 
 
 @dataclass(frozen=True, eq=False)
 class _Checked:
-    """What every inference of a batch gave, and how right it was."""
+    """Outputs of every inference of a batch, with their common check and warnings."""
 
     check: Check
     suspicions: tuple[Suspicion, ...]
@@ -147,7 +153,7 @@ class _Checked:
 
 
 def _checked(done: Inference, batch: Batch, progress: Progress) -> _Checked:
-    """The inferences of a batch, of which the first is ``done``, each held against the oracle."""
+    """Run the inferences of a batch, of which ``done`` is the first, and check all of them against the oracle."""
     progress("checking every region output")
     compiled = done.compiled
     checks: list[Check] = []
@@ -187,7 +193,7 @@ def infer(
     progress: Progress = silent,
     machine: Executor[Trace] | None = None,
 ) -> Inference:
-    """Compile ``network`` for ``hardware`` and run one inference, simulated or on another ``machine``."""
+    """Compile ``network`` for ``hardware`` and run one inference, on the simulator or on another ``machine``."""
     progress(f"compiling {network.name}")
     compiled = compile_network(network.package, hardware.arch, options, timing=hardware.timing, progress=progress)
     progress(f"simulating {network.name}")
@@ -197,7 +203,7 @@ def infer(
 
 
 def once(engine: Engine) -> Engine:
-    """``engine``, run once a workload: timing depends on the program alone, so further inputs reuse its times."""
+    """Return ``engine`` with its times cached: timing depends only on the program, so further inputs reuse them."""
     known: WeakKeyDictionary[Workload, CommandTimes] = WeakKeyDictionary()
 
     def timed(workload: Workload) -> CommandTimes:

@@ -1,7 +1,7 @@
-"""What a command is given as MODEL: a built-in name, a model's file or a package, made into a package and its inputs.
+"""Conversion of a command's MODEL into a package and its inputs: a built-in name, a model file or a package.
 
-A float model is quantised on the way, on samples of the user's own where there are any. What imports models is loaded
-when one is imported: a package needs none of it.
+A float model is quantised, on the user's samples if there are any. The importers load when a model is imported, because
+a package does not need them.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _ZIP_MAGIC = b"PK\x03\x04"
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A package, and what is known about it beside: the built-in network it is.
+    """Package of a network, with the built-in network if it is one, and the float model if accuracy is measured.
 
-    Where accuracy is measured, the float model that it was made from.
+    The package was made from the float model.
     """
 
     name: str
@@ -63,18 +63,18 @@ class Network:
 
 
 def is_package(path: Path) -> bool:
-    """Whether a file is a package by its suffix or its first bytes."""
+    """Return whether a file is a package, by its suffix or its first bytes."""
     return path.suffix == ".dla" or first_bytes(path, len(_ZIP_MAGIC)) == _ZIP_MAGIC
 
 
 def load(given: Given, progress: Progress = silent, keep_float: bool = False) -> Network:
-    """The network that is given: a built-in network, an ONNX or TensorFlow Lite file, or a package (``.dla``).
+    """Load a network: a built-in one, an ONNX or TensorFlow Lite file, a package (``.dla``), or a model in memory.
 
-    It may be in memory as well: an ONNX model, what PyTorch's exporter makes, or a package. Float models are quantised:
-    on the samples given, else built-in networks on their own data and others on four standard-normal inputs drawn from
-    the seed. What import makes of a file may come from the user's cache. ``keep_float``: the float model is wanted,
-    too, as it is of networks with labels. ``progress`` hears how far it is. Raises InputError for whatever is wrong
-    with name, file or model.
+    A model in memory is an ONNX model, the result of PyTorch's exporter, or a package. A float model is quantised on
+    the given samples. Without samples, a built-in network is quantised on its own data, and another network on four
+    standard-normal inputs drawn from the seed. The package of a file may come from the user's cache. ``keep_float``
+    keeps the float model, which networks with labels keep in any case. ``progress`` is called with each stage. Raises
+    InputError for an invalid name, file or model.
     """
     model = in_onnx(given.model)
     progress(f"reading {spelled(model)[0]}")
@@ -109,20 +109,20 @@ def _load(model: str, given: Given, keep_float: bool, progress: Progress) -> Net
     if package is not None:
         return Network(package.source, package, builtin=None if given.fixed else builtin)
     network = _build(model, builtin, given, False, progress)
-    if _key(model, builtin, given) == key:  # nobody changed a file meanwhile
+    if _key(model, builtin, given) == key:  # no file changed meanwhile
         cache.keep(key, network.package)
     return network
 
 
 _IMPORTED = declared(Given).keys() - {"model", "cpu"}
-"""What import depends on, beside the model; nodes are kept on the CPU afterwards."""
+"""Fields that import depends on, in addition to the model; nodes are kept on the CPU after import."""
 
 
 def _key(model: str, builtin: BuiltinModel | None, given: Given) -> str | None:
-    """The name of the network's package in a cache; None where it is not for one.
+    """Return the name of the network's package in a cache; None if the package must not be cached.
 
-    That is a network with labels, of which more than the package is wanted, a file that is not there, samples that are
-    in none, and a model whose weights may lie in files beside it: those say where.
+    A package is not cached for a network with labels, which needs more than the package, for a missing file, for
+    samples that are in no file, or for a model whose weights may be in further files.
     """
     from byoc.frontend.onnx.file import has_external_data
 
@@ -149,7 +149,7 @@ _OF_PACKAGES = "a package", "give {option} to 'dla compile' instead"
 def _of_package(package: Package) -> Network:
     builtin = MODELS.get(package.source)
     if builtin is not None and not _fits(package.graph, builtin.sample_input()):
-        builtin = None  # it goes by the name of a built-in network and is another
+        builtin = None  # another network with the name of a built-in one
     return Network(package.source, package, builtin=builtin)
 
 
@@ -168,11 +168,11 @@ def _build(
     shapes = {name: dims for name, dims in (given.shapes or {}).items() if name not in fixed}
     samples = _samples(source, builtin, shapes, given)
     origin = _origin(given.calibration) if samples is not None else ""
-    kept = builtin if not fixed else None  # its samples and labels are those of all inputs
+    kept = builtin if not fixed else None  # the built-in samples and labels need all inputs
     wanted = keep_float or (kept is not None and kept.dataset() is not None)
     float_model = _float32(source, shapes) if wanted and not _fixed_scales(source) else None
     handed = [source]
-    del source  # hundreds of megabytes of weights, perhaps
+    del source  # frees what may be hundreds of megabytes of weights
     package = import_model(
         handed.pop(), name, shapes=shapes, calibration=samples, seed=given.seed, origin=origin, progress=progress
     )
@@ -194,14 +194,14 @@ def _opened(model: str | ModelProto, builtin: BuiltinModel | None, seed: int) ->
 
 
 def _origin(calibration: Samples | None) -> str:
-    """Where the samples are from, for reports."""
+    """Return where the samples come from, for reports."""
     if calibration is None:
         return "the network's own samples"
     return calibration.name if isinstance(calibration, Path) else "the arrays given"
 
 
 def _float32(source: ModelProto, shapes: Shapes) -> ModelProto:
-    """A float model of float32 numbers and fixed shapes, whose inputs are those that have to be given."""
+    """Return a float model with float32 numbers, fixed shapes, and only those inputs that a run must give."""
     from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs
     from byoc.frontend.onnx.rewriting.form import widen
     from byoc.frontend.onnx.rewriting.shapes import fix_shapes
@@ -218,7 +218,7 @@ def _fixed_scales(model: ModelProto) -> bool:
 
 
 def _samples(source: ModelProto, builtin: BuiltinModel | None, shapes: Shapes, given: Given) -> Iterable[Feeds] | None:
-    """What to calibrate on; None leaves it to the quantiser."""
+    """Return the samples to quantise on; None leaves the choice to the quantiser."""
     calibration = given.calibration
     if calibration is None:
         own = builtin.calibration(given.seed) if builtin else ()
@@ -234,7 +234,7 @@ def _samples(source: ModelProto, builtin: BuiltinModel | None, shapes: Shapes, g
 
 
 def _wanted(model: ModelProto) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Shapes and types of a model's inputs."""
+    """Return shapes and types of a model's inputs, by name."""
     return {
         value.name: (
             tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim),
@@ -245,7 +245,7 @@ def _wanted(model: ModelProto) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]
 
 
 def network_batch(network: Network, inputs: Inputs | None, seed: int, options: CompileOptions) -> Batch:
-    """The inputs of one inference or of several: arrays, or those of :func:`network_feeds`."""
+    """Return the inputs of one inference or of several, from arrays or from :func:`network_feeds`."""
     if inputs is None or isinstance(inputs, str | Path):
         return Batch((network_feeds(network, None if inputs is None else Path(inputs), seed, options),))
     ports = connect(network.package, options).inputs
@@ -255,10 +255,10 @@ def network_batch(network: Network, inputs: Inputs | None, seed: int, options: C
 def network_feeds(
     network: Network, file: Path | None = None, seed: int = 0, options: CompileOptions = DEFAULTS
 ) -> Feeds:
-    """Inputs of one inference: from ``file``, else the built-in network's own, else numbers drawn from ``seed``.
+    """Return the inputs of one inference: from ``file``, else the built-in network's own, else drawn from ``seed``.
 
-    They are as the model has them; a file may hold integers for inputs that are integer with ``options``. Raises
-    InputError when the file does not hold what the network wants.
+    They have the model's types; a file may contain integers for inputs that are integer with ``options``. Raises
+    InputError if the file does not contain the network's inputs.
     """
     graph = network.package.graph
     if file is not None:
@@ -280,7 +280,7 @@ def _feeds_from_file(interface: Interface, graph: Graph, file: Path) -> Feeds:
 
 
 def _fits(graph: Graph, feeds: Mapping[str, NDArray[Any]]) -> bool:
-    """Whether a built-in network's feeds are inputs of this graph."""
+    """Return whether a built-in network's feeds match the inputs of this graph."""
     return tuple(feeds) == graph.inputs and all(
         array.shape == graph.values[name].in_model.shape and array.dtype.name == graph.values[name].dtype
         for name, array in feeds.items()
@@ -288,10 +288,10 @@ def _fits(graph: Graph, feeds: Mapping[str, NDArray[Any]]) -> bool:
 
 
 def _drawn(value: Value, generator: np.random.Generator) -> NDArray[Any]:
-    """Standard-normal numbers for float inputs, all 8-bit integers and truths, zeros for everything else."""
+    """Draw an input: standard-normal floats, uniform 8-bit integers and Booleans, and zeros for other types."""
     try:
         dtype = np.dtype(value.dtype)
-    except TypeError as error:  # text, sequences, and whatever a package may say
+    except TypeError as error:  # text, sequences, and invalid types of a package
         remedy = "for which no numbers can be drawn; give it with --input"
         raise InputError(f"input '{value.name}' is of type {value.dtype}, {remedy}") from error
     if np.issubdtype(dtype, np.floating):
@@ -307,10 +307,10 @@ def _drawn(value: Value, generator: np.random.Generator) -> NDArray[Any]:
 def read_samples(
     path: Path, option: str, wanted: Wanted, beside: Sequence[str] = ()
 ) -> tuple[list[Feeds], list[NDArray[Any]]]:
-    """One feed a sample from a ``.npz`` with arrays of the ``wanted`` inputs, and the arrays ``beside`` them.
+    """Return a feed per sample of a ``.npz`` with the ``wanted`` inputs, and the additional arrays called ``beside``.
 
-    Samples are along an extra first axis. Raises InputError, which names the ``option``: no such file, not a .npz, an
-    array missing or unknown, sample counts that differ, wrong shapes or types.
+    Samples are along an extra first axis. Raises InputError, which names the ``option``, if the file is missing or not
+    a .npz, an array is missing or unknown, the numbers of samples differ, or a shape or type is wrong.
     """
     check_file(path, named=option)
     arrays = read_npz(path, option)

@@ -1,11 +1,11 @@
-"""Packages of models that were imported before, in a folder of the user's: the next run does not quantise again.
+"""Cache of imported packages in the user's folder, so that a later run need not quantise again.
 
-Kept is what import makes of a model, nothing else: no result, no truth and no check. A run from the cache simulates and
-compares with ONNX Runtime as any other, and its report is the same to the byte.
+The cache contains only the packages that import makes: no results, no reference values and no checks. A run from the
+cache simulates and compares with ONNX Runtime like any other, and its report is the same to the byte.
 
-The name of an entry says everything that a package follows from (:func:`key_of`). An entry is believed only with the
-code (HMAC-SHA256) that whoever has the folder's secret can make of its name and content; everything else is made again.
-A cache that cannot be read or written is no error: then there is none.
+The name of an entry is a digest of everything that its package follows from (:func:`key_of`). An entry is valid only
+with its code: the HMAC-SHA256 of its name and content with the secret of the folder. Import ignores invalid entries and
+makes their packages again. A cache that cannot be read or written is not an error; the run then uses no cache.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from isa.files import HEAD, PACKAGE, is_leftover, kind_of, write_atomically
 from isa.installation import NAME, is_private, processor, users_folder
 
 LARGEST = 2 << 30
-"""Bytes that all entries together may have; beyond, those go that were not used for longest."""
+"""Maximum size of all entries together, in bytes; beyond it, the least recently used entries are removed."""
 _CODE = hashlib.sha256().digest_size
 _SECRET = "secret"
 _SUFFIX = ".package"
 _SOURCES = ("isa", "byoc", "experiments/models", "experiments/running")
-"""What makes packages: a change there makes other names."""
+"""Code that makes packages; a change in it changes the names of all entries."""
 
 
 @dataclass(frozen=True)
 class PackageCache:
-    """The entries in ``folder``, of at most ``largest`` bytes together."""
+    """Entries in ``folder``, of at most ``largest`` bytes together."""
 
     folder: Path
     largest: int = LARGEST
 
     def entries(self) -> list[Path]:
-        """The files of the cache, those that were not used for longest first."""
+        """Return the files of the cache, least recently used first."""
         with contextlib.suppress(OSError):
             files = [(path.lstat().st_mtime_ns, path) for path in self.folder.iterdir() if _is_ours(path)]
             return [path for _, path in sorted(files)]
         return []
 
     def clear(self) -> int:
-        """Removes all entries, and the secret that one of them was made with; how many entries there were."""
+        """Remove all entries, and the secret if it belongs to one of them, and return the number of entries."""
         found = self.entries()
         secret = [self.folder / _SECRET] if any(self.find(path.stem) for path in found) else []
         for path in (*found, *secret):
@@ -62,7 +62,7 @@ class PackageCache:
         return len(found)
 
     def find(self, key: str) -> Package | None:
-        """The package that is kept under ``key``; None where there is none that can be believed."""
+        """Return the package stored under ``key``; None if there is no valid one."""
         path = self.folder / f"{key}{_SUFFIX}"
         try:
             if not is_private(self.folder):
@@ -79,7 +79,10 @@ class PackageCache:
         return found
 
     def keep(self, key: str, package: Package) -> None:
-        """Keeps ``package`` under ``key``, unless it is large: whole or not at all, whoever else writes."""
+        """Store ``package`` under ``key`` unless it is large; other processes may write at the same time.
+
+        The file is written as a whole or not at all. A package is large if it takes more than a quarter of the cache.
+        """
         content = package_bytes(package)
         if len(content) > self.largest // 4:
             return
@@ -91,7 +94,10 @@ class PackageCache:
                 self._shrink()
 
     def _secret(self) -> bytes:
-        """What codes are made with. Of two that are made at a time one stays; entries of the other are made again."""
+        """Return the secret of the folder, and create it if it is missing.
+
+        If two processes create a secret at the same time, one secret remains; entries with the other are made again.
+        """
         path = self.folder / _SECRET
         with contextlib.suppress(OSError):
             found = _content(path, _CODE)
@@ -104,7 +110,7 @@ class PackageCache:
         return made
 
     def _shrink(self) -> None:
-        """Removes what a killed process left, and entries until the others are few enough."""
+        """Remove leftovers of killed processes and entries, least recently used first, until the rest fits."""
         sizes = {path: path.lstat().st_size for path in self.entries()}
         excess = sum(sizes.values()) - self.largest
         for path, size in sizes.items():
@@ -114,7 +120,7 @@ class PackageCache:
 
 
 def _content(path: Path, most: int) -> bytes:
-    """What is in a file; OSError for anything but a file, and for one of more than ``most`` bytes."""
+    """Return the content of a file; raise OSError if it is not a regular file or has more than ``most`` bytes."""
     found = path.lstat()
     if not stat.S_ISREG(found.st_mode) or found.st_size > most:
         raise OSError(f"{path} is no file of the cache")
@@ -122,7 +128,7 @@ def _content(path: Path, most: int) -> bytes:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether it is a package behind its code, or what was left of one: by what it holds, not by its name alone."""
+    """Return whether a file is a package with its code, or the leftover of one, by its name and its content."""
     if not (path.suffix == _SUFFIX or is_leftover(path)) or not stat.S_ISREG(path.lstat().st_mode):
         return False
     with path.open("rb") as file:
@@ -135,16 +141,16 @@ def _code(secret: bytes, key: str, content: bytes) -> bytes:
 
 
 def users_cache() -> PackageCache | None:
-    """The user's cache where the system has such folders; None where the environment forbids it or there is no home."""
+    """Return the user's cache; None if the environment forbids it or there is no home folder."""
     folder = users_folder()
     return None if folder is None else PackageCache(folder)
 
 
 def key_of(given: Mapping[str, Any]) -> str | None:
-    """The name of the package that import makes of what was ``given`` (JSON), by this code on this computer.
+    """Return the name of the package that import makes of ``given`` (JSON), with this code on this computer.
 
-    Float models are run to find their ranges, so that processor and libraries belong to it. None where operators of
-    other packages take part, whose code may change unseen.
+    Import runs float models to find their ranges, so the name depends on the processor and the libraries. The result is
+    None if operators of other packages are installed, because their code may change unnoticed.
     """
     if installed() is not built_in():
         return None
@@ -161,5 +167,5 @@ def _version(name: str) -> str:
 
 
 def sum_of(content: bytes) -> str:
-    """The SHA-256 by which a file belongs to a name."""
+    """Return the SHA-256 that represents a file in the name of an entry."""
     return hashlib.sha256(content).hexdigest()

@@ -1,4 +1,4 @@
-"""What a run gives back in Python, the report, the outputs, tables and pictures, and how it is presented."""
+"""Result of a run in Python: report, outputs, tables and charts, and their presentation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from experiments.report.charts.model import Chart
 
 
-# What draws is loaded when something is drawn. ------------------------------------------------------------------------
+# Functions that draw; they import what they use when something is drawn. ----------------------------------------------
 
 
 def _charts(report: RunReport) -> tuple[Chart, ...]:
@@ -69,11 +69,11 @@ RUN = Presentation(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(Shown):
-    """One run: ``print`` tells it in a few lines, a notebook shows its largest layers, ``plot`` has its pictures.
+    """Result of one run: ``print`` shows a few lines, a notebook its largest layers, ``plot`` draws its charts.
 
-    ``report`` is the model of the JSON file of ``dla run``, ``outputs`` the network's outputs by name. Of a batch,
-    outputs have the samples along the first axis, and the report's check counts all of them; its cycles are those of
-    one inference. ``package`` is what was compiled.
+    ``report`` has the content of the JSON file of ``dla run``; ``outputs`` are the network's outputs by name. For a
+    batch, the outputs have the samples along the first axis, and the report's check counts all of them; its cycles are
+    those of one inference. ``package`` is the package that was compiled.
     """
 
     report: RunReport
@@ -86,20 +86,20 @@ class Result(Shown):
 
     @property
     def layers(self) -> pandas.DataFrame:
-        """The table of ``dla run --csv``: a row a layer in the network's order, those on the CPU with estimates.
+        """Table of ``dla run --csv``: a row per layer in network order; nodes on the CPU have estimates.
 
-        ``cycles`` are the sum of the columns of what they went into (compute, weights, ...). Raises InputError where
-        pandas is not installed, as the other tables do.
+        ``cycles`` is the sum of the columns of its parts (compute, weights, ...). Raises InputError if pandas is not
+        installed, as the other tables do.
         """
         known = [figure for figure in LAYER_FIGURES if figure.name not in HOST_FIGURES]
         whole = ["region", *(figure.name for figure in known if figure.kind is int), *PARTS]
         table = data_frame(layer_rows(self.report), LAYER_COLUMNS, whole)
-        # all of a column may be missing
+        # a column without values has no float type
         return table.astype({figure.name: "float64" for figure in known if figure.kind is float})
 
     @property
     def stalls(self) -> pandas.DataFrame:
-        """A row for each layer, unit and cause for which the unit's commands of the layer waited, in cycles."""
+        """Table of the cycles that commands waited: a row for each layer, unit and cause."""
         rows = [
             {"layer": layer.name, "region": layer.region, "unit": unit, "cause": cause, "cycles": cycles}
             for layer in self.report.layers
@@ -111,5 +111,5 @@ class Result(Shown):
 
     @property
     def placement(self) -> pandas.DataFrame:
-        """A row a node: where it runs and, on the CPU, the reason."""
+        """Table with a row per node: where it runs and, on the CPU, the reason."""
         return data_frame(placement_rows(self.report.placement), tuple(PlacementEntry.model_fields), ("region",))

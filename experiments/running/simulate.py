@@ -1,6 +1,6 @@
-"""A package on an input, or a program on memory images: run without any check of values, or held to the sanitizer.
+"""Simulation of packages and programs without any check of values, and analysis of programs by the sanitizer.
 
-The tensors of a program come from files, from raw bytes in memory, or both.
+A package runs on an input, a program on tensors from files, raw bytes in memory, or both.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Tensors = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SimulatedRegion(RegionRun):
-    """A run with all that it takes to repeat it: ``imaged`` is ``program`` with further memory images laid over it."""
+    """Run of a region with everything needed to repeat it; ``imaged`` is ``program`` with further memory images."""
 
     imaged: Program
     inputs: Tensors
@@ -45,7 +45,7 @@ class SimulatedRegion(RegionRun):
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """Something to simulate. ``regions`` says when everything happens; ``finish`` gives outputs and figures."""
+    """Prepared simulation: ``regions`` returns the timing of its regions, ``finish`` outputs and figures."""
 
     hardware: Preset
     regions: Callable[[], tuple[SimulatedRegion, ...]]
@@ -53,7 +53,7 @@ class Simulation:
 
 
 def simulate_package(file: Path, wanted: ProgramRequest) -> Simulation:
-    """Compile a package for the machine and run one inference: the model's outputs and the machine's figures."""
+    """Compile a package for the machine and run one inference, for the model's outputs and the machine's figures."""
     network, hardware, options = load_network(str(file)), hardware_of(wanted), wanted.options
     feeds = network_batch(network, wanted.inputs, wanted.seed, options).feeds[0]
     done = infer(network, hardware, feeds, options, wanted.host)
@@ -67,16 +67,16 @@ def simulate_package(file: Path, wanted: ProgramRequest) -> Simulation:
 
 
 def regions_given(done: Inference) -> dict[int, Tensors]:
-    """The input tensors that the program of each region had in a run, by its index."""
+    """Return the input tensors that each region's program had in a run, by the region's index."""
     return {index: region_inputs(done.compiled.programs[index], done.result.values) for index in done.result.traces}
 
 
 def simulate_program(file: Path, wanted: ProgramRequest) -> Simulation:
-    """A program on tensors and memory images from files: its output tensors and the machine's figures.
+    """Prepare a program on tensors and memory images from files, for its output tensors and the machine's figures.
 
-    The input is a ``.npz`` with an array for each of some tensors; ``tensor`` (NAME=FILE.npy) replaces them.
+    The input is a ``.npz`` with arrays for some tensors; ``tensor`` (NAME=FILE.npy) replaces them.
 
-    ``regions`` of it touches no data, so that a program which stops on an overflow can be looked at, too.
+    ``regions`` of the simulation moves no data, so that a program that stops on an overflow can be examined, too.
     """
     program = program_file.load(file)
     hardware = hardware_for(file, program, wanted)
@@ -101,9 +101,9 @@ def simulate_program(file: Path, wanted: ProgramRequest) -> Simulation:
 
 
 def hardware_for(file: Path, program: Program, machine: Machine) -> Preset:
-    """The machine to run ``program`` on: its own Arch with default timing where no preset is given, the rest on top.
+    """Return the machine for ``program``: the preset with its changes, or the program's Arch with default timing.
 
-    Raises InputError when the result is not the Arch that the program was made for.
+    Raises InputError if the result is not the Arch that the program was made for.
     """
     own = Preset(name="program", arch=program.arch, timing=Timing())
     base = own if machine.preset is None else load_preset(str(machine.preset))
@@ -118,13 +118,16 @@ def hardware_for(file: Path, program: Program, machine: Machine) -> Preset:
 
 
 def _differences(program: Program, hardware: Preset) -> str:
-    """The keys in which the two machines differ, with both values."""
+    """Return the keys in which the two machines differ, with both values, as text."""
     found = program.arch.differences(hardware.arch)
     return ", ".join(f"{key} is {made} there and {given} here" for key, (made, given) in found.items())
 
 
 def image_segments(program: Program, images: Iterable[str]) -> list[Segment]:
-    """The bytes of texts ADDRESS=FILE. Raises InputError for other forms, absent files and bytes outside the memory."""
+    """Return the bytes of texts ADDRESS=FILE.
+
+    Raises InputError for other texts, missing files, and bytes outside the memory.
+    """
     return [_segment(program, text) for text in images]
 
 
@@ -149,9 +152,10 @@ def _segment(program: Program, text: str) -> Segment:
 def program_inputs(
     program: Program, tensors: Iterable[str], images: Iterable[Segment] = (), file: Path | None = None
 ) -> Tensors:
-    """The program's input tensors: from texts NAME=FILE, else from a ``.npz``, else from ``images`` that cover them.
+    """Return the program's input tensors: from texts NAME=FILE, else from a ``.npz``, else from ``images``.
 
-    Raises InputError: an unknown name, a file that does not hold the tensor, an input that nothing gives.
+    Images must cover the whole tensor. Raises InputError for an unknown name, for a file that does not contain the
+    tensor, and for an input without content.
     """
     given = {} if file is None else _arrays(program, file)
     given |= dict(_tensor(program, text) for text in tensors)
@@ -163,7 +167,7 @@ def program_inputs(
 
 
 def _arrays(program: Program, file: Path) -> Tensors:
-    """The arrays of a ``.npz`` file, each an input tensor."""
+    """Return the arrays of a ``.npz`` file, each of which is an input tensor."""
     check_file(file, "'dla emit --save-inputs' makes one", f"--input {file}")
     wanted = {tensor.name: tensor for tensor in program.inputs}
     found = read_npz(file, f"--input {file}")
@@ -192,7 +196,7 @@ def _tensor(program: Program, text: str) -> tuple[str, NDArray[Any]]:
 
 
 def _from_images(tensor: Tensor, images: list[Segment]) -> NDArray[Any]:
-    """The tensor's bytes as the images leave them, later ones on top; every byte must come from one."""
+    """Return the tensor's bytes from the images, later images on top; raise InputError unless they cover every byte."""
     content = np.zeros(tensor.nbytes, np.uint8)
     known = np.zeros(tensor.nbytes, bool)
     for image in images:
@@ -211,17 +215,17 @@ def _from_images(tensor: Tensor, images: list[Segment]) -> NDArray[Any]:
 
 
 Findings = dict[str, tuple[Finding, ...]]
-"""What the sanitizer says of command streams, by the program's name."""
+"""Findings of the sanitizer on command streams, by program name."""
 
 
 def sanitize_package(file: Path, wanted: ProgramRequest) -> Findings:
-    """Findings on the program of every region."""
+    """Return the sanitizer's findings on the program of every region."""
     package, hardware = load_network(str(file)).package, hardware_of(wanted)
     compiled = compile_network(package, hardware.arch, wanted.options, timing=hardware.timing)
     return {program.name: sanitize(program) for program in compiled.programs.values()}
 
 
 def sanitize_program(file: Path, images: Iterable[str]) -> Findings:
-    """Findings on the program in ``file``; ``images`` are written to system memory before the run."""
+    """Return the sanitizer's findings on the program in ``file``, which runs with ``images`` in system memory."""
     program = program_file.load(file)
     return {program.name: sanitize(program, image_segments(program, images))}
