@@ -1,6 +1,6 @@
-"""The contract between compiler and device: instructions, registers, encoding, numerics, semantics, cycles.
+"""The contract between compiler and device: instructions, registers, encoding, numerics and cycles.
 
-The public names load when they are first used.
+Public names are imported on first use.
 """
 
 from __future__ import annotations

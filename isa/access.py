@@ -1,4 +1,4 @@
-"""Byte ranges that a command reads and writes, as strided boxes, and the tests whether two of them overlap."""
+"""Byte ranges that a command reads and writes, as strided boxes, and tests for their overlap."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 Space = Literal["sram", "dram"]
 SPACE_NAMES: Mapping[Space, str] = {"sram": "scratchpad", "dram": "system memory"}
 Range = tuple[int, int]
-"""First byte and one past the last."""
+"""First byte and one past the last byte."""
 MAXIMUM_TRANSFER = 1 << 32
-"""Bytes that one operand may cover, rows counted as often as they are repeated."""
+"""Maximum bytes of one operand, including repeated rows."""
 _DRAM_BASE = 1 << 60
 
 
@@ -29,15 +29,15 @@ class _Box(NamedTuple):
 class Access(_Box):
     """``nbytes`` contiguous bytes from ``address``, repeated over ``dims``.
 
-    ``dims`` is ((count, stride in bytes), ...), outermost first. ``end`` is one past the last byte touched (the box's
-    hull is ``[address, end)``), ``total`` the bytes touched, counted once a row: everybody asks for them, so they are
-    there from the beginning.
+    ``dims`` is ((count, stride in bytes), ...), outermost first. ``end`` is one past the last byte
+    touched, so ``[address, end)`` is the box's hull. ``total`` is the number of bytes touched,
+    repeated rows included. Both are computed on construction because all users need them.
     """
 
     __slots__ = ()
 
     def __new__(cls, space: Space, address: int, nbytes: int, dims: tuple[tuple[int, int], ...] = ()) -> Self:
-        """The access with what follows from it."""
+        """Create the access with ``end`` and ``total``."""
         end, total = address + nbytes, nbytes
         for count, stride in dims:
             end += (count - 1) * stride
@@ -45,20 +45,20 @@ class Access(_Box):
         return tuple.__new__(cls, (space, address, nbytes, dims, end, total))
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        """What copies and pickles are made from."""
+        """Return the constructor's arguments, for copies and pickles."""
         return self[:4]
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """Half-open byte intervals of the rows, in address-generation order."""
+        """Yield half-open byte intervals of the rows, in address-generation order."""
         starts = row_starts(self)
         for start in starts.tolist():
             yield start, start + self.nbytes
 
 
 def strided(space: Space, address: int, nbytes: int, *dims: tuple[int, int]) -> Access:
-    """An :class:`Access` in normal form: dimensions of count 1 dropped, dense inner dimensions merged into the row.
+    """Return an :class:`Access` in normal form: no dimensions of count 1, dense inner ones merged into rows.
 
-    A dimension of count 0 makes it empty: no bytes, whatever the rest says.
+    A dimension of count 0 makes it empty, whatever its other arguments.
     """
     kept: list[tuple[int, int]] = []
     for count, stride in reversed(dims):
@@ -76,7 +76,7 @@ def strided(space: Space, address: int, nbytes: int, *dims: tuple[int, int]) -> 
 
 
 def row_starts(access: Access) -> NDArray[np.int64]:
-    """Addresses of all rows, in address-generation order (outermost dimension slowest)."""
+    """Return the addresses of all rows, in address-generation order (outermost dimension slowest)."""
     starts = np.array([access.address], dtype=np.int64)
     for count, stride in access.dims:
         starts = (starts[:, None] + np.arange(count, dtype=np.int64) * stride).reshape(-1)
@@ -84,7 +84,7 @@ def row_starts(access: Access) -> NDArray[np.int64]:
 
 
 def overlap(first: Access, second: Access) -> Range | None:
-    """The lowest half-open byte interval that both touch, or None. Exact for strided boxes."""
+    """Return the lowest half-open byte interval that both touch, or None; exact for strided boxes."""
     if first.space != second.space or first.end <= second.address or second.end <= first.address:
         return None
     if not first.nbytes or not second.nbytes:
@@ -93,7 +93,8 @@ def overlap(first: Access, second: Access) -> Range | None:
         return max(first.address, second.address), min(first.end, second.end)
     starts = np.unique(row_starts(first))
     others = np.unique(row_starts(second))
-    # For each row of `second` the candidates are the last row of `first` starting at or before it and the next one.
+    # For each row of `second` the candidates are the last row of `first` starting at or before it,
+    # and the next one.
     position = np.searchsorted(starts, others, side="right")
     best: Range | None = None
     for shift in (-1, 0):
@@ -108,13 +109,14 @@ def overlap(first: Access, second: Access) -> Range | None:
 
 
 def touch(first: Access, second: Access) -> bool:
-    """Whether two accesses have a byte in common: :func:`overlap`, in plain integers where that is easy."""
+    """Return True if two accesses share a byte, like :func:`overlap` but faster in simple cases."""
     if first.address >= second.end or second.address >= first.end or first.space != second.space:
         return False
     if not first.dims and not second.dims:
         return True
-    # Rows meet exactly when the way from one to the other lies in (low, high). It is a sum of steps, which of every
-    # stride are all numbers in a range: both accesses go up to their counts, the second one backwards.
+    # Two rows meet exactly if their distance lies in (low, high). The distance is a sum of steps;
+    # the number of steps of each stride covers a range, up to the counts of `first` and, backwards,
+    # of `second`.
     low = second.address - first.address - first.nbytes
     high = second.address - first.address + second.nbytes
     ranges = {stride: (0, 0) for _, stride in (*first.dims, *second.dims)}
@@ -131,11 +133,11 @@ def touch(first: Access, second: Access) -> bool:
 
 
 _TRIES = 1 << 12
-"""Sums of steps that are tried at most."""
+"""Maximum number of step combinations to try."""
 
 
 def _reach(steps: Sequence[tuple[int, int, int]], low: int, high: int) -> bool:
-    """Whether a sum of multiples, from the least to the most of every stride, lies between ``low`` and ``high``."""
+    """Return True if a sum of multiples of the strides, each within its range, is between the bounds."""
     if not steps:
         return low < 0 < high
     *rest, (stride, least, most) = steps
@@ -148,9 +150,9 @@ def _reach(steps: Sequence[tuple[int, int, int]], low: int, high: int) -> bool:
 
 
 class Hulls:
-    """The hulls of what some commands read and write: over whole arrays, few pairs of commands are left to compare.
+    """Hulls of the accesses of commands, as arrays: a fast test that leaves few pairs to compare exactly.
 
-    ``reads`` and ``writes`` are the accesses of each command; empty ones meet nothing.
+    ``reads`` and ``writes`` are the accesses of each command; empty ones never meet.
     """
 
     def __init__(self, reads: Sequence[Sequence[Access]], writes: Sequence[Sequence[Access]]) -> None:
@@ -158,14 +160,17 @@ class Hulls:
         self._all = np.concatenate([self._writes, _hulls(reads)], axis=2)
 
     def meet(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Positions of the pairs of commands in which a hull written by one meets any hull of the other."""
+        """Return the indices of the pairs in which a written hull of one command meets any of the other's."""
         return np.flatnonzero(
             _meet(self._writes, self._all, left, right) | _meet(self._writes, self._all, right, left),
         )
 
 
 def _hulls(accesses: Sequence[Sequence[Access]]) -> NDArray[np.int64]:
-    """(2, commands, accesses): lowest byte and end of each hull; a high bit tells spaces apart, gaps are empty."""
+    """Return (2, commands, accesses): lowest byte and end of each hull.
+
+    A high bit separates the two memories; missing accesses are empty.
+    """
     width = max((len(items) for items in accesses), default=0)
     found = [_hull(items[column]) if column < len(items) else (0, 0) for items in accesses for column in range(width)]
     return np.array(found, dtype=np.int64).reshape(len(accesses), width, 2).transpose(2, 0, 1)
@@ -179,7 +184,7 @@ def _hull(access: Access) -> tuple[int, int]:
 def _meet(
     writes: NDArray[np.int64], accesses: NDArray[np.int64], left: NDArray[np.int64], right: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Whether the hull of any write of ``left`` meets that of any access of ``right``, pair by pair."""
+    """Return for each pair whether a write of ``left`` and an access of ``right`` have meeting hulls."""
     found = np.zeros(len(left), dtype=np.bool_)
     for i in range(writes.shape[2]):
         low, high = writes[0, left, i], writes[1, left, i]

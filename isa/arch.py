@@ -1,7 +1,7 @@
-"""Arch: everything about a machine that changes the program compiled for it.
+"""Arch: all properties of a machine that affect the programs compiled for it.
 
-What changes only cycles (latencies, bandwidths, queue depths) is ``dla_sim.timing.Timing``, which the compiler never
-reads.
+Properties that affect only cycles (latencies, bandwidths, queue depths) are in
+``dla_sim.timing.Timing``. The compiler uses only its bus, to choose schedules.
 """
 
 from __future__ import annotations
@@ -24,20 +24,28 @@ from pydantic import (
 )
 
 CHANNEL_RECORD_BYTES = {"onnxruntime": 8, "fixed": 12}
-"""Bytes of one channel record: int32 bias, then float32 scale, or int32 multiplier and int32 shift."""
+"""Bytes of a channel record: int32 bias and float32 scale, or int32 bias, int32 multiplier, int32 shift."""
 
 
 def about(default: Any, unit: str, words: str, meaning: str, least: int | None = None, most: int | None = None) -> Any:
-    """What a key of a machine is: its default, its unit ("" for words), its name in plain words, its meaning, and the
-    values it may have.
+    """Declare a key of a machine.
+
+    Args:
+        default: its default value.
+        unit: its unit; "" if the value is text.
+        words: its name in plain words.
+        meaning: its description.
+        least: smallest allowed value.
+        most: largest allowed value.
     """
     return Field(default, ge=least, le=most, title=words, description=meaning, json_schema_extra={"unit": unit})
 
 
 class PeArray(BaseModel):
-    """The array of processing elements, one int8 multiply-accumulate a cycle each, over three axes.
+    """The array of processing elements (PEs); each computes one int8 multiply-accumulate per cycle.
 
-    Input channels ``ic``, output channels ``oc`` and output columns ``ow`` are processed in parallel.
+    It processes ``ic`` input channels, ``oc`` output channels and ``ow`` output columns in
+    parallel.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,15 +61,15 @@ class PeArray(BaseModel):
 
 
 PACKED = "v5"
-"""The variant of machines with banked memory; with further instructions it is ``v5+OP_NAME``."""
+"""Variant of machines with banked memory; with further instructions it is ``v5+OP_NAME``."""
 
 
 @dataclass(frozen=True)
 class IdealMemory:
-    """A scratchpad that serves any byte in any cycle. It has no words, and tensors are dense.
+    """A scratchpad that serves any byte in any cycle; it has no words, and tensors are dense.
 
-    ``one_operand``: whether a bank serves one operand at a time. ``multiplier_limit``: exclusive limit of the filters
-    that OP_DEPTH_CONV applies to a channel.
+    ``one_operand`` tells whether a bank serves one operand at a time. ``multiplier_limit`` is the
+    exclusive limit of the number of filters that OP_DEPTH_CONV applies to a channel.
     """
 
     atom: ClassVar[int] = 1
@@ -77,11 +85,14 @@ IDEAL = IdealMemory()
 
 @dataclass(frozen=True)
 class BankedMemory:
-    """A scratchpad whose banks serve one word a cycle, and the units around it (docs/machine.md, section 12).
+    """A scratchpad whose banks serve one word per cycle, and related sizes (docs/machine.md, section 12).
 
-    ``atom``: channels of one position that are stored together, A bytes; ``word``: bytes that a bank serves in a cycle,
-    W; ``accumulators``: output positions whose sums the array holds, P; ``dividers``, each of which takes
-    ``divide_cycles`` a quotient.
+    Attributes:
+        atom: channels of one position that are stored together, in bytes (A).
+        word: bytes that a bank serves per cycle (W).
+        accumulators: output positions whose sums the array holds (P).
+        dividers: number of dividers.
+        divide_cycles: cycles per quotient of a divider.
     """
 
     one_operand: ClassVar[bool] = True
@@ -95,7 +106,7 @@ class BankedMemory:
 
     @property
     def keys(self) -> Mapping[str, int]:
-        """Every size by its key as ``--set`` has it."""
+        """All sizes by their keys of ``--set``."""
         return dict(zip(WORD_KEYS, astuple(self), strict=True))
 
     @property
@@ -104,11 +115,11 @@ class BankedMemory:
         return f" (words of {self.word} bytes, atoms of {self.atom})"
 
     def surfaces(self, channels: int) -> int:
-        """Atoms of a position of so many channels: ⌈C/A⌉."""
+        """Return the atoms of a position with ``channels`` channels: ⌈C/A⌉."""
         return -(-channels // self.atom)
 
     def count(self, nbytes: int) -> int:
-        """Words of so many dense bytes: ⌈n/W⌉."""
+        """Return the words of ``nbytes`` dense bytes: ⌈n/W⌉."""
         return -(-nbytes // self.word)
 
 
@@ -116,9 +127,10 @@ Memory = IdealMemory | BankedMemory
 
 
 class Arch(BaseModel):
-    """A machine as the compiler sees it. Sizes are bytes; ``post_lanes`` None means one lane a processing element.
+    """A machine as the compiler sees it; sizes are in bytes.
 
-    ``atom`` to ``divide_cycles`` are keys of banked memory alone; None means what fits the array (:attr:`memory`).
+    ``post_lanes`` None means one lane per processing element. ``atom`` to ``divide_cycles`` only
+    apply to banked memory; None selects a value that fits the array (:attr:`memory`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -171,7 +183,7 @@ class Arch(BaseModel):
         return self
 
     def _check_words(self, words: BankedMemory) -> None:
-        """Raises ValueError for an atom, a word or a bank that does not fit, with a value that would."""
+        """Raise ValueError, with a value that would fit, if an atom, a word or a bank does not fit."""
         array = self.pe
         for key, value in (("atom", words.atom), ("word_bytes", words.word)):
             if value & (value - 1):
@@ -190,17 +202,18 @@ class Arch(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_words(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A machine says nothing of words that it does not choose: v1 to v4 are written as if there were none."""
+        """Omit keys of banked memory that are None, so that v1 to v4 are written without them."""
         return {key: value for key, value in dump(self).items() if value is not None or key not in WORD_KEYS}
 
     @property
     def memory(self) -> Memory:
-        """The scratchpad: ideal, or with ``v5`` banked, by default as it fits the array.
+        """The scratchpad: ideal, or banked for ``v5``, with defaults that fit the array.
 
-        An atom feeds the array's input channels, or 16 of them, so that tensors of few channels do not waste most of
-        it; a word holds what four steps of the array read, and 32 bytes at least, so that the stream of activations
-        leaves three of four cycles of a bank to others. It also holds half of the array's output channels: an array of
-        many outputs computes columns side by side, and their activations and results take words as well.
+        An atom feeds the array's input channels, but at most 16, so that tensors with few channels
+        waste little space. A word holds the data of four array steps, and at least 32 bytes, so
+        that the activation stream leaves three of four bank cycles to others. It also holds at
+        least half of the array's output channels, because an array with many outputs computes
+        columns side by side, whose activations and results need words too.
         """
         if not _is_banked(self.isa):
             return IDEAL
@@ -209,7 +222,7 @@ class Arch(BaseModel):
 
     @property
     def words(self) -> BankedMemory | None:
-        """The banked memory, None of other machines."""
+        """The banked memory, or None for ideal memory."""
         memory = self.memory
         return memory if isinstance(memory, BankedMemory) else None
 
@@ -218,43 +231,45 @@ class Arch(BaseModel):
         return {**flat(dict(self)), **self.memory.keys}
 
     def same_machine(self, other: Arch) -> bool:
-        """Whether the two are one machine, whatever of it is chosen and what fits by default."""
+        """Return True if both describe the same machine, whether values are chosen or defaults."""
         return self.settled() == other.settled()
 
     def differences(self, other: Arch) -> dict[str, tuple[Any, Any]]:
-        """The keys in which the two differ, with both values: of two banked memories as they fit."""
+        """Return the keys with different values in the two machines, and both values.
+
+        If both memories are banked, their default sizes are compared too."""
         both = type(self.memory) is type(other.memory)
         mine, theirs = (arch.settled() if both else flat(dict(arch)) for arch in (self, other))
         return {key: (mine[key], theirs[key]) for key in mine if mine[key] != theirs[key]}
 
     @property
     def lanes(self) -> int:
-        """Post-processing lanes: elements requantised, added or compared in one cycle."""
+        """Post-processing lanes: elements requantised, added or compared per cycle."""
         return self.post_lanes or min(self.pe.count, self.memory.word or self.pe.count)
 
     @property
     def granule(self) -> int:
-        """What every buffer's address is a multiple of: ``alignment``, and a word at least."""
+        """Alignment of every buffer address: ``alignment``, but at least a word."""
         return max(self.alignment, self.memory.word)
 
     @property
     def channel_record_bytes(self) -> int:
-        """Bytes of one channel record in memory under this machine's numerics."""
+        """Bytes of a channel record in memory with this machine's numerics."""
         return CHANNEL_RECORD_BYTES[self.numerics]
 
     def to_json(self) -> str:
-        """Canonical JSON text: sorted keys, no spaces."""
+        """Return canonical JSON text: sorted keys, no spaces."""
         return json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":"))
 
     def digest(self) -> str:
-        """First 16 hexadecimal digits of the SHA-256 of the canonical JSON: equal exactly for equal machines."""
+        """Return the first 16 hex digits of the canonical JSON's SHA-256, which are equal for equal machines."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
 
 WORD_KEYS = ("atom", "word_bytes", "accumulators", "dividers", "divide_cycles")
-"""Keys that banked memory has alone."""
+"""Keys that only banked memory has."""
 MOST_CHANNELS = 16
-"""Channels of an atom at most, where none are chosen: layers of 16 channels, and of 8 or 24, fill most of it."""
+"""Largest default number of channels per atom; layers of 8, 16 or 24 channels fill most of it."""
 
 
 @cache
@@ -280,17 +295,17 @@ def _is_banked(isa: str) -> bool:
 
 
 def memory_of(arch: Mapping[str, Any]) -> Memory:
-    """Return the memory of a machine of another version: keys are validated for banked memory alone."""
+    """Return the memory of a machine of another version; only keys of banked memory are validated."""
     return Arch.model_validate(arch).memory if _is_banked(arch["isa"]) else IDEAL
 
 
 def _power(value: int) -> int:
-    """The smallest power of two that is not below ``value``."""
+    """Return the smallest power of two that is at least ``value``."""
     return 1 << (value - 1).bit_length()
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """All that is no table or list itself, by keys as ``--set`` has them, ``pe.ic``; of lists ``layers.0.cycles``."""
+    """Return all values that are not tables or lists, by dotted keys: ``pe.ic``, ``layers.0.cycles``."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         inner = {str(number): item for number, item in enumerate(value)} if isinstance(value, list) else value

@@ -1,7 +1,8 @@
-"""Assembly text: a readable form of a Program that round-trips exactly, command words, images and provenance included.
+"""Assembly text: a readable form of a Program that round-trips exactly, images and provenance included.
 
-One statement a line; ``#`` starts a comment. Directives start with a dot and carry JSON; ``SET register, value`` and
-operations ``MNEMONIC field=value pop.LD push.ST`` are the words, in order.
+Each line has one statement; ``#`` starts a comment. Directives start with a dot and contain JSON.
+``SET register, value`` and operations ``MNEMONIC field=value pop.LD push.ST`` are the words, in
+order.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _DATA_BYTES_A_LINE = 96
 
 
 def disassemble(program: Program) -> str:
-    """The assembly text of a program, ending in a newline."""
+    """Return the assembly text of a program, ending in a newline."""
     header = header_of(program)
     lines = [f".program {json.dumps(header['name'])}", f".arch {_dump(header['arch'])}"]
     lines.append(f".memory {header['dram_bytes']} commands {header['command_address']}")
@@ -54,7 +55,7 @@ def _segment_lines(segment: Segment) -> list[str]:
 
 
 def disassemble_words(words: list[int], isa: Variant) -> list[str]:
-    """One line of text a word."""
+    """Return one line of text per word."""
     lines = []
     file = isa.register_file
     for index, word in enumerate(words):
@@ -67,7 +68,7 @@ def disassemble_words(words: list[int], isa: Variant) -> list[str]:
 
 
 def command_text(command: Command) -> str:
-    """The assembly line of an operation: mnemonic, non-zero fields, token flags by the neighbour's name."""
+    """Return the assembly line of an operation: mnemonic, non-zero fields, token flags by neighbour."""
     mnemonic = command.instruction.mnemonic_for(command.fields)
     implied = command.instruction.aliases.get(mnemonic, {})
     parts = [mnemonic]
@@ -87,19 +88,22 @@ def command_text(command: Command) -> str:
 
 
 def assemble(text: str, source: str = "assembly") -> Program:
-    """The program that ``text`` describes; raises InputError with the line number for anything it cannot read."""
+    """Return the program that ``text`` describes; raise InputError with the line number of any error."""
     return _Assembler(source).run(text)
 
 
 def load_text(path: Path) -> Program:
-    """The program in a file of assembly text; raises InputError as :func:`assemble` and for what is no text."""
+    """Load a program from a file of assembly text.
+
+    Raises InputError like :func:`assemble`, and for a file that is not text.
+    """
     remedy = f"'dla disasm PROGRAM -o {path}' makes one"
     content = read_bytes(path, MAXIMUM_BYTES, "a program", remedy)
     return assemble(text_of(content, str(path), remedy), str(path))
 
 
 class _Assembler:
-    """Collects the header values, words and images of one text."""
+    """Parser state: the header values, words and images of one text."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -162,7 +166,7 @@ class _Assembler:
 
 
 def _check_arch(value: Any) -> None:
-    """Raises InputError, with what is wrong, for what is no machine."""
+    """Raise InputError with the first problem if ``value`` is not a valid machine."""
     try:
         Arch.model_validate(value)
     except ValidationError as error:
@@ -173,7 +177,10 @@ def _check_arch(value: Any) -> None:
 
 
 def _strip_comment(line: str) -> str:
-    """The statement of a line. ``#`` inside a JSON directive is data: only operations and SETs carry comments."""
+    """Return a line's statement without comment.
+
+    ``#`` inside a JSON directive is data: only operations and SETs can have comments.
+    """
     stripped = line.strip()
     if stripped.startswith("."):
         return stripped

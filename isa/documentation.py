@@ -1,6 +1,6 @@
-"""``docs/isa.md``, generated from the declarations: words, variants, registers and every instruction.
+"""Generator of ``docs/isa.md`` from the declarations: words, variants, registers and instructions.
 
-The formulas are those that an instruction's ``semantics`` and ``cycles`` carry.
+The formulas come from an instruction's ``semantics`` and ``cycles``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Packages outside this repository add instructions and variants through the entry
 
 
 def markdown(table: Table) -> str:
-    """The whole page as GitHub Markdown, ending in a newline: the same table gives the same text."""
+    """Return the whole page as GitHub Markdown, ending in a newline; equal tables give equal text."""
     parts = [_INTRODUCTION, "## Words", *_words(), "## Variants", *_variants(table), _EXTENDING]
     parts += ["## Registers", *_registers(table), "## Instructions"]
     for instruction in table.instructions:

@@ -1,4 +1,4 @@
-"""Command words: encoding of SET and operation words, decoding of a stream into commands with register snapshots."""
+"""Command words: encoding of SET and operations, decoding into commands with register snapshots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from isa.registers import COMMON, Field, RegisterFile, decode_fields, encode_fie
 from isa.variants import SET_OPCODE, Variant
 
 REMEMBERED = 16384
-"""Words whose encoding or decoding is remembered: streams say the same again and again."""
+"""Number of words whose encoding or decoding is cached, because streams repeat the same words."""
 
 SET_LAYOUT = prove_layout(
     "SET",
@@ -28,9 +28,9 @@ SET_LAYOUT = prove_layout(
 
 
 def encode_set(name: str, value: int, registers: RegisterFile = COMMON) -> int:
-    """The word ``SET name, value``; raises InputError for an unknown register or a value that does not fit.
+    """Return the word ``SET name, value``; raise InputError for an unknown register or a value that does not fit.
 
-    ``registers`` are those of the variant; the default holds the ones that every variant has.
+    ``registers`` are those of the variant; the default has the registers of every variant.
     """
     return _set_word(name, value, registers)
 
@@ -44,7 +44,7 @@ def _set_word(name: str, value: int, registers: RegisterFile) -> int:
 
 
 def encode_operation(instruction: Instruction, values: Mapping[str, int]) -> int:
-    """The word of an operation from token flags and fields (absent ones are 0)."""
+    """Return the word of an operation from token flags and fields; absent ones are 0."""
     return _operation_word(instruction, tuple(values.items()))
 
 
@@ -59,7 +59,7 @@ def _layout(instruction: Instruction) -> tuple[Field, ...]:
 
 
 def decode_set(word: int, index: int, registers: RegisterFile = COMMON) -> tuple[str, int]:
-    """(register name, value) of a SET word; raises InputError naming the word's position."""
+    """Return (register name, value) of a SET word; raise InputError naming the word's position."""
     try:
         return _decode_set(word, registers)
     except InputError as error:
@@ -95,7 +95,7 @@ def _decode_word(
 
 
 def decode_operation(word: int, index: int, variant: Variant, registers: Mapping[str, int]) -> Command:
-    """The command of an operation word with its snapshot of ``registers``."""
+    """Return the command of an operation word with its snapshot of ``registers``."""
     try:
         instruction, unit, tokens, fields = _decode_word(word, variant)
     except InputError as error:
@@ -105,10 +105,11 @@ def decode_operation(word: int, index: int, variant: Variant, registers: Mapping
 
 
 def decode(words: NDArray[np.uint64] | Sequence[int], variant: Variant) -> tuple[Command, ...]:
-    """All operations of a command stream, in order, each with its register snapshot.
+    """Decode a command stream into its operations, in order, each with its register snapshot.
 
-    Raises InputError naming the word when an opcode is not in the variant, a reserved bit is set, a value does not fit,
-    the stream does not end with ``OP_END``, or words follow it.
+    Raises:
+        InputError: an opcode is not in the variant, a reserved bit is set, a value does not fit,
+            the stream does not end with ``OP_END``, or words follow it. The message names the word.
     """
     file = variant.register_file
     registers = dict(file.reset)

@@ -1,4 +1,4 @@
-"""The one exception for bad input, understood by every floor and turned into exit status 2 by the command line."""
+"""The exception for bad input, which the command line turns into exit status 2."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Bad input from the user: the message is one clear line that names the thing, the value and the remedy.
+    """Bad input from the user; the message is one line that names the thing, the value and the remedy.
 
-    ``words`` are the places in the command stream that it is about, ``line`` is the line of a text, counted from 1.
+    ``words`` are the positions in the command stream that it concerns; ``line`` is the line of a
+    text, from 1.
     """
 
     def __init__(self, message: str, words: Iterable[int] = (), line: int | None = None) -> None:
@@ -19,6 +20,6 @@ class InputError(ValueError):
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """``"did you mean sram_bytes? "``: the one of ``known`` that is most like ``name``; nothing where none is."""
+    """Return ``"did you mean sram_bytes? "`` with the name in ``known`` closest to ``name``, or ""."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"did you mean {close[0]}? " if close else ""

@@ -1,4 +1,4 @@
-"""Public names of a package whose modules load when a name is first used, so that naming the package costs nothing."""
+"""Lazy exports: public names of a package whose modules are imported on first use."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from typing import Any
 def lazily(
     package: str, homes: Mapping[str, str], shown: Callable[[Any], Any] = lambda found: found
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of ``package``: the names of ``homes``, sorted, and nothing else.
+    """Return ``__getattr__`` and ``__dir__`` of ``package`` for lazily imported names.
 
-    Each is ``shown`` of what is defined.
+    Type checkers ignore these functions; the package must import the same names under
+    TYPE_CHECKING.
 
-    ``homes`` says where each name is defined, ``module`` or, under another name, ``module:name``. Type checkers do not
-    look here: the package imports the same names for them under TYPE_CHECKING.
+    Args:
+        package: name of the package.
+        homes: defining module of each public name, as ``module`` or, if it has another name there,
+            ``module:name``.
+        shown: function applied to each object before it is returned.
     """
 
     def get(name: str) -> Any:

@@ -1,7 +1,8 @@
-"""Files that appear whole or not at all, and never in the place of what they must not replace.
+"""Atomic file writing that never replaces an input or a file of another kind.
 
-A result replaces an earlier one of its kind, and nothing else: no input of the command that makes it, under whatever
-name (:func:`protecting`), and no file of another kind: what a file is, is known by how it begins and how it is called.
+A result may replace an earlier result of its kind, but no input of the command that makes it, under
+any name (:func:`protecting`), and no file of another kind. The kind of a file follows from its
+first bytes and its name.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 from isa.errors import InputError
 
 HEAD = 4096
-"""Bytes that are looked at."""
+"""Number of first bytes that determine a file's kind."""
 JSON, PAGE, DRAWING, PICTURE, TEXT, DATA = "JSON", "a page", "a drawing", "a PNG picture", "text", "binary data"
 ARRAY, ARRAYS, DATABASE, PARQUET = "an array (.npy)", "arrays (.npz)", "a database", "a Parquet table"
 PACKAGE, PROGRAM, SNAPSHOT, TFLITE = "a package", "a program", "a snapshot", "a TensorFlow Lite model"
@@ -38,7 +39,7 @@ _BEGINNINGS = {
     b"PAR1": PARQUET,
 }
 _ARCHIVES = {b"manifest.json": PACKAGE, b"snapshot.json": SNAPSHOT}
-"""By their first member."""
+"""Kinds of zip archives by their first member."""
 _ENDINGS = {
     ".json": (JSON, JSON), ".jsonl": ("a log", JSON), ".ipynb": ("a notebook", JSON), ".csv": ("a table", TEXT),
     ".html": (PAGE, PAGE), ".svg": (DRAWING, DRAWING), ".png": (PICTURE, PICTURE), ".toml": ("TOML", TEXT),
@@ -47,12 +48,15 @@ _ENDINGS = {
     ".npz": (ARRAYS, ARRAYS), ".snapshot": (SNAPSHOT, SNAPSHOT), ".sqlite": (DATABASE, DATABASE),
     ".parquet": (PARQUET, PARQUET),
 }  # fmt: skip
-"""What a file that is called so is, and how it begins."""
+"""Kind of a file and kind of its content, by the ending of its name."""
 _TABLE_OF_TOML = re.compile(r"\[\[?\s*[A-Za-z_][\w.\- ]*\]")
 
 
 def kind_of(head: bytes) -> str:
-    """What begins with these bytes, in words: as many as :data:`HEAD`, or all that there are; empty for none."""
+    """Return the kind of content that begins with ``head``, in words; empty if there is none.
+
+    ``head`` has :data:`HEAD` bytes, or all bytes of a shorter file.
+    """
     if not head:
         return ""
     if head.startswith(b"PK\x03\x04"):
@@ -67,7 +71,7 @@ def _text(head: bytes) -> str:
     try:
         text = head.decode()
     except UnicodeDecodeError as error:
-        if len(head) < HEAD or error.start < HEAD - 4:  # else a character goes on behind the end
+        if len(head) < HEAD or error.start < HEAD - 4:  # otherwise a character extends past the end
             return DATA
         text = head[: error.start].decode()
     if re.search(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]", text):
@@ -79,19 +83,20 @@ def _text(head: bytes) -> str:
 
 
 def named_as(ending: str) -> tuple[str, str] | None:
-    """What a file with this ending, such as ``.json``, is in words, and how it begins; None where it does not say."""
+    """Return the kind of a file with an ending such as ``.json`` and of its content, or None if unknown."""
     return _ENDINGS.get(ending.lower())
 
 
 READER_SECONDS = 10
-"""How long a named pipe waits for somebody who reads it."""
+"""Seconds that a named pipe waits for its reader."""
 _inputs: ContextVar[frozenset[tuple[int, int]]] = ContextVar("inputs", default=frozenset())
 
 
 @contextlib.contextmanager
 def protecting(inputs: Iterable[Path]) -> Iterator[None]:
-    """Within, nothing that is written replaces one of the files ``inputs``: links to them, ``../`` and names in another
-    case lead to the same file.
+    """Protect the files ``inputs`` from being replaced within the block.
+
+    Links to them, ``../`` and other spellings of a name lead to the same file.
     """
     token = _inputs.set(_inputs.get() | {_identity(path.stat()) for path in inputs if path.is_file()})
     try:
@@ -105,13 +110,20 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
 
 
 def write_atomically(path: Path, content: str | bytes, *, durable: bool = False) -> None:
-    """Write ``content`` (text as UTF-8) so that a half-written file never appears; missing folders are made.
+    """Write ``content`` (text as UTF-8) so that no incomplete file ever appears; create missing folders.
 
-    Behind a symbolic link the file is replaced, not the link. A device or a pipe, such as ``/dev/stdout``, is written
-    to as it is; a named pipe waits :data:`READER_SECONDS` for its reader. A file that replaces another one keeps its
-    permissions, and is on the disk before the other one goes; ``durable`` asks for that where there is none, too. What
-    is not whole yet has a name that nobody else has. Raises InputError naming the place when it cannot be written to or
-    holds what must not be replaced; nothing is left there then.
+    A symbolic link stays; the file behind it is replaced. Devices and pipes, such as
+    ``/dev/stdout``, are written directly, and a named pipe waits :data:`READER_SECONDS` for its
+    reader. A replacing file keeps the old file's permissions and is flushed to disk before the old
+    one is removed. The temporary name is unique, and nothing is left after an error.
+
+    Args:
+        path: file to write.
+        content: its content.
+        durable: flush to disk even if no file is replaced.
+
+    Raises:
+        InputError: the file cannot be written, or would replace a protected file.
     """
     data = content.encode() if isinstance(content, str) else content
     with _named(path):
@@ -136,9 +148,10 @@ def write_atomically(path: Path, content: str | bytes, *, durable: bool = False)
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Where another program may write what becomes ``path`` when the block ends; nothing of it is left if it raises.
+    """Yield a path that another program may write and that becomes ``path`` when the block ends.
 
-    A device or a pipe is ``path`` itself. Raises InputError naming the place when it cannot be written to.
+    After an exception nothing is left. A device or a pipe is ``path`` itself. Raises InputError
+    naming the file if it cannot be written.
     """
     if is_stream(path):
         yield path
@@ -166,9 +179,10 @@ def archive_bytes(contents: Mapping[str, bytes], compression: int = zipfile.ZIP_
 
 
 def check_writable(path: Path, ending: str = "") -> None:
-    """Raises InputError now where :func:`write_atomically` would after the work is done; leaves no trace of it.
+    """Raise InputError now if :func:`write_atomically` would later; leave no trace.
 
-    ``ending``, such as ``.json``, says what will be written: what is there, is called or begins otherwise, stays.
+    ``ending``, such as ``.json``, is the kind of the result: an existing file of another name or
+    content is not replaced.
     """
     with _named(path):
         if not is_stream(path):
@@ -176,15 +190,17 @@ def check_writable(path: Path, ending: str = "") -> None:
             _no_folder(target)
             said = named_as(ending)
             _check_replaced(path, target, *(said or ("", "")))
-            there = next(folder for folder in target.parents if folder.exists())  # nearest to those that would be made
+            # the nearest existing folder
+            there = next(folder for folder in target.parents if folder.exists())
             with _new_file(there) as (_, descriptor):
                 os.close(descriptor)
 
 
 def _check_replaced(path: Path, target: Path, called: str, kind: str) -> None:
-    """Raises InputError where ``target`` is an input, or has another name or another beginning, unless it is empty.
+    """Raise InputError if ``target`` is an input, or a non-empty file of another name or content.
 
-    ``called`` and ``kind`` are what :mod:`isa.files` says of what will be there; empty where that is not known.
+    ``called`` and ``kind`` are the kinds of the new file by its name and by its content; empty if
+    unknown.
     """
     if not target.is_file():
         return
@@ -203,7 +219,7 @@ def _head(path: Path) -> bytes:
 
 
 def _pour(path: Path, data: bytes) -> None:
-    """Write to a device or a pipe. Raises InputError where nobody comes to read a named pipe."""
+    """Write to a device or a pipe; raise InputError if a named pipe gets no reader."""
     if not path.is_fifo():
         path.write_bytes(data)
         return
@@ -224,7 +240,7 @@ def _pour(path: Path, data: bytes) -> None:
 
 
 def check_distinct(**places: Path | None) -> None:
-    """Raises InputError where two options, named by the keywords, ask for one file: one would replace the other."""
+    """Raise InputError if two options, given as keywords, name the same file, as one would replace the other."""
     taken: dict[Path, str] = {}
     for option, path in places.items():
         if path is not None and not is_stream(path):
@@ -234,17 +250,17 @@ def check_distinct(**places: Path | None) -> None:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether bytes go somewhere else: devices, pipes, and the standard output of a process, wherever that leads."""
+    """Return True if ``path`` is a device, a pipe or a process's standard output, redirected or not."""
     return str(path).startswith(("/dev/", "/proc/")) or (path.exists() and not path.is_file() and not path.is_dir())
 
 
 def is_leftover(path: Path) -> bool:
-    """Whether ``path`` has a name of what was not whole yet, which only a process that was killed leaves."""
+    """Return True if ``path`` has the name of an incomplete file, which only a killed process leaves."""
     return re.fullmatch(r"\.[0-9a-f]{16}\.part", path.name) is not None
 
 
 def _resolved(path: Path) -> Path:
-    """Where ``path`` leads; links that lead back to themselves lead nowhere."""
+    """Return the target of ``path``; raise OSError for links that form a loop."""
     target = Path(os.path.realpath(path))
     if target.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
@@ -253,9 +269,10 @@ def _resolved(path: Path) -> Path:
 
 @contextlib.contextmanager
 def _beside(target: Path) -> Iterator[tuple[Path, int]]:
-    """A new file beside ``target`` for what is not whole yet, and its descriptor; gone in the end unless renamed.
+    """Create a temporary file in the folder of ``target`` and yield it with its descriptor.
 
-    A folder is no place for a file. Folders that are missing are made.
+    The file is deleted at the end unless it was renamed. Missing folders are created. Raises
+    IsADirectoryError if ``target`` is a folder.
     """
     _no_folder(target)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -270,9 +287,9 @@ def _no_folder(target: Path) -> None:
 
 @contextlib.contextmanager
 def _new_file(folder: Path) -> Iterator[tuple[Path, int]]:
-    """It is made, never opened: a file or a link that somebody put there is left alone."""
+    """Create a new temporary file; an existing file or link of that name is never opened."""
     temporary = folder / f".{secrets.token_hex(8)}.part"
-    ours = True  # before it is made: an interrupt may come between that and the next line
+    ours = True  # set first, because an interrupt may come between creating the file and the next line
     try:
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
@@ -285,7 +302,7 @@ def _new_file(folder: Path) -> Iterator[tuple[Path, int]]:
             try:
                 with contextlib.suppress(OSError):
                     temporary.unlink(missing_ok=True)
-            except KeyboardInterrupt:  # just now: it goes on when nothing is left
+            except KeyboardInterrupt:  # a second interrupt during cleanup: clean up, then pass it on
                 with contextlib.suppress(OSError):
                     temporary.unlink(missing_ok=True)
                 raise
@@ -293,9 +310,9 @@ def _new_file(folder: Path) -> Iterator[tuple[Path, int]]:
 
 @contextlib.contextmanager
 def folder_beside(place: Path) -> Iterator[Path]:
-    """A passing folder beside ``place``, gone in the end: for a folder that is not whole yet.
+    """Yield a temporary folder in the same folder as ``place``; it is deleted at the end.
 
-    Raises InputError where nothing can be written there, within the block too.
+    Raises InputError if the folder, or a file in it within the block, cannot be written.
     """
     passing = place.parent / f".{secrets.token_hex(8)}.part"
     try:
@@ -306,7 +323,7 @@ def folder_beside(place: Path) -> Iterator[Path]:
         finally:
             try:
                 shutil.rmtree(passing, ignore_errors=True)
-            except KeyboardInterrupt:  # just now: it goes on when nothing is left
+            except KeyboardInterrupt:  # an interrupt during cleanup: clean up, then pass it on
                 shutil.rmtree(passing, ignore_errors=True)
                 raise
     except OSError as error:
@@ -314,9 +331,10 @@ def folder_beside(place: Path) -> Iterator[Path]:
 
 
 def replace_folder(made: Path, place: Path) -> None:
-    """Give the folder ``made`` the name ``place``; a folder that had it before is beside where ``made`` was, or there.
+    """Rename the folder ``made`` to ``place``, replacing an existing folder.
 
-    In one step where the system can exchange two names, so that there is always one of both.
+    The existing folder is renamed to ``made`` in the same step, so that ``place`` always exists. If
+    the system cannot exchange two names, it is renamed to ``older`` next to ``made``.
     """
     if place.exists():
         if _exchanged(made, place):
@@ -332,13 +350,13 @@ _HERE, _EXCHANGE = -100, 2
 def _exchanged(one: Path, other: Path) -> bool:
     try:
         rename = ctypes.CDLL(None).renameat2
-    except (AttributeError, OSError, TypeError):  # another system
+    except (AttributeError, OSError, TypeError):  # not available on this system
         return False
     return bool(rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0)
 
 
 def _settle(folder: Path) -> None:
-    """See that a name given in ``folder`` survives a power failure, where the system can do that for folders."""
+    """Flush a folder to disk, so that a new name in it survives a power failure, where the system can."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -349,10 +367,11 @@ def _settle(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Errors of the system as one line about ``path``."""
+    """Convert errors of the system to an InputError with one line about ``path``."""
     try:
         yield
     except OSError as error:
-        in_the_way = [folder for folder in path.parents if os.path.isfile(folder)]  # False where nobody may look
+        # isfile is False if the folder is not accessible
+        in_the_way = [folder for folder in path.parents if os.path.isfile(folder)]
         reason = f"{in_the_way[0]} is a file, not a folder" if in_the_way else error.strerror or error
         raise InputError(f"{path}: cannot be written ({reason}); choose another place") from error

@@ -1,7 +1,7 @@
-"""The installation: packages that come with an extra, the line that installs them, the folder of the user's cache.
+"""The installation: packages of an extra and how to install them, and the user's cache folder.
 
-No index has this project, so that the line names those packages. In the folder work is kept that later runs would do
-again: packages, executables of hardware.
+The project is not on a package index, so the install line names the packages of an extra. The cache
+stores results that later runs would compute again: packages and executables of hardware.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 FOLDER, OFF = "DLA_CACHE_DIR", "DLA_NO_CACHE"
-"""Environment variables: where the cache is, and that there is none."""
+"""Environment variables: the cache folder, and a switch that disables the cache."""
 NAME = "dla-byoc-simulator"
 
 
 def users_folder() -> Path | None:
-    """The folder, made or not; None where the environment forbids a cache or the user has no home."""
+    """Return the user's cache folder, existing or not; None if the cache is disabled or there is no home."""
     if os.environ.get(OFF):
         return None
     with contextlib.suppress(RuntimeError, KeyError):
@@ -44,7 +44,7 @@ def _folder() -> Path:
 
 
 def is_private(folder: Path) -> bool:
-    """Whether nobody else can write to the folder, where the system knows users."""
+    """Return True if no other user can write to the folder; always True without POSIX users."""
     if not hasattr(os, "geteuid"):
         return True
     found = folder.stat()
@@ -53,7 +53,7 @@ def is_private(folder: Path) -> bool:
 
 @cache
 def processor() -> str:
-    """Return model and vector instructions of the processor, as far as the system says: kernels depend on them."""
+    """Return model and vector instructions of the processor, which compiled kernels depend on, if known."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return "\n".join(dict.fromkeys(line for line in lines if line.startswith(("model name", "flags", "Features"))))
@@ -61,15 +61,15 @@ def processor() -> str:
 
 
 def install_line(packages: Iterable[str]) -> str:
-    """What to type to install ``packages`` where this Python finds them."""
+    """Return the command line that installs ``packages`` for this Python."""
     return shlex.join([sys.executable, "-m", "pip", "install", *packages])
 
 
 def remedy(extra: str) -> str:
-    """The line that installs what belongs to ``extra``."""
+    """Return the command line that installs the packages of ``extra``."""
     try:
         given = requires(NAME) or ()
-    except PackageNotFoundError:  # it runs without being installed: from the folder of its sources
+    except PackageNotFoundError:  # the project is not installed but runs from its source folder
         given = ()
     belongs = re.compile(rf"""extra == ["']{extra}["']""")
     wanted = [text.partition(";")[0].strip() for text in given if belongs.search(text)]

@@ -1,4 +1,4 @@
-"""What an instruction is: one declaration from which encoder, decoder, assembler, documentation and checks derive."""
+"""Declarations of instructions; encoder, decoder, assembler, documentation and checks derive from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _MNEMONIC = re.compile(r"OP_[A-Z0-9_]+")
 
 
 class Unit(Enum):
-    """The three decoupled units. The value is the number in ``OP_SYNC`` and the order in which ties are broken."""
+    """The three decoupled units.
+
+    The value is the unit's number in ``OP_SYNC`` and the order within a cycle.
+    """
 
     LD = 0
     EX = 1
@@ -32,7 +35,7 @@ PREVIOUS = {Unit.EX: Unit.LD, Unit.ST: Unit.EX}
 NEXT = {Unit.LD: Unit.EX, Unit.EX: Unit.ST}
 
 KINDS = ("CONV", "DEPTH", "REQUANT", "MATMUL", "POOL", "ELTWISE", "ACT", "DMA", "ISSUE")
-"""The accounts that cycles belong to, in the order of the run report."""
+"""Kinds of cycles in the accounts, in the order of the run report."""
 
 OPCODE = Field("opcode", 56, 8, description="which instruction")
 TOKENS = (
@@ -45,7 +48,7 @@ TOKENS = (
 
 @dataclass(frozen=True)
 class Machine:
-    """What semantics act on: byte arrays of the two memories, and the Arch that chooses the numerics."""
+    """State that semantics operate on: the bytes of both memories, and the Arch with the numerics."""
 
     arch: Arch
     sram: NDArray[np.uint8]
@@ -54,7 +57,7 @@ class Machine:
 
 @dataclass(frozen=True, eq=False, init=False)
 class Command:
-    """A decoded operation word with the snapshot of its registers. ``index`` is its position in the command words."""
+    """A decoded operation word with a snapshot of its registers; ``index`` is its word's position."""
 
     index: int
     instruction: Instruction
@@ -78,7 +81,7 @@ class Command:
         fields: Mapping[str, int],
         registers: Mapping[str, int],
     ) -> None:
-        """All at once: field by field, as frozen dataclasses do it, takes longer than decoding."""
+        """Set all fields at once, because a frozen dataclass sets them slower than a word is decoded."""
         vars(self).update(
             index=index,
             instruction=instruction,
@@ -92,20 +95,20 @@ class Command:
         )
 
     def __getitem__(self, name: str) -> int:
-        """Value of a register in the snapshot, by its full name."""
+        """Return the value of a register in the snapshot, by its full name."""
         return self.registers[name]
 
 
 @dataclass(frozen=True)
 class ElementType:
-    """The type of an operand's elements: ``name``, or ``other`` where ``field`` of the word is not 0."""
+    """Type of an operand's elements: ``name``, or ``other`` if ``field`` of the word is not 0."""
 
     name: str
     field: str = ""
     other: str = ""
 
     def of(self, command: Command) -> str:
-        """The type in ``command``."""
+        """Return the element type in ``command``."""
         return self.other if self.field and command.fields[self.field] else self.name
 
     def __str__(self) -> str:
@@ -114,21 +117,21 @@ class ElementType:
 
 INT8, INT32, BYTES = ElementType("int8"), ElementType("int32"), ElementType("bytes")
 FLOAT32 = ElementType("float32")
-"""Words: int32 with numerics fixed."""
+"""Type of parameters that are float32, or int32 with numerics ``fixed``."""
 
 
 @dataclass(frozen=True)
 class Operands:
-    """The byte ranges that a command reads and writes."""
+    """Byte ranges that a command reads and writes."""
 
     reads: tuple[Access, ...] = ()
     writes: tuple[Access, ...] = ()
 
 
 def formula(text: str) -> Callable[[Documented], Documented]:
-    """Decorates a semantics or a number of cycles with the formula that documents it.
+    """Return a decorator that attaches the documenting formula to semantics or a cycle count.
 
-    It is no docstring, because Python may leave those out.
+    The formula is not a docstring, because Python may omit docstrings.
     """
 
     def decorate(function: Documented) -> Documented:
@@ -139,7 +142,7 @@ def formula(text: str) -> Callable[[Documented], Documented]:
 
 
 def formula_of(function: Callable[..., Any]) -> str:
-    """The text that :func:`formula` gave to ``function``; empty without."""
+    """Return the text that :func:`formula` attached to ``function``, or ""."""
     return str(getattr(function, "formula", ""))
 
 
@@ -159,23 +162,31 @@ def _no_macs(command: Command) -> int:
     return 0
 
 
-# How an operand lies on a machine of words (docs/machine.md, section 12); ``register`` holds its address -------------
+# Layouts of an operand in banked memory (docs/machine.md, section 12); ``register`` holds its address -----------------
 
 
 class Plain(NamedTuple):
-    """``nbytes`` dense bytes as they are: records, tables, and tensors that are looked at byte by byte."""
+    """Layout of ``nbytes`` dense bytes: records, tables, and tensors that are used byte by byte."""
 
     register: str
     nbytes: int
 
 
 class Atoms(NamedTuple):
-    """A tensor of ``channels`` by ``positions`` elements of ``element`` bytes, in atoms.
+    """Layout of a tensor of ``channels`` by ``positions`` elements, stored in atoms of channels.
 
-    Element (c, p) is at base + (c // A) · surface + (p · A + c % A) · element; ``plane`` names the register of the
-    surface's bytes, 0 in it or no name being the dense positions · A · element. Behind the last channel lie zeros.
-    Plainly it lies channel by channel, or with ``rows``, a matrix, position by position. ``narrow`` is the A of a
-    tensor that has other atoms than the machine's, 0 else.
+    Element (c, p) is at base + (c // A) · surface + (p · A + c % A) · element. The channels after
+    the last one in its atom are zeros.
+
+    Attributes:
+        register: register of the address.
+        channels: number of channels.
+        positions: number of positions.
+        element: bytes per element.
+        plane: register of the bytes per surface; "" or a value of 0 means dense, positions · A ·
+            element.
+        rows: the dense tensor is a matrix stored position by position, not channel by channel.
+        narrow: A of a tensor with other atoms than the machine's, otherwise 0.
     """
 
     register: str
@@ -188,9 +199,10 @@ class Atoms(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """``nbytes`` of constant weights in the order of their use; :attr:`places` is worked out by ``order``.
+    """Layout of ``nbytes`` of constant weights in the order of their use.
 
-    ``read`` writes what lies so (first argument) plainly into as many bytes as there are weights (second).
+    ``order`` computes :attr:`places`. ``read`` converts weights in this layout (first argument) to
+    their dense order (second argument).
     """
 
     register: str
@@ -200,7 +212,7 @@ class Blocks(NamedTuple):
 
     @property
     def places(self) -> NDArray[np.int64]:
-        """The plain place of each byte, -1 for none."""
+        """Dense position of each byte, or -1 for padding."""
         return self.order()
 
 
@@ -209,11 +221,13 @@ Layout = Plain | Atoms | Blocks
 
 @dataclass(frozen=True)
 class Packed:
-    """An instruction on a machine of words.
+    """Properties of an instruction in banked memory.
 
-    ``layouts`` has how its operands lie, parallel to reads and then writes of its plain operands; ``cycles`` its
-    compute cycles without waiting for the scratchpad; ``words`` the words of each operand, in the same order.
-    ``raw``: operands are bytes where they lie, as on other machines; ``layouts`` is not asked.
+    Attributes:
+        layouts: layouts of its operands, reads before writes, as in its dense form.
+        cycles: its compute cycles without waiting for the scratchpad.
+        words: words of each operand, in the same order.
+        raw: operands are plain bytes as in ideal memory; ``layouts`` is not used.
     """
 
     layouts: Callable[[Command, Arch], tuple[Layout, ...]]
@@ -224,21 +238,37 @@ class Packed:
 
 @dataclass(frozen=True, eq=False)
 class Instruction:
-    """One instruction.
+    """Declaration of one instruction.
 
-    ``fields`` are the bits of the word beside opcode and token flags; ``registers`` what it reads from the register
-    file; ``operands`` the byte ranges it reads and writes; ``semantics`` its executable specification; ``cycles`` the
-    compute cycles of design section 5, without fill and drain, for instructions of unit EX; ``macs`` the
-    multiply-accumulates, padded taps included; ``kind`` the account it belongs to. ``aliases`` are further mnemonics
-    that stand for settings of the fields. ``unit`` None means that the field ``unit`` of the word names it.
-    ``adds_registers`` are those of ``registers`` that are not part of every variant: they come with the instruction.
-    ``inputs`` are the elements of the tensors at EX_INPUT_ADDRESS and EX_OPERAND_ADDRESS, ``outputs`` of that at
-    EX_OUTPUT_ADDRESS. ``semantics`` and ``cycles`` carry their :func:`formula` for ``docs/isa.md``. ``earlier`` is the
-    form that variants before have, with fewer fields and registers: words of that mean the same in both. ``least`` are
-    the compute cycles that no commands take fewer that together do what one does, whatever their shapes and fields;
-    None where that one takes the fewest itself. ``streamed`` and ``replaced`` are positions in the ``reads`` of the
-    operands on which the result may lie (:func:`overwritten`); on others it may not. ``packed`` is how it finds its
-    operands on a machine of words, and ``plain`` the instruction without that (:mod:`isa.packing`).
+    Attributes:
+        mnemonic: its name.
+        opcode: its opcode.
+        unit: the unit that executes it; None if the field ``unit`` of the word names it.
+        kind: the account of its cycles.
+        description: its description in the documentation.
+        registers: registers that it reads.
+        fields: bits of the word in addition to opcode and token flags.
+        operands: byte ranges that it reads and writes.
+        semantics: its executable specification.
+        cycles: compute cycles (design, section 5) without fill and drain, for the unit EX.
+        macs: its multiply-accumulates, including padded taps.
+        aliases: further mnemonics that stand for settings of the fields.
+        inputs: element types of the tensors at EX_INPUT_ADDRESS and EX_OPERAND_ADDRESS.
+        outputs: element types of the tensor at EX_OUTPUT_ADDRESS.
+        adds_registers: those of ``registers`` that not every variant has; they come with the
+            instruction.
+        earlier: the form in earlier variants, with fewer fields and registers; its words have the
+            same meaning in both.
+        least: minimum compute cycles of any commands that together do the same work, for all shapes
+            and fields; None if a single command is the minimum.
+        streamed: positions in the operands' reads that the result may overwrite as it is computed
+            (:func:`overwritten`).
+        replaced: positions in the operands' reads that the result may replace exactly. All other
+            reads must not overlap the result.
+        packed: its properties in banked memory, or None.
+        plain: the instruction without ``packed`` (:mod:`isa.packing`).
+
+    ``semantics`` and ``cycles`` have a :func:`formula` for ``docs/isa.md``.
     """
 
     mnemonic: str
@@ -264,7 +294,7 @@ class Instruction:
     plain: Instruction | None = None
 
     def __post_init__(self) -> None:
-        """Prove names, kind, registers and layout, once, at import; raises ValueError naming the instruction."""
+        """Check names, kind, registers and layout once at import; raise ValueError naming the instruction."""
         for name in (self.mnemonic, *self.aliases):
             if not _MNEMONIC.fullmatch(name):
                 raise ValueError(f"mnemonic '{name}' must be OP_ and capitals, digits or underscores")
@@ -283,24 +313,24 @@ class Instruction:
                 raise ValueError(f"{self.mnemonic}: the type of an operand depends on {item.field}, which is no field")
 
     def least_cycles(self, command: Command, arch: Arch) -> int:
-        """Compute cycles that no commands take fewer that together do what ``command`` does."""
+        """Return the minimum compute cycles of any commands that together do the work of ``command``."""
         return (self.least or self.cycles)(command, arch)
 
     @property
     def forms(self) -> tuple[Instruction, ...]:
-        """This form and all earlier ones, the first one last."""
+        """This form and all earlier ones, newest first."""
         return (self,) if self.earlier is None else (self, *self.earlier.forms)
 
     @property
     def layout(self) -> tuple[Field, ...]:
-        """All fields of the word, from the top bit down, reserved zeros included."""
+        """All fields of the word from the top bit down, including reserved zeros."""
         declared = (Field("opcode", 56, 8, constant=self.opcode), *TOKENS, *self.fields)
         used = {bit for item in declared for bit in range(item.low, item.low + item.width)}
         reserved = tuple(_reserved(sorted(set(range(64)) - used)))
         return prove_layout(self.mnemonic, (*declared, *reserved))
 
     def register_declarations(self) -> tuple[Register, ...]:
-        """The declarations of the registers that it reads; raises ValueError for a register that does not exist."""
+        """Return the declarations of its registers; raise ValueError for a register that does not exist."""
         known = {**BY_NAME, **{register.name: register for register in self.adds_registers}}
         for name in self.registers:
             if name not in known:
@@ -308,7 +338,7 @@ class Instruction:
         return tuple(known[name] for name in self.registers)
 
     def mnemonic_for(self, fields: Mapping[str, int]) -> str:
-        """The most specific mnemonic whose settings all hold in ``fields``."""
+        """Return the most specific mnemonic whose settings match ``fields``."""
         for alias, settings in self.aliases.items():
             if all(fields.get(name) == value for name, value in settings.items()):
                 return alias
@@ -316,7 +346,7 @@ class Instruction:
 
 
 def _reserved(bits: list[int]) -> list[Field]:
-    """Constant-zero fields covering ``bits``, one a contiguous run."""
+    """Return constant-zero fields that cover ``bits``, one per contiguous run."""
     runs: list[list[int]] = []
     for bit in bits:
         if runs and runs[-1][-1] + 1 == bit:
@@ -327,14 +357,14 @@ def _reserved(bits: list[int]) -> list[Field]:
 
 
 def ceil_div(numerator: int, denominator: int) -> int:
-    """Smallest integer not below the quotient, for non-negative ``numerator``."""
+    """Return the quotient rounded up, for a non-negative ``numerator``."""
     return -(-numerator // denominator)
 
 
 def view(memory: NDArray[np.uint8], address: int, shape: tuple[int, ...], dtype: Any, plane: int = 0) -> NDArray[Any]:
-    """A tensor view on memory bytes: dense, except that ``plane`` (bytes, 0 = dense) separates the outermost index.
+    """Return a tensor view of memory bytes; ``plane`` is the distance of the outermost index (0: dense).
 
-    Raises IndexError when the tensor reaches past the end of the memory.
+    Raises IndexError if the tensor extends past the end of the memory.
     """
     element = np.dtype(dtype).itemsize
     row = int(np.prod(shape[1:], dtype=np.int64)) * element
@@ -351,18 +381,18 @@ def view(memory: NDArray[np.uint8], address: int, shape: tuple[int, ...], dtype:
 
 
 # Results over operands -----------------------------------------------------------------------------------------------
-# Where a command's result may lie on its own operands: where a machine that reads and writes as it goes cannot tell.
-#
-# The semantics read everything before they write anything. Hardware does not wait for the last element before it writes
-# the first result, so it gives the same only where no result takes the place of an element that is still to be read.
+# A command's result may overlap its own operands only if hardware that reads and writes
+# continuously gives the same result. The semantics read everything before they write. Hardware
+# writes the first result before it reads the last element, so it agrees only if no result
+# overwrites an element that is still to be read.
 
 
 def overwritten(command: Command, operands: Operands) -> Range | None:
-    """The first bytes that ``command`` writes over an operand of its own and must not, or None.
+    """Return the first bytes of an operand that ``command`` must not overwrite with its result, or None.
 
-    An operand in ``Instruction.streamed`` may begin at the result or behind it, if both are dense and it has as many
-    bytes at least: element by element, each is read before a result is written there. One in
-    ``Instruction.replaced`` may be exactly where the result is.
+    An operand in ``Instruction.streamed`` may start at or after the start of the result, if both
+    are dense and it has at least as many bytes. Element by element, it is read before a result is
+    written there. An operand in ``Instruction.replaced`` may have exactly the range of the result.
     """
     for result in operands.writes:
         for position, operand in enumerate(operands.reads):

@@ -1,7 +1,7 @@
-"""One limit on memory: whatever is large is estimated before it is allocated, and refused in one line.
+"""Memory limit: large allocations are estimated first and rejected with one line above the limit.
 
-The limit is what ``--max-memory`` or the environment variable ``DLA_MAX_MEMORY`` says, which processes that are started
-inherit; by default half of the machine's memory, or of what its container may use.
+``--max-memory`` or the environment variable ``DLA_MAX_MEMORY``, which child processes inherit, sets
+the limit. The default is half of the memory of the machine or its container.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UNKNOWN = 8 << 30
 
 
 def require(nbytes: int, what: str) -> None:
-    """Raises InputError when ``what``, which is about to take ``nbytes``, is above the limit."""
+    """Raise InputError if ``what``, which is about to take ``nbytes``, exceeds the limit."""
     limit = maximum()
     if nbytes > limit:
         raise InputError(
@@ -33,14 +33,14 @@ def require(nbytes: int, what: str) -> None:
 
 
 def maximum() -> int:
-    """The limit in bytes. Raises InputError when the environment variable is no size."""
+    """Return the limit in bytes; raise InputError if the environment variable is not a size."""
     text = os.environ.get(VARIABLE)
     return _machine() // 2 if text is None else size(text, VARIABLE)
 
 
 @contextmanager
 def limited(text: str | None) -> Iterator[None]:
-    """Within, the limit is the size that ``text`` says; None leaves it. Raises InputError for what is no size."""
+    """Set the limit to the size in ``text`` within the block; None keeps it. Raises InputError for no size."""
     before = os.environ.get(VARIABLE)
     if text is not None:
         os.environ[VARIABLE] = str(size(text, "--max-memory"))
@@ -53,7 +53,7 @@ def limited(text: str | None) -> Iterator[None]:
 
 
 def size(text: str, option: str) -> int:
-    """Bytes that a text such as ``512M`` or ``4G`` says; raises InputError that names ``option``."""
+    """Return the bytes of a size such as ``512M`` or ``4G``; raise InputError that names ``option``."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise InputError(f"{option} {text}: not a size; write it as 512M or 4G")

@@ -1,21 +1,17 @@
-"""Variants by name, also those of packages outside this repository.
+"""Variants by name, including the ones of packages outside this repository.
 
-Such packages add instructions and variants through the entry point group ``dla.isa``.
-
-An entry point names an :class:`Extension`, or a function without parameters that returns one::
+Such packages add instructions and variants through the entry point group ``dla.isa``. An entry
+point names an :class:`Extension`, or a function without parameters that returns one::
 
     [project.entry-points."dla.isa"]
     my-instructions = "my_package:EXTENSION"
 
-Nothing is looked at, imported or changed before somebody asks for a variant that is not of this repository, or for the
-list of all. The built-in table is never altered: :func:`installed` gives a new one. :func:`loaded` serves other entry
-point groups by the same rules.
+Packages are imported only when a variant from outside this repository, or the list of all variants,
+is requested. The built-in table never changes: :func:`installed` returns a new one. :func:`loaded`
+applies the same rules to other entry point groups.
 
-
-from __future__ import annotations
-
-The table has all instructions, registers and variants: the project's own and those of packages. Whoever adds to it may
-not take a name or a number that is taken: the message names both owners.
+The table contains all instructions, registers and variants of the project and of packages. An
+addition must not use a name or number that is taken; the error names both owners.
 """
 
 from __future__ import annotations
@@ -41,24 +37,24 @@ Key = tuple[str, str | int]
 
 @dataclass(frozen=True, eq=False)
 class Extension:
-    """What one package adds: variants with their instructions, and instructions for use as in ``v2+OP_NAME``.
+    """Additions of a package: variants with their instructions, and instructions for ``v2+OP_NAME``.
 
-    Instructions of ``variants`` need not be listed again. Opcodes and register indices from 0x80 up are never used by
-    the project.
+    Instructions of ``variants`` need not be listed again. The project never uses opcodes and
+    register indices from 0x80 up.
     """
 
     instructions: tuple[Instruction, ...] = ()
     variants: tuple[Variant, ...] = ()
 
     def all_instructions(self) -> tuple[Instruction, ...]:
-        """Every instruction of the package, and of the variants that its own are built on, once."""
+        """Return every instruction of the package and of the variants that its own extend, once."""
         inherited = (item for variant in self.variants for item in variant.instructions)
         return tuple(dict.fromkeys((*self.instructions, *inherited)))
 
 
 @dataclass(frozen=True)
 class _Claim:
-    """Who has a name or a number: the declaration, its own name where it is the number that is claimed, the owner."""
+    """Owner of a name or number, with the declaration; ``name`` is its name if a number is claimed."""
 
     item: object
     name: str
@@ -67,7 +63,7 @@ class _Claim:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Instructions by opcode in their latest forms, variants, registers, and the owner of each name and number."""
+    """Latest forms of instructions by opcode, variants, registers, and the owner of each name and number."""
 
     instructions: tuple[Instruction, ...] = ()
     variants: tuple[Variant, ...] = ()
@@ -75,16 +71,18 @@ class Table:
 
     @property
     def registers(self) -> tuple[Register, ...]:
-        """All registers, by index, as wide as any variant has them."""
+        """All registers by index, each with its largest width in any variant."""
         added = (register for item in self.instructions for register in item.adds_registers)
         return tuple(sorted(widest((*COMMON.registers, *added)), key=lambda register: register.index))
 
     def owner(self, mnemonic: str) -> str:
-        """Who declared an instruction."""
+        """Return the owner of an instruction."""
         return self.claims["mnemonic", mnemonic].owner
 
     def extended(self, owner: str, extension: Extension) -> Table:
-        """This table and ``extension``; raises InputError naming both owners of a name or number that is taken."""
+        """Return this table with ``extension`` added.
+
+        Raises InputError naming both owners if a name or number is taken."""
         claims = dict(self.claims)
         for key, claim in _claims(owner, extension):
             _take(claims, key, claim)
@@ -95,12 +93,15 @@ class Table:
         return Table(instructions, variants, claims)
 
     def variant(self, name: str) -> Variant:
-        """The variant called ``name``, or composed as in ``v2+OP_NAME``; raises InputError listing those that exist."""
+        """Return the variant ``name``, possibly composed as in ``v2+OP_NAME``; raise InputError if unknown."""
         return _find(self, name)
 
 
 def _claims(owner: str, extension: Extension) -> Iterable[tuple[Key, _Claim]]:
-    """(kind and value, claim) of every name and number of an extension; raises InputError for what nobody may have."""
+    """Yield (kind and value, claim) of every name and number of an extension.
+
+    Raises InputError for a name that is not allowed.
+    """
     for item in extension.all_instructions():
         first = item.forms[-1]
         yield ("opcode", item.opcode), _Claim(first, item.mnemonic, owner)
@@ -118,7 +119,7 @@ def _claims(owner: str, extension: Extension) -> Iterable[tuple[Key, _Claim]]:
 
 
 def _take(claims: dict[Key, _Claim], key: Key, claim: _Claim) -> None:
-    """Adds a claim. The same declaration may be claimed again: packages may build on one another."""
+    """Add a claim; the same declaration may be claimed twice, because packages may extend one another."""
     held = claims.setdefault(key, claim)
     if held.item is claim.item or (isinstance(claim.item, Register) and held.item == claim.item):
         return
@@ -160,24 +161,25 @@ def _find(table: Table, name: str) -> Variant:
 
 GROUP = "dla.isa"
 OPERATORS = "dla.operators"
-"""The group of operator families, which :mod:`byoc.operators.registry` reads."""
+"""Entry point group of operator families, which :mod:`byoc.operators.registry` reads."""
 Kind = TypeVar("Kind")
 
 
 def variant(name: str) -> Variant:
-    """The variant called ``name``: of this repository, of an installed package, or composed as in ``v2+OP_NAME``.
+    """Return the variant ``name``: built-in, of an installed package, or composed as in ``v2+OP_NAME``.
 
-    Raises InputError listing those that exist, and for a package whose declarations do not fit in.
+    Raises InputError listing the existing variants, or for a package whose declarations conflict.
     """
     return VARIANTS[name] if name in VARIANTS else installed().variant(name)
 
 
 @cache
 def installed() -> Table:
-    """The built-in table and everything that the installed packages add, in the order of their names.
+    """Return the built-in table with the additions of all installed packages, in order of their names.
 
-    Raises InputError naming the entry point and its package when it cannot be loaded, or takes a name or number
-    that is taken. Computed once a process; ``installed.cache_clear()`` makes it look again.
+    The result is cached per process; ``installed.cache_clear()`` discards it. Raises InputError
+    naming the entry point and its package if it cannot be loaded, or uses a name or number that is
+    taken.
     """
     table = built_in()
     for owner, extension in loaded(GROUP, Extension, "isa.plugins.Extension"):
@@ -186,11 +188,18 @@ def installed() -> Table:
 
 
 def loaded(group: str, kind: type[Kind], name: str) -> Iterator[tuple[str, Kind]]:
-    """(owner, object) of every entry point of ``group``, in the order of the owners' names.
+    """Yield (owner, object) of every entry point of ``group``, in order of the owners' names.
 
-    An owner is the package and the entry point, as messages name them; the object is of ``kind``, called ``name`` in
-    messages, or what a function without parameters returned; classes are not called. Raises InputError for what cannot
-    be loaded.
+    An owner names the package and the entry point. The object is an instance of ``kind``, or the
+    result of a function without parameters; classes are not called.
+
+    Args:
+        group: entry point group.
+        kind: required type of the objects.
+        name: name of this type in messages.
+
+    Raises:
+        InputError: an entry point cannot be loaded.
     """
     found = {_owner(entry): entry for entry in _entries(group)}
     for owner in sorted(found):
@@ -198,18 +207,18 @@ def loaded(group: str, kind: type[Kind], name: str) -> Iterator[tuple[str, Kind]
 
 
 def _entries(group: str) -> Iterator[EntryPoint]:
-    """The entry points of a group, of every installed package once. What a package says of itself is anybody's text."""
+    """Yield the entry points of a group, once per installed package; package metadata is not trusted."""
     packages = list(distributions())
     declared = [_declared(package, group) for package in packages]
     if not any(declared):
-        return  # whose they are takes thirty times as long to read
+        return  # finding the owners takes thirty times as long
     seen: set[str] = set()
     for package, entries in zip(packages, declared, strict=True):
         with _readable(package):
             name, version = package.metadata["Name"], package.version
             sound = all(entry.pattern.match(entry.value) is not None for entry in entries)
         if not isinstance(name, str) or not isinstance(version, str) or name in seen:
-            continue  # no text: what an installation that was cut short leaves behind
+            continue  # incomplete metadata of an interrupted installation
         if not sound:
             raise InputError(f"package {name} {version}: entry points of {group} name no object; fix or uninstall it")
         seen.add(name)
@@ -223,7 +232,7 @@ def _declared(package: Distribution, group: str) -> tuple[EntryPoint, ...]:
 
 @contextmanager
 def _readable(package: Distribution) -> Iterator[None]:
-    """Raises InputError where what is read of a package's metadata is not what it should be."""
+    """Convert errors from damaged package metadata to InputError."""
     try:
         yield
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -242,7 +251,7 @@ def _load(entry: EntryPoint, owner: str, kind: type[Kind], name: str) -> Kind:
         found = entry.load()
         if callable(found) and not isinstance(found, type):
             found = found()
-    except Exception as error:  # whatever a package's own code raises: the user needs to know whose it is
+    except Exception as error:  # any exception of a package's code: the message names the package
         reason = (str(error).splitlines() or [""])[0]
         reason = reason if isinstance(error, ValueError) else f"{type(error).__name__}: {reason}"
         raise InputError(f"{owner} cannot be loaded: {reason}; fix or uninstall it") from error
@@ -252,7 +261,7 @@ def _load(entry: EntryPoint, owner: str, kind: type[Kind], name: str) -> Kind:
 
 
 def package_at_fault(error: BaseException) -> str:
-    """Return the package whose code or classes ``error`` came through, innermost call first; empty where it is none."""
+    """Return the package whose code or classes caused ``error``, innermost call first, or ""."""
     owners = {
         entry.module.partition(".")[0]: _owner(entry) for group in (GROUP, OPERATORS) for entry in _entries(group)
     }

@@ -1,4 +1,4 @@
-"""The binary form of a Program: magic, JSON header, command words, memory images, CRC-32. Untrusted on reading."""
+"""Binary form of a Program: magic, JSON header, command words, images, CRC-32; not trusted on reading."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Count = Annotated[int, Field(strict=True, ge=0, le=1 << 40)]
 
 
 class Header(BaseModel):
-    """Everything but words and data, as :func:`header_of` has it and anybody may have written it."""
+    """Everything but words and data, validated because any program may have written it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,7 +57,7 @@ class _FileHeader(Header):
 
 
 def header_of(program: Program) -> dict[str, Any]:
-    """Everything but words and data, as plain JSON values."""
+    """Return everything but words and data as plain JSON values."""
     return {
         "name": program.name,
         "arch": program.arch.model_dump(),
@@ -74,7 +74,7 @@ def header_of(program: Program) -> dict[str, Any]:
 
 
 def to_bytes(program: Program) -> bytes:
-    """The file's bytes: the same program gives the same bytes."""
+    """Return the file's bytes; equal programs give equal bytes."""
     header = json.dumps(header_of(program), sort_keys=True, separators=(",", ":")).encode()
     body = [_PREFIX.pack(MAGIC, len(header)), header, program.words.astype("<u8").tobytes()]
     body += [segment.data.tobytes() for segment in program.segments]
@@ -83,7 +83,10 @@ def to_bytes(program: Program) -> bytes:
 
 
 def from_bytes(content: bytes, source: str) -> Program:
-    """The program in ``content``; ``source`` names it in messages. Raises InputError unless it is a whole program."""
+    """Return the program in ``content``; raise InputError unless it is complete.
+
+    ``source`` names the content in messages.
+    """
     if len(content) < _PREFIX.size or not content.startswith(MAGIC):
         raise InputError(
             f"{source}: not a DLA program (it does not start with the magic bytes); make one with 'dla emit'"
@@ -114,9 +117,9 @@ def _parse(content: bytes, source: str) -> Program:
 
 
 def program_from_header(values: dict[str, Any], words: Any, segments: tuple[Segment, ...], source: str) -> Program:
-    """A program from the values of :func:`header_of`, its words and its memory images, checked for consistency.
+    """Return a program from the values of :func:`header_of`, its words and images, checked for consistency.
 
-    Raises InputError that begins with ``source``.
+    Raises InputError whose message starts with ``source``.
     """
     return _program(_checked(Header, values, source), words, segments, source)
 
@@ -150,7 +153,7 @@ def _program(header: Header, words: Any, segments: tuple[Segment, ...], source: 
 
 
 def _check_provenance(program: Program) -> None:
-    """Raises InputError unless the ranges of words follow one another."""
+    """Raise InputError unless the ranges of words follow one another."""
     last = 0
     for entry in program.provenance:
         if not last <= entry.first <= entry.last <= len(program.words):
@@ -159,7 +162,7 @@ def _check_provenance(program: Program) -> None:
 
 
 def check_memory(program: Program) -> None:
-    """Raises InputError when a tensor, an image or the command stream lies outside the program's system memory."""
+    """Raise InputError if a tensor, an image or the command stream exceeds the program's system memory."""
     places = [(f"tensor '{t.name}'", t.address, t.nbytes) for t in program.tensors]
     places += [("a memory image", s.address, int(s.data.size)) for s in program.segments]
     places.append(("the command stream", program.command_address, 8 * len(program.words)))
@@ -171,10 +174,10 @@ def check_memory(program: Program) -> None:
 
 
 def save(program: Program, path: Path) -> None:
-    """Writes the program by the rules of :func:`isa.files.write_atomically`."""
+    """Write the program with :func:`isa.files.write_atomically`."""
     write_atomically(path, to_bytes(program))
 
 
 def load(path: Path) -> Program:
-    """Reads a program; raises InputError when the file is missing, too large or not a whole program."""
+    """Read a program; raise InputError if the file is missing, too large or incomplete."""
     return from_bytes(read_bytes(path, MAXIMUM_BYTES, "a program", "'dla emit' makes one"), str(path))

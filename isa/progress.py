@@ -1,4 +1,4 @@
-"""How far something is, for whoever wants to know."""
+"""Progress callbacks."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Protocol, TypeVar
 
 Item = TypeVar("Item")
 PARTS = 100
-"""Of the steps of something, so many are told at most."""
+"""Maximum number of progress reports for the steps of one operation."""
 
 
 class Progress(Protocol):
-    """Is called with what is going on, and with how many of how many steps of it are done; of 0: nobody knows."""
+    """Callback with a description of the current work, and the steps done and in total (0: unknown)."""
 
     def __call__(self, said: str, done: int = 0, total: int = 0) -> None: ...
 
 
 def silent(said: object, done: int = 0, total: int = 0) -> None:
-    """Hears, and says nothing."""
+    """Ignore progress."""
 
 
 def followed(items: Sequence[Item], said: str, progress: Progress) -> Iterator[Item]:
-    """``items`` one after another, while ``progress`` hears how many are done."""
+    """Yield ``items`` and report to ``progress`` how many are done."""
     total = len(items)
     every = max(total // PARTS, 1)
     for number, item in enumerate(items):

@@ -1,9 +1,9 @@
-"""Files that anybody may have written: whatever they hold is bounded and checked before anybody works with it.
+"""Reading of untrusted files: their content is bounded and checked before it is used.
 
-Everything that is wrong ends here, as InputError with the file, the place in it and the remedy: sizes, text that is not
-UTF-8, JSON and TOML that are malformed, nested too deeply or hold numbers of too many digits, damaged zip archives, and
-arrays whose header does not fit their data. What the values mean is for those who ask for them. What stands in a TOML
-file may be given as a dict instead: it is read as the text of that file.
+Every fault becomes an InputError with the file, the place in it and the remedy: sizes, text that is
+not UTF-8, malformed or too deeply nested JSON and TOML, numbers with too many digits, damaged zip
+archives, and arrays whose header does not fit their data. Callers check the meaning of the values.
+A dict may replace a TOML file; it is converted to the text of that file.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from isa.errors import InputError
 
 
 def toml_text(values: Mapping[str, Any], source: str) -> str:
-    """A key a line, tables within it inline; numbers may be NumPy's, lists also tuples and ranges.
+    """Return a TOML text with one key per line; tables are inline.
 
-    Raises InputError, which begins with ``source``, for what TOML does not have.
+    Numbers may be NumPy's, lists may be tuples or ranges. Raises InputError, starting with
+    ``source``, for values that TOML cannot represent.
     """
     try:
         return "".join(f"{json.dumps(key)} = {_value(key, value, source)}\n" for key, value in values.items())
@@ -54,17 +55,17 @@ def _value(key: str, value: Any, source: str) -> str:
 
 
 MAXIMUM_DEPTH = 64
-"""Lists and tables within one another."""
+"""Maximum nesting of lists and tables."""
 MAXIMUM_BITS = 64
-"""Of an integer."""
+"""Maximum bits of an integer."""
 MAXIMUM_MEMBERS = 1 << 20
-"""Of an archive."""
+"""Maximum members of an archive."""
 
 DAMAGED = (
     zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError,
     OSError,
 )  # fmt: skip
-"""What zipfile raises for archives that are damaged, encrypted or packed in ways that it does not know."""
+"""Exceptions of zipfile for archives that are damaged, encrypted or compressed in unknown ways."""
 
 _NPY = b"\x93NUMPY"
 _NPY_HEADER = 1 << 16
@@ -83,14 +84,14 @@ _NO_FILES = {
 
 
 def file_fault(path: Path) -> str:
-    """Return why nothing can be read from ``path``, such as "no such file" or "a directory"; empty for a file."""
+    """Return the reason why ``path`` is not readable, such as "no such file" or "a directory", or ""."""
     try:
         kind = stat.S_IFMT(path.stat().st_mode)
     except FileNotFoundError:
         return f"a link to {os.readlink(path)}, which does not exist" if path.is_symlink() else "no such file"
     except OSError as error:
         return f"cannot be read ({error.strerror or error})"
-    except ValueError:  # a null character
+    except ValueError:  # the path contains a null character
         return "no name that a file can have"
     if kind == stat.S_IFREG and not os.access(path, os.R_OK):
         return f"cannot be read ({os.strerror(errno.EACCES)})"
@@ -98,16 +99,17 @@ def file_fault(path: Path) -> str:
 
 
 def check_file(path: Path, remedy: str = "", named: object = None) -> None:
-    """Raise InputError where ``path`` is no file that can be read.
+    """Raise InputError if ``path`` is not a readable file.
 
-    The message begins with ``path``, or with what it is ``named`` on the command line, and ends with the ``remedy``.
+    The message starts with ``path`` or with ``named``, its name on the command line, and ends with
+    the ``remedy``.
     """
     if fault := file_fault(path):
         raise _refused(f"{path if named is None else named}: {fault}", remedy)
 
 
 def first_bytes(path: Path, count: int) -> bytes:
-    """Return how the file at ``path`` begins; nothing where it is no file that can be read."""
+    """Return the first ``count`` bytes of the file at ``path``; nothing if it is not a readable file."""
     if file_fault(path):
         return b""
     with path.open("rb") as file:
@@ -115,7 +117,10 @@ def first_bytes(path: Path, count: int) -> bytes:
 
 
 def read_bytes(path: Path, most: int, what: str, remedy: str = "") -> bytes:
-    """The content of a file of at most ``most`` bytes; ``what`` it should be and the ``remedy`` are for the message."""
+    """Return the content of a file of at most ``most`` bytes; raise InputError if it is not readable.
+
+    ``what`` is the expected content and ``remedy`` the advice in the message.
+    """
     check_file(path, remedy)
     try:
         with path.open("rb") as file:
@@ -128,7 +133,7 @@ def read_bytes(path: Path, most: int, what: str, remedy: str = "") -> bytes:
 
 
 def text_of(content: bytes, source: str, remedy: str = "") -> str:
-    """``content`` as UTF-8; ``source`` names it in messages."""
+    """Decode ``content`` as UTF-8; ``source`` names it in messages."""
     try:
         return content.decode()
     except UnicodeDecodeError as error:
@@ -136,7 +141,10 @@ def text_of(content: bytes, source: str, remedy: str = "") -> str:
 
 
 def json_of(content: bytes | str, source: str, what: str, remedy: str = "") -> Any:
-    """The JSON value in ``content``, bounded; ``source`` and ``what`` it should be are for the message."""
+    """Return the JSON value in ``content`` within bounds.
+
+    ``source`` names the content and ``what`` is the expected content in messages.
+    """
     try:
         text = content if isinstance(content, str) else content.decode()
         value = json.loads(text)
@@ -144,13 +152,13 @@ def json_of(content: bytes | str, source: str, what: str, remedy: str = "") -> A
         raise _too_deep(source, remedy) from error
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise _refused(f"{source}: not {what} (it is not JSON)", remedy) from error
-    except ValueError as error:  # Python's own limit on the digits of an integer
+    except ValueError as error:  # Python's limit on the digits of an integer
         raise _too_long(source, remedy) from error
     return _bounded(value, source, remedy)
 
 
 def toml_of(content: bytes | str, source: str, remedy: str = "") -> dict[str, Any]:
-    """The table in ``content``, bounded; ``source`` names it in messages."""
+    """Return the TOML table in ``content`` within bounds; ``source`` names it in messages."""
     text = content if isinstance(content, str) else text_of(content, source, remedy)
     try:
         value = tomllib.loads(text)
@@ -158,14 +166,14 @@ def toml_of(content: bytes | str, source: str, remedy: str = "") -> dict[str, An
         raise _too_deep(source, remedy) from error
     except tomllib.TOMLDecodeError as error:
         raise _refused(f"{source}: not a TOML file ({error})", remedy) from error
-    except ValueError as error:  # Python's own limit on the digits of an integer, and dates that do not exist
+    except ValueError as error:  # Python's limit on the digits of an integer, and dates that do not exist
         raise _refused(f"{source}: not a TOML file (a number of too many digits, or no date)", remedy) from error
     found: dict[str, Any] = _bounded(value, source, remedy)
     return found
 
 
 def _bounded(value: Any, source: str, remedy: str = "") -> Any:
-    """``value``, once all lists and tables, integers and texts in it are within bounds."""
+    """Return ``value`` after checking the bounds of all its lists, tables, integers and texts."""
     level = [value]
     for _ in range(MAXIMUM_DEPTH + 1):
         below: list[Any] = []
@@ -187,7 +195,7 @@ def _bounded(value: Any, source: str, remedy: str = "") -> Any:
 
 
 def _check_text(text: str, source: str, remedy: str = "") -> None:
-    """JSON can hold halves of characters (a surrogate without its partner), which no file can."""
+    """Raise InputError for an unpaired surrogate, which JSON can contain and a file cannot."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -195,7 +203,7 @@ def _check_text(text: str, source: str, remedy: str = "") -> None:
 
 
 def _refused(fault: str, remedy: str) -> InputError:
-    """What is wrong, and the remedy where the caller does not add one."""
+    """Return an InputError with the fault and, if given, the remedy."""
     return InputError(f"{fault}; {remedy}" if remedy else fault)
 
 
@@ -208,7 +216,7 @@ def _too_long(source: str, remedy: str = "") -> InputError:
 
 
 def open_zip(content: Path | bytes, source: str, remedy: str = "") -> zipfile.ZipFile:
-    """The archive in a file or in memory. What all its members take when unpacked is within the limit on memory."""
+    """Open the archive in a file or in memory; its unpacked size must be within the memory limit."""
     try:
         archive = zipfile.ZipFile(content if isinstance(content, Path) else io.BytesIO(content))
     except DAMAGED as error:
@@ -226,7 +234,7 @@ def open_zip(content: Path | bytes, source: str, remedy: str = "") -> zipfile.Zi
 
 
 def zip_member(archive: zipfile.ZipFile, name: str, source: str, remedy: str = "") -> bytes:
-    """The bytes of a member of :func:`open_zip`."""
+    """Return the bytes of a member of an archive from :func:`open_zip`."""
     try:
         return archive.read(name)
     except KeyError as error:
@@ -236,18 +244,18 @@ def zip_member(archive: zipfile.ZipFile, name: str, source: str, remedy: str = "
 
 
 def first_line(error: Exception) -> str:
-    """What an exception of others says first, or what it is called."""
+    """Return the first line of an exception's message, or its type."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def read_npy(path: Path, source: str) -> NDArray[Any]:
-    """The array in a ``.npy`` file: plain numbers of any shape."""
+    """Return the array in a ``.npy`` file: plain numbers of any shape."""
     memory.require(path.stat().st_size, source)
     return array_of(read_bytes(path, path.stat().st_size, "a .npy file", "give another"), source)
 
 
 def read_npz(path: Path, source: str) -> dict[str, NDArray[Any]]:
-    """The arrays in a ``.npz`` file by name, all of plain numbers."""
+    """Return the arrays in a ``.npz`` file by name, all of plain numbers."""
     remedy = "numpy.savez writes such files"
     with open_zip(path, f"{source}: not a readable .npz file of plain numbers", remedy) as archive:
         return {
@@ -257,7 +265,7 @@ def read_npz(path: Path, source: str) -> dict[str, NDArray[Any]]:
 
 
 def array_of(content: bytes, source: str) -> NDArray[Any]:
-    """The array in the bytes of a ``.npy`` file: plain numbers, their size as the header says."""
+    """Return the array in the bytes of a ``.npy`` file, whose size must match its header."""
     header, start = _npy_header(content, source)
     found = {name: pattern.findall(header) for name, pattern in _ENTRIES.items()}
     if any(len(values) != 1 for values in found.values()):
@@ -283,7 +291,7 @@ def array_of(content: bytes, source: str) -> NDArray[Any]:
 
 
 def _npy_header(content: bytes, source: str) -> tuple[str, int]:
-    """The text of the header, and where the data starts."""
+    """Return the text of the header, and the start of the data."""
     width = 2 if content[6:7] == b"\x01" else 4
     length = int.from_bytes(content[8 : 8 + width], "little")
     start = 8 + width + length

@@ -1,7 +1,8 @@
-"""Bit fields of 64-bit command words, and the register file: every register once with index, width and meaning.
+"""Bit fields of 64-bit command words, and the register file with each register's index and width.
 
-Fields have a place and checks of their range, and a layout is proved to use every bit once. ``SET`` writes a register;
-values persist until written again. Addresses and sizes are bytes unless stated otherwise.
+Fields have a position and check their range; a layout is proved to use every bit once. ``SET``
+writes a register, whose value persists until it is written again. Addresses and sizes are bytes
+unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ WORD_BITS = 64
 
 @dataclass(frozen=True)
 class Field:
-    """Bits ``[low, low + width)`` of a word. ``constant`` fixes the value (reserved bits are the constant 0).
+    """Bits ``[low, low + width)`` of a word.
 
-    ``defined`` is the number of values from 0 on that mean something, None where all that fit do.
+    ``constant`` fixes the value; reserved bits are the constant 0. ``defined`` is the number of
+    values from 0 on that have a meaning; None means all values that fit.
     """
 
     name: str
@@ -40,7 +42,7 @@ class Field:
 
     @property
     def highest(self) -> int:
-        """Largest value that means something."""
+        """Largest value that has a meaning."""
         return self.maximum if self.defined is None else self.defined - 1
 
     @property
@@ -49,7 +51,7 @@ class Field:
         return (1 << (self.width - int(self.signed))) - 1
 
     def check(self, value: int, owner: str) -> int:
-        """The value itself; raises InputError naming field and value when it does not fit or means nothing."""
+        """Return ``value``; raise InputError naming field and value if it does not fit or has no meaning."""
         if not self.minimum <= value <= self.maximum:
             sign = "signed " if self.signed else ""
             raise InputError(
@@ -61,19 +63,19 @@ class Field:
         return value
 
     def place(self, value: int, owner: str) -> int:
-        """The word with only this field set to ``value``."""
+        """Return the word with only this field set to ``value``."""
         return (self.check(value, owner) & ((1 << self.width) - 1)) << self.low
 
     def extract(self, word: int) -> int:
-        """The field's value in ``word``."""
+        """Return the field's value in ``word``."""
         raw = (word >> self.low) & ((1 << self.width) - 1)
         return raw - (1 << self.width) if self.signed and raw >> (self.width - 1) else raw
 
 
 def prove_layout(owner: str, fields: Sequence[Field]) -> tuple[Field, ...]:
-    """``fields`` sorted from the top bit down, after proving that each of the 64 bits belongs to exactly one.
+    """Return ``fields`` from the top bit down after proving that each of the 64 bits belongs to one.
 
-    Raises ValueError naming the first bit that none or two of the fields cover.
+    Raises ValueError naming the first bit in no field or in two.
     """
     owners: dict[int, str] = {}
     for field in fields:
@@ -88,7 +90,10 @@ def prove_layout(owner: str, fields: Sequence[Field]) -> tuple[Field, ...]:
 
 
 def encode_fields(owner: str, fields: Sequence[Field], values: dict[str, int]) -> int:
-    """A word from field values; constants fill themselves in, absent fields are 0, unknown names are errors."""
+    """Return a word from field values; constants are added, absent fields are 0.
+
+    Raises InputError for an unknown name.
+    """
     word = 0
     for field in fields:
         value = field.constant if field.constant is not None else values.get(field.name, 0)
@@ -100,7 +105,7 @@ def encode_fields(owner: str, fields: Sequence[Field], values: dict[str, int]) -
 
 
 def decode_fields(owner: str, fields: Sequence[Field], word: int) -> dict[str, int]:
-    """Field values of a word; another value of a constant field, or one without meaning, is an error."""
+    """Return the field values of a word; raise InputError for a wrong constant or an undefined value."""
     values: dict[str, int] = {}
     for field in fields:
         value = field.extract(word)
@@ -117,7 +122,10 @@ _NAME = re.compile(r"(LD|EX|ST)_[A-Z0-9_]+")
 
 @dataclass(frozen=True)
 class Register:
-    """One register. ``form`` says how the low ``width`` bits of a SET value are read; float32 is kept as raw bits."""
+    """A register; ``form`` is the interpretation of the low ``width`` bits of a SET value.
+
+    float32 values are kept as raw bits.
+    """
 
     name: str
     index: int
@@ -127,7 +135,7 @@ class Register:
     description: str
 
     def __post_init__(self) -> None:
-        """Prove once that the declaration can be encoded; raises ValueError naming the register."""
+        """Check that the declaration can be encoded; raise ValueError naming the register."""
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"register name '{self.name}' must be LD_, EX_ or ST_ and capitals, digits or underscores")
         if self.form not in get_args(Form):
@@ -149,7 +157,7 @@ class Register:
         return (1 << (self.width - int(self.form == "signed"))) - 1
 
     def to_raw(self, value: int) -> int:
-        """The 32 value bits of a SET word; raises InputError naming register, width and value."""
+        """Return the 32 value bits of a SET word; raise InputError naming register, width and value."""
         if not self.minimum <= value <= self.maximum:
             raise InputError(
                 f"SET: {self.name} = {value} does not fit its {self.form} register of {self.width} bits "
@@ -158,13 +166,13 @@ class Register:
         return value & 0xFFFF_FFFF
 
     def from_raw(self, raw: int) -> int:
-        """The register's value from the 32 value bits of a SET word; raises InputError when it does not fit."""
+        """Return the register's value from the 32 value bits of a SET word; raise InputError if it does not fit."""
         value = raw - (1 << 32) if self.form == "signed" and raw >> 31 else raw
         self.to_raw(value)
         return value
 
     def format(self, value: int) -> str:
-        """Assembly text of a value; float32 is written as its shortest exact decimal with the raw bits beside it."""
+        """Return the assembly text of a value: hexadecimal for float32 bits and addresses, otherwise decimal."""
         if self.form == "float32" or self.name.endswith("ADDRESS"):
             return f"{value:#010x}"
         return str(value)
@@ -172,12 +180,12 @@ class Register:
 
 @dataclass(frozen=True, eq=False)
 class RegisterFile:
-    """The registers of one ISA variant. Raises ValueError when two share a name or an index."""
+    """Registers of an ISA variant; raises ValueError if two share a name or an index."""
 
     registers: tuple[Register, ...]
 
     def __post_init__(self) -> None:
-        """Prove that names and indices are unique."""
+        """Check that names and indices are unique."""
         names: dict[str, Register] = {}
         indices: dict[int, Register] = {}
         for register in self.registers:
@@ -197,12 +205,12 @@ class RegisterFile:
 
     @cached_property
     def reset(self) -> Mapping[str, int]:
-        """The value of each register after reset, by name."""
+        """Reset value of each register, by name."""
         return {register.name: register.reset for register in self.registers}
 
 
 def widest(registers: Iterable[Register]) -> tuple[Register, ...]:
-    """Each register once: where one is declared again with nothing but more bits, as later variants may, that way."""
+    """Return each register once; of declarations that differ only in width, the widest."""
     found: dict[str, Register] = {}
     others: dict[Register, None] = {}
     for register in registers:
@@ -215,12 +223,12 @@ def widest(registers: Iterable[Register]) -> tuple[Register, ...]:
 
 
 def signed_value(value: int) -> int:
-    """The two's complement number that the 32 bits of a register are."""
+    """Return the two's complement number in the 32 bits of a register."""
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
 def float_value(raw: int) -> float:
-    """The real number whose float32 bits are ``raw``."""
+    """Return the real number with the float32 bits ``raw``."""
     return float(struct.unpack("<f", struct.pack("<I", raw & 0xFFFF_FFFF))[0])
 
 
@@ -299,5 +307,5 @@ def _compute(base: int) -> list[Register]:
 
 REGISTERS: tuple[Register, ...] = (*_dma("LD", 0x00), *_dma("ST", 0x10), *_compute(0x20))
 COMMON = RegisterFile(REGISTERS)
-"""What every variant has. Instructions bring further registers (``Instruction.adds_registers``) into their variants."""
+"""Registers of every variant; instructions add others (``Instruction.adds_registers``)."""
 BY_NAME, RESET = COMMON.by_name, COMMON.reset

@@ -1,4 +1,4 @@
-"""Whether values fit the types that they are declared with: what is handed over in Python is checked at the door."""
+"""Run-time checks that values fit their type annotations, applied to arguments of the Python API."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _NAMES = {
     **dict.fromkeys(_ARRAYS, "an array"), "ModelProto": "an ONNX model", "Package": "a package",
     **dict.fromkeys(("Exported", "Traced"), "an exported program"),
 }  # fmt: skip
-"""What people call the types of these names."""
+"""Names of types in messages."""
 
 
 def check_types(hints: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """Raises InputError naming the first of ``values`` that does not fit its hint; those without a hint fit."""
+    """Raise InputError naming the first of ``values`` that does not fit its hint; values without hint fit."""
     for name, value in values.items():
         if name in hints and not _fits(value, hints[name]):
             kind = type(value).__name__
@@ -44,7 +44,7 @@ def check_types(hints: Mapping[str, Any], values: Mapping[str, Any]) -> None:
 
 
 def typed(function: Callable[Given, Found]) -> Callable[Given, Found]:
-    """``function``, which raises InputError for arguments that do not fit its annotations."""
+    """Return ``function`` with a check that raises InputError for arguments that do not fit its annotations."""
     takes = inspect.signature(function)
     hints: dict[str, Any] | None = None
 
@@ -61,19 +61,21 @@ def typed(function: Callable[Given, Found]) -> Callable[Given, Found]:
 
 
 def typed_function(found: Any) -> Any:
-    """The same; a function that says what it takes itself, and does not check that itself, as :func:`typed`."""
+    """Return :func:`typed` of a plain function, and other objects unchanged.
+
+    Functions with a ``__signature__`` of their own are unchanged too, because they check themselves."""
     own = isinstance(found, types.FunctionType) and "__signature__" not in vars(found)
     return typed(found) if own else found
 
 
 def _hints(function: Any) -> dict[str, Any]:
-    """By parameter; what is returned may be of a package that is imported late."""
+    """Return hints by parameter, without the return type, whose package may be imported later."""
     given = {name: kind for name, kind in function.__annotations__.items() if name != "return"}
     return _resolved(given, function.__module__)
 
 
 def field_types(record: Any) -> Mapping[str, Any]:
-    """The types of a dataclass's fields by name, those of the classes that it is made of among them."""
+    """Return the types of a dataclass's fields by name, including inherited fields."""
     found: dict[str, Any] = {}
     for base in reversed(record.__mro__):
         found |= _resolved(inspect.get_annotations(base), base.__module__)
@@ -87,21 +89,23 @@ def _resolved(annotations: Mapping[str, Any], module: str) -> dict[str, Any]:
 
 @cache
 def _for_checkers(module: str) -> dict[str, Any]:
-    """What a module imports for type checkers alone, because it takes long."""
+    """Return the names that a module imports under TYPE_CHECKING, because their import is slow."""
     found: dict[str, Any] = {}
-    with suppress(OSError, TypeError):  # without a source it has no such imports that anybody could read
+    with suppress(OSError, TypeError):  # a module without source has no such imports
         for block in ast.parse(inspect.getsource(sys.modules[module])).body:
             if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
                 for line in block.body:
                     if isinstance(line, ast.ImportFrom) and line.module:
-                        with suppress(ImportError):  # of an extra: nobody can have handed it over
+                        # the package of an extra is not installed, so no argument can have its
+                        # types
+                        with suppress(ImportError):
                             home = import_module(line.module)
                             found |= {one.asname or one.name: getattr(home, one.name) for one in line.names}
     return found
 
 
 def _kinds(kind: Any) -> tuple[Any, ...]:
-    """The members of a union, one by one; NumPy's are aliases with names from Python 3.12 on, within one another."""
+    """Return the members of a union, including nested unions and NumPy's named aliases (Python 3.12)."""
     origin, inside = get_origin(kind), get_args(kind)
     alias = getattr(origin or kind, "__value__", None)
     if alias is not None:
@@ -136,7 +140,7 @@ def _fits(value: Any, kind: Any) -> bool:
         return callable(value) and _takes(value, ([*inspect.signature(plain.__call__).parameters][1:],))
     asked = isinstance(plain, type) and getattr(plain, "_is_runtime_protocol", True)
     if not asked or plain in (object, type, Any):
-        return True  # who takes it looks for itself
+        return True  # the called function checks these types itself
     if issubclass(plain, Mapping):
         return isinstance(value, Mapping) and (
             not inside or all(_fits(key, inside[0]) and _fits(one, inside[1]) for key, one in value.items())
@@ -147,25 +151,31 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _called(kind: Any) -> bool:
-    """Whether it is a protocol of what can be called."""
+    """Return True if ``kind`` is a Protocol of callables."""
     return bool(getattr(kind, "_is_protocol", False)) and "__call__" in vars(kind)
 
 
 def _takes(function: Any, inside: tuple[Any, ...]) -> bool:
-    """Whether it can be called with as many arguments as its type says; what does not say is believed, but no class."""
+    """Return True if ``function`` accepts as many arguments as its type declares.
+
+    Built-in functions without a signature are accepted; such classes are not.
+    """
     if not inside or not isinstance(inside[0], list):
         return True
     try:
         inspect.signature(function).bind(*inside[0])
     except TypeError:
         return False
-    except ValueError:  # it is built in and says nothing
+    except ValueError:  # a built-in without a signature
         return not isinstance(function, type)
     return True
 
 
 def _fits_list(value: Any, inside: tuple[Any, ...]) -> bool:
-    """A text is no list of its letters, nor a table one of its keys; what can be read once is not read here."""
+    """Return True for a list whose elements fit; a text, a table or bytes is not a list.
+
+    Iterators are accepted unread.
+    """
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         return False
     if not isinstance(value, list | tuple | range) or not inside:
@@ -176,7 +186,7 @@ def _fits_list(value: Any, inside: tuple[Any, ...]) -> bool:
 def _words(kind: Any) -> str:
     inside = _kinds(kind)
     if len(inside) > 1:
-        # What NumPy takes for an array: numbers and bytes are no kinds beside it.
+        # of the types that NumPy accepts as an array, numbers and bytes are not worth naming
         if "_SupportsArray" in map(_name, inside):
             inside = tuple(one for one in inside if one not in (bool, int, float, complex, bytes))
         return " or ".join(dict.fromkeys(map(_words, inside)))

@@ -1,8 +1,8 @@
 """ISA variants: declared sets of instructions.
 
-``v1`` is the published machine without depthwise convolution, ``v2`` adds it, ``v3`` adds grouped convolution, ``v4``
-what the networks of today need; ``v5`` has a scratchpad of words. Packages outside this repository declare further ones
-(:mod:`isa.plugins`).
+``v1`` is the published machine without depthwise convolution, ``v2`` adds it, ``v3`` adds grouped
+convolution, ``v4`` adds what current networks need, and ``v5`` has banked memory. Packages outside
+this repository declare further ones (:mod:`isa.plugins`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*(\+OP_[A-Z0-9_]+)*")
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A named instruction set. Raises ValueError when two instructions share an opcode, a mnemonic or a register."""
+    """A named instruction set; raises ValueError if two instructions share an opcode, mnemonic or register."""
 
     name: str
     description: str
     instructions: tuple[Instruction, ...]
 
     def __post_init__(self) -> None:
-        """Prove that opcodes, mnemonics and registers are unique and that programs can end."""
+        """Check that opcodes, mnemonics and registers are unique and that programs can end."""
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"ISA variant name '{self.name}' must be small letters, digits, points or hyphens")
         opcodes: dict[int, Instruction] = {}
@@ -58,7 +58,7 @@ class Variant:
 
     @cached_property
     def by_mnemonic(self) -> Mapping[str, tuple[Instruction, Mapping[str, int]]]:
-        """Instruction and implied field settings by mnemonic, aliases included."""
+        """Instruction and implied field settings by mnemonic, including aliases."""
         table: dict[str, tuple[Instruction, Mapping[str, int]]] = {}
         for item in self._sorted():
             table[item.mnemonic] = (item, {})
@@ -68,7 +68,7 @@ class Variant:
 
     @cached_property
     def register_file(self) -> RegisterFile:
-        """The registers that every variant has and those that the instructions bring."""
+        """Registers of every variant and those that the instructions add."""
         added: dict[Register, None] = {}
         for item in self._sorted():
             added |= dict.fromkeys(item.adds_registers)
@@ -79,7 +79,7 @@ class Variant:
 
 
 def extend(base: Variant, name: str, description: str, *instructions: Instruction) -> Variant:
-    """A variant that has the instructions of ``base`` and further ones. Raises ValueError like :class:`Variant`."""
+    """Return a variant with the instructions of ``base`` and further ones; raise as :class:`Variant`."""
     return Variant(name, description, (*base.instructions, *instructions))
 
 
@@ -113,4 +113,4 @@ _V5 = Variant(
     tuple(item for item in ALL.values() if item.packed is not None or item.unit is not Unit.EX),
 )
 VARIANTS: Mapping[str, Variant] = {item.name: item for item in (_V1, _V2, _V3, _V4, _V5)}
-"""The variants of this repository. ``v4`` has every instruction in its latest form."""
+"""Variants of this repository; ``v4`` has every instruction in its latest form."""

@@ -1,45 +1,51 @@
-"""Rounding and saturation: the only copy in the project. Plain NumPy, one rule a function, every rule with its source.
+"""Rounding and saturation rules in plain NumPy, each with its source; the only copy in the project.
 
-Two families live here, chosen by ``Arch.numerics``:
+``Arch.numerics`` chooses between two families:
 
-- ``onnxruntime``: every function equals ONNX Runtime's integer operator to the bit (`requantise`, `add`,
-  `average_taps`, `global_average`, `unary`, `softmax`). The tests compare with ONNX Runtime itself, zero tolerance.
-  `normalise`, and `global_average` where it reduces along any axes, are definitions of their own: there ONNX Runtime
-  sums in float32, in an order that depends on the processor.
-- ``fixed``: LiteRT's reference kernels to the bit, wherever those define a rule (names ending in ``_fixed``, and
-  `requantise_once`): integers only but for fully connected layers, whose accumulators meet a float64 factor.
-  docs/numerics.md has every rule with its source; the tests compare with LiteRT itself, zero tolerance.
+- ``onnxruntime``: every function equals ONNX Runtime's integer operator bit for bit (`requantise`,
+  `add`, `average_taps`, `global_average`, `unary`, `softmax`). The tests compare with ONNX Runtime
+  itself without tolerance. `normalise`, and `global_average` over arbitrary axes, have definitions
+  of this project, because ONNX Runtime sums them in float32 in a processor-dependent order.
+- ``fixed``: LiteRT's reference kernels bit for bit, wherever they define a rule (names ending in
+  ``_fixed``, and `requantise_once`). They use integers only, except for fully connected layers,
+  whose accumulators are multiplied by a float64 factor. docs/numerics.md gives every rule with its
+  source; the tests compare with LiteRT itself without tolerance.
 
-Conventions of every function:
+Conventions of all functions:
 
-- Tensors are stored as int8. A uint8 ONNX tensor is stored moved by 128, its zero point with it: ``x - zero`` stays
-  what it was, so convolution, matrix product, requantising, unary functions and global average need nothing more.
-- Addition, multiplication and average pooling round the value and the zero point together, in float32, so the move is
-  not exact on ties. They take ``offset`` (0 for int8, 128 for uint8), put it back, and compute with the
-  **original** zero points (0..255 for uint8). ``low`` and ``high`` always bound the **stored** int8 result.
-- ``float32`` in a formula means: rounded to float32 there, to nearest, ties to even. ``rint`` rounds ties to even.
+- Tensors are stored as int8. A uint8 ONNX tensor is stored minus 128, and its zero point too.
+  ``x - zero`` does not change, so convolution, matrix product, requantisation, unary functions and
+  global average need no other treatment.
+- Addition, multiplication and average pooling round the value and the zero point together in
+  float32, so the shift by 128 is not exact on ties. These functions take ``offset`` (0 for int8,
+  128 for uint8), add it back, and compute with the **original** zero points (0..255 for uint8).
+  ``low`` and ``high`` always bound the **stored** int8 result.
+- ``float32`` in a formula means rounding to float32 at that point, to nearest, ties to even.
+  ``rint`` rounds ties to even.
 
-Rules of ONNX Runtime (1.31, CPU) that its documentation does not state, found by measurement:
+Rules of ONNX Runtime (1.31, CPU) that its documentation omits, found by measurement:
 
-- `QLinearConv`, `QLinearMatMul`, `QGemm` multiply by ``float32(float32(xs * ws) / ys)``; the zero point is added after
-  rounding, as an integer.
-- `QLinearAdd` is two fused multiply-adds on a constant that already holds the zero points, which are so rounded with
-  the value.
-  The constant treats the operands differently: where the first one has a single element along the innermost dimension
-  in which the operands differ from 1 (or both have one element altogether), ONNX Runtime swaps them.
-- `QLinearAveragePool` sums dequantised float32 values row by row and rounds ``v + zero`` together. With
-  ``count_include_pad`` it always divides by KH * KW, with ``ceil_mode`` too, where ONNX and the float operator count
-  only the taps inside the padded input: a window that sticks out at the end differs. It refuses the attribute
-  ``dilations``, even [1, 1]: such a model (DequantizeLinear, AveragePool, QuantizeLinear) fails to load at EXTENDED.
-- `QLinearGlobalAveragePool` sums integers and multiplies by ``float32(xs / float32(ys * count))``. So does
-  `QLinearAveragePool` where the window is the whole plane and there is no padding. `ReduceMean` over
-  the plane is not fused: it stays in float.
-- `QLinearSoftmax` sums float32 exponentials in order, scaled to near the largest float32; it multiplies by
-  floor(1 / scale) before it divides.
-- `QLinearLeakyRelu` is a table of 256 entries of ``rint(float32(g(float32((x - zx) * xs)) / ys)) + zy``; `Relu` and
-  `Abs` alone between DequantizeLinear and QuantizeLinear stay in float and give the same formula. `Clip` alone
-  is the same with the identity for g (``leaky_relu`` with alpha 1), ``low`` and ``high`` being the quantised limits,
-  clip(rint(float32(limit / ys)) + zy); DequantizeLinear directly before QuantizeLinear is that without limits.
+- `QLinearConv`, `QLinearMatMul`, `QGemm` multiply by ``float32(float32(xs * ws) / ys)``; the zero
+  point is added after rounding, as an integer.
+- `QLinearAdd` is two fused multiply-adds on a constant that already contains the zero points, which
+  are therefore rounded together with the value. The constant treats the operands differently. ONNX
+  Runtime swaps them if the first operand has a single element along the innermost dimension in
+  which the operands differ from 1, or if both have a single element altogether.
+- `QLinearAveragePool` sums dequantised float32 values row by row and rounds ``v + zero`` together.
+  With ``count_include_pad`` it always divides by KH * KW, also with ``ceil_mode``. ONNX and the
+  float operator count only the taps inside the padded input, so a window that extends beyond the
+  end differs. The operator rejects the attribute ``dilations``, even [1, 1]: such a model
+  (DequantizeLinear, AveragePool, QuantizeLinear) fails to load at EXTENDED.
+- `QLinearGlobalAveragePool` sums integers and multiplies by ``float32(xs / float32(ys * count))``.
+  So does `QLinearAveragePool` if the window is the whole plane and there is no padding.
+  `ReduceMean` over the plane is not fused and stays in float.
+- `QLinearSoftmax` sums float32 exponentials in order, scaled to near the largest float32; it
+  multiplies by floor(1 / scale) before it divides.
+- `QLinearLeakyRelu` is a table of 256 entries of ``rint(float32(g(float32((x - zx) * xs)) / ys)) +
+  zy``. `Relu` and `Abs` alone between DequantizeLinear and QuantizeLinear stay in float and give
+  the same formula. `Clip` alone is the same with the identity for g (``leaky_relu`` with alpha 1),
+  and with the quantised limits clip(rint(float32(limit / ys)) + zy) for ``low`` and ``high``.
+  DequantizeLinear directly before QuantizeLinear is the same without limits.
 - `Gemm` becomes `QGemm` only with alpha = beta = 1; otherwise it stays in float.
 """
 

@@ -1,5 +1,7 @@
-"""Addition, subtraction, multiplication and division of two quantised tensors: ONNX Runtime's rules (QLinearAdd; Sub
-and Div in float between DequantizeLinear and QuantizeLinear; QLinearMul), and TensorFlow Lite's with integers only.
+"""Addition, subtraction, multiplication and division of two quantised tensors.
+
+The rules are ONNX Runtime's (QLinearAdd, QLinearMul; Sub and Div in float between DequantizeLinear
+and QuantizeLinear), and TensorFlow Lite's with integers only.
 """
 
 from __future__ import annotations
@@ -29,11 +31,14 @@ from isa.numerics.requantising import (
 def add_constants(
     scale_a: float, zero_a: int, scale_b: float, zero_b: int, scale_y: float, zero_y: int
 ) -> tuple[np.float32, np.float32, np.float32]:
-    """Return float32 (ratio_a, ratio_b, constant) of `add`, with the ORIGINAL zero points (0..255 of a uint8 model).
+    """Return the float32 constants (ratio_a, ratio_b, constant) of `add`.
 
-    ratio_a = sa / sy, ratio_b = sb / sy, constant = zy - fma(ratio_a, za, ratio_b * zb), each step float32. Source:
-    QLinearAdd of ONNX Runtime (MlasQLinearAdd), measured to the bit. Raises InputError for a bad scale, or ratios so
-    large that float32 overflows.
+    The zero points are the ORIGINAL ones (0..255 of a uint8 model). ratio_a = sa / sy, ratio_b = sb
+    / sy, constant = zy - fma(ratio_a, za, ratio_b * zb), each step float32. Source: QLinearAdd of
+    ONNX Runtime (MlasQLinearAdd), measured bit for bit.
+
+    Raises:
+        InputError: a scale is bad, or the ratios are so large that float32 overflows.
     """
     with np.errstate(over="ignore"):
         ratio_a = np.float32(checked_scale(scale_a, "scale of a") / checked_scale(scale_y, "scale of y"))
@@ -55,11 +60,20 @@ def add(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(rint(fma(a', ra, fma(b', rb, k))) - offset, low, high)`` of a' = a + offset and
-    b' = b + offset.
+    """Return int8 ``clip(rint(fma(a', ra, fma(b', rb, k))) - offset, low, high)``.
 
-    a, b: stored int8 values (broadcast); offset: 0, or 128 where the ONNX tensors are uint8; low, high: limits of the
-    stored result. The textbook formula errs on ties. ONNX Runtime has a true FMA there on every CPU with AVX2.
+    a' = a + offset and b' = b + offset. The textbook formula is wrong on ties. ONNX Runtime uses a
+    true FMA here on every CPU with AVX2.
+
+    Args:
+        a: stored int8 values; they broadcast against b.
+        b: stored int8 values.
+        ratio_a: ra of `add_constants`.
+        ratio_b: rb of `add_constants`.
+        constant: k of `add_constants`.
+        offset: 0, or 128 if the ONNX tensors are uint8.
+        low: lower limit of the stored result.
+        high: upper limit of the stored result.
     """
     inner: Float32Array = fused_multiply_add(b.astype(np.int64) + offset, ratio_b, constant)
     total = fused_multiply_add(a.astype(np.int64) + offset, ratio_a, inner)
@@ -71,7 +85,7 @@ LEFT_SHIFT = 20  # TensorFlow Lite's headroom for int8: |x - zero| < 2**8, so th
 
 @dataclass(frozen=True)
 class AddFixedConstants:
-    """The six integers of `add_fixed`: a 31-bit multiplier and a shift for each operand and for the result."""
+    """The six integers of `add_fixed`: a 31-bit multiplier and a shift for each operand and the result."""
 
     multiplier_a: int
     shift_a: int
@@ -82,10 +96,10 @@ class AddFixedConstants:
 
 
 def add_fixed_constants(scale_a: float, scale_b: float, scale_y: float) -> AddFixedConstants:
-    """Return the constants of `add_fixed`: factors sa/t, sb/t, t/(2**20 * sy), t = 2 * max(sa, sb), in float64.
+    """Return the constants of `add_fixed`: sa/t, sb/t, t/(2**20 * sy) with t = 2 * max(sa, sb), in float64.
 
-    Source: ``kernels/add.cc`` and ``sub.cc`` of LiteRT, whose addition aborts the process where the last factor is 1 or
-    more. Raises InputError for a bad scale.
+    Source: ``kernels/add.cc`` and ``sub.cc`` of LiteRT, whose addition aborts the process if the
+    last factor is 1 or more. Raises InputError for a bad scale.
     """
     a, b, y = _checked(scale_a, scale_b, scale_y)
     twice_largest = 2.0 * max(a, b)
@@ -103,14 +117,14 @@ def _pair_constants(a: float, b: float, unit: float, result: float) -> AddFixedC
 
 
 SQUARED_SHIFT = 7
-"""TensorFlow Lite's headroom for the squared difference of two int8 tensors."""
+"""TensorFlow Lite's headroom in bits for the squared difference of two int8 tensors."""
 
 
 def squared_difference_constants(scale_a: float, scale_b: float, scale_y: float) -> AddFixedConstants:
-    """Return the constants of `squared_difference_fixed`: sa/t, sb/t, t**2/(2**14 * sy), t = 2 * max(sa, sb), float64.
+    """Return the constants of `squared_difference_fixed`: sa/t, sb/t, t**2/(2**14 * sy).
 
-    Source: ``kernels/squared_difference.cc`` of LiteRT, which aborts the process where the last factor is 1 or more.
-    Raises InputError for a bad scale.
+    t = 2 * max(sa, sb), in float64. Source: ``kernels/squared_difference.cc`` of LiteRT, which
+    aborts the process if the last factor is 1 or more. Raises InputError for a bad scale.
     """
     a, b, y = _checked(scale_a, scale_b, scale_y)
     twice_largest = 2.0 * max(a, b)
@@ -127,8 +141,9 @@ def squared_difference_fixed(
 ) -> Int8Array:
     """Return int8 ``clip(M_y((M_a((a - za) << 7) - M_b((b - zb) << 7))**2) + zy, low, high)``.
 
-    M_a, M_b, M_y: the quantised multipliers of `squared_difference_constants`; zero points are those of the stored int8
-    tensors. The square of int8 tensors stays below 2**31. Source: ``kernels/squared_difference.cc`` of LiteRT.
+    M_a, M_b and M_y are the quantised multipliers of `squared_difference_constants`; zero points
+    are those of the stored int8 tensors. The square of int8 tensors stays below 2**31. Source:
+    ``kernels/squared_difference.cc`` of LiteRT.
     """
     scaled_a = multiply_by_quantised_multiplier(
         (a.astype(np.int64) - zero_points[0]) << SQUARED_SHIFT, constants.multiplier_a, constants.shift_a
@@ -151,11 +166,12 @@ def add_fixed(
     *,
     subtract: bool = False,
 ) -> Int8Array:
-    """Return int8 ``clip(M_y(M_a((a - za) << 20) + M_b((b - zb) << 20)) + zy, low, high)``; or less M_b's result.
+    """Return int8 ``clip(M_y(M_a((a - za) << 20) + M_b((b - zb) << 20)) + zy, low, high)``.
 
-    M_a, M_b, M_y: the quantised multipliers of `add_fixed_constants`.
-    a, b: int8 (broadcast); zero points are those of the stored int8 tensors: moving all by 128 changes nothing here.
-    Source: TensorFlow Lite ``reference/integer_ops/add.h``, and ``kernels/sub.cc`` to ``subtract``.
+    M_a, M_b and M_y are the quantised multipliers of `add_fixed_constants`. With ``subtract`` the
+    result of M_b is subtracted. a and b are int8 and broadcast; zero points are those of the stored
+    int8 tensors, as a shift of all by 128 changes nothing. Source: TensorFlow Lite
+    ``reference/integer_ops/add.h``, and ``kernels/sub.cc`` for ``subtract``.
     """
     scaled_a = multiply_by_quantised_multiplier(
         (a.astype(np.int64) - zero_points[0]) << LEFT_SHIFT, constants.multiplier_a, constants.shift_a
@@ -180,9 +196,10 @@ def subtract(
 ) -> Int8Array:
     """Return int8 ``clip(rint(float32(float32((a - za) * sa) - float32((b - zb) * sb)) / sy) + zy, low, high)``.
 
-    a, b: int8 (broadcast); scales and zero points of a, b and the result, those of the stored int8 tensors. Source: Sub
-    between DequantizeLinear and QuantizeLinear, which ONNX Runtime leaves in float: 0 of 2.8 M, ties included.
-    ``squared``: of the square of the difference, rounded to float32, a definition of our own.
+    a and b are int8 and broadcast; ``scales`` and ``zero_points`` are those of a, b and the result,
+    as stored. Source: Sub between DequantizeLinear and QuantizeLinear, which ONNX Runtime computes
+    in float: 0 of 2.8 M results differ, ties included. ``squared`` uses the square of the
+    difference, rounded to float32, which is a definition of this project.
     """
     real_a, real_b, scale_y = _reals(a, b, scales, zero_points)
     with np.errstate(over="ignore"):
@@ -194,7 +211,7 @@ def subtract(
 def _reals(
     a: IntegerArray, b: IntegerArray, scales: tuple[ScaleLike, ScaleLike, ScaleLike], zero_points: tuple[int, int, int]
 ) -> tuple[Float32Array, Float32Array, Float32Array]:
-    """The real numbers of a and b, float32, and the checked scale of the result."""
+    """Return the real values of a and b in float32, and the checked scale of the result."""
     scale_a, scale_b, scale_y = (checked_scale(s, f"scale of {n}") for s, n in zip(scales, "aby", strict=True))
     real_a: Float32Array = (a.astype(np.int64) - zero_points[0]).astype(np.float32) * scale_a
     real_b: Float32Array = (b.astype(np.int64) - zero_points[1]).astype(np.float32) * scale_b
@@ -210,11 +227,13 @@ def multiply(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(rint(float32(float32(p * ratio) + zy)) - offset, low, high)``, p = (a - za) * (b - zb).
+    """Return int8 ``clip(rint(float32(float32(p * ratio) + zy)) - offset, low, high)``.
 
-    a, b: int8 (broadcast); za, zb: zero points of the stored tensors, zy the ORIGINAL one (0..255 of a uint8 model,
-    where ``offset`` is 128). ``ratio``: float32(float32(sa * sb) / sy). Source: QLinearMul of ONNX Runtime: 0 of
-    4.2 M, ties included; adding zy after rounding errs on ties, a fused multiply-add rarely.
+    p = (a - za) * (b - zb). a and b are int8 and broadcast; za and zb are zero points of the stored
+    tensors, zy is the ORIGINAL one (0..255 of a uint8 model, where ``offset`` is 128). ``ratio`` is
+    float32(float32(sa * sb) / sy). Source: QLinearMul of ONNX Runtime: 0 of 4.2 M results differ,
+    ties included. Adding zy after rounding is wrong on ties; a fused multiply-add is wrong in rare
+    cases.
     """
     product = (a.astype(np.int64) - zero_points[0]) * (b.astype(np.int64) - zero_points[1])
     total = product.astype(np.float32) * checked_scale(ratio, "ratio") + np.float32(zero_points[2])
@@ -232,8 +251,8 @@ def multiply_fixed(
 ) -> Int8Array:
     """Return int8 ``clip(M((a - za) * (b - zb)) + zy, low, high)``, M the quantised multiplier of ``sa * sb / sy``.
 
-    The factor is a `rounded_multiplier`. Zero points are those of the stored int8 tensors. Source: LiteRT's
-    ``reference/integer_ops/mul.h``, ``kernels/mul.cc``.
+    The factor is a `rounded_multiplier`. Zero points are those of the stored int8 tensors. Source:
+    LiteRT's ``reference/integer_ops/mul.h``, ``kernels/mul.cc``.
     """
     product = (a.astype(np.int64) - zero_points[0]) * (b.astype(np.int64) - zero_points[1])
     return saturate_int8(multiply_by_quantised_multiplier(product, multiplier, shift) + zero_points[2], low, high)
@@ -249,13 +268,14 @@ def divide(
 ) -> Int8Array:
     """Return int8 ``clip(rint(float32(float32((a - za) * sa) / float32((b - zb) * sb)) / sy) + zy, low, high)``.
 
-    a, b: int8 (broadcast); scales and zero points of a, b and the result, those of the stored int8 tensors. What is
-    divided by 0 is ``high`` or ``low`` by its sign; 0 by 0 is ``low``. Source: Div between DequantizeLinear and
-    QuantizeLinear, which ONNX Runtime leaves in float: 0 of 3.9 M, ties, infinities and 0 by 0 included.
+    a and b are int8 and broadcast; ``scales`` and ``zero_points`` are those of a, b and the result,
+    as stored. Division by 0 gives ``high`` or ``low`` by the sign of a; 0 / 0 gives ``low``.
+    Source: Div between DequantizeLinear and QuantizeLinear, which ONNX Runtime computes in float: 0
+    of 3.9 M results differ, including ties, infinities and 0 / 0.
     """
     real_a, real_b, scale_y = _reals(a, b, scales, zero_points)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        quotient = np.fmax(real_a / real_b / scale_y, -np.inf)  # of what is no number, the other one
+        quotient = np.fmax(real_a / real_b / scale_y, -np.inf)  # fmax replaces NaN by -inf
     return saturate_int8(rint_to_int64(quotient) + zero_points[2], low, high)
 
 
@@ -268,10 +288,11 @@ def divide_fixed(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Return int8 ``clip(M(((a - za) << 20) / (b - zb)) + zy, low, high)``, the quotient rounded half away from zero.
+    """Return int8 ``clip(M(((a - za) << 20) / (b - zb)) + zy, low, high)``; the quotient rounds half away from zero.
 
-    M: the quantised multiplier of ``sa / (sb * sy * 2**20)``. Zero points are those of the stored int8 tensors; what is
-    divided by 0 is as in `divide`. TensorFlow Lite divides no int8 tensors: the rule is of this project.
+    M is the quantised multiplier of ``sa / (sb * sy * 2**20)``. Zero points are those of the stored
+    int8 tensors; division by 0 is as in `divide`. TensorFlow Lite cannot divide int8 tensors, so
+    this rule is a definition of this project.
     """
     dividend, divisor = np.broadcast_arrays(a.astype(np.int64) - zero_points[0], b.astype(np.int64) - zero_points[1])
     size = np.maximum(np.abs(divisor), 1)

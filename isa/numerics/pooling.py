@@ -1,5 +1,8 @@
-"""Average pooling and interpolation of planes: ONNX Runtime's float32 rules for windows and for linear Resize, its
-integer rule for global average, and fixed ones."""
+"""Average pooling and interpolation of planes.
+
+The rules are ONNX Runtime's float32 rules for windows and for linear Resize, its integer rule for
+global average, and integer-only rules for all of them.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -22,7 +25,7 @@ from isa.numerics.requantising import (
 FRACTION_BITS = 20  # a mean of centred int8 values is below 2**8, so it stays below 2**28
 UNITY = (1 << 30, 1)  # quantise_multiplier(1.0)
 WEIGHT_BITS = 10
-"""Fraction bits of the weights of an interpolation along one dimension, with integers only."""
+"""Fraction bits of the weights of an integer-only interpolation along one dimension."""
 
 
 def average_taps(
@@ -34,18 +37,31 @@ def average_taps(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Average of windows by ONNX Runtime's QLinearAveragePool; returns int8 of the shape of one tap.
+    """Average windows by the rule of ONNX Runtime's QLinearAveragePool.
 
-    ``taps``: one (values, valid) pair for each kernel position in row-major order: stored int8 values of every output
-    position, say (C, OH, OW), and a bool array that broadcasts against it, false where the tap reads padding.
-    ``count``: the divisor of every output position (broadcast): its valid taps, or with count_include_pad KH * KW
-    everywhere (ONNX Runtime has it so even for a window that sticks out of the padding in ceil_mode).
-    ``scales`` and ``zero_points`` are those of the input and the result. ``offset`` is 128 where the ONNX tensors are
-    uint8, and the zero points are the ORIGINAL ones.
+    Every step is float32, and the sum is a running one: ``s += (x + offset - zx) * sx`` over the
+    valid taps, then ``y = clip(rint(s / count / sy + zy) - offset, low, high)``. A tap in the
+    padding adds nothing, which equals reading the zero point. Summing integers instead is wrong on
+    ties.
 
-    Formula, every step float32, the sum a running one: ``s += (x + offset - zx) * sx`` over the valid taps,
-    ``y = clip(rint(s / count / sy + zy) - offset, low, high)``. A tap in the padding adds nothing, which is the same as
-    reading the zero point. Summing integers instead errs on ties. Raises InputError for a bad scale.
+    Args:
+        taps: one (values, valid) pair for each kernel position in row-major order: stored int8
+            values of every output position, for example (C, OH, OW), and a bool array that
+            broadcasts against them, False where the tap reads padding.
+        count: the divisor of every output position (broadcast): its number of valid taps, or with
+            count_include_pad KH * KW everywhere. In ONNX Runtime this holds even for a window that
+            extends beyond the padding in ceil_mode.
+        scales: scales of the input and the result.
+        zero_points: ORIGINAL zero points of the input and the result.
+        offset: 128 if the ONNX tensors are uint8, otherwise 0.
+        low: lower limit of the stored result.
+        high: upper limit of the stored result.
+
+    Returns:
+        int8 of the shape of one tap.
+
+    Raises:
+        InputError: a scale is bad.
     """
     (input_scale, output_scale), (input_zero, output_zero) = scales, zero_points
     scale = np.float32(checked_scale(input_scale, "input scale"))
@@ -69,10 +85,11 @@ def global_average_scale(input_scale: float, output_scale: float, count: int) ->
 def global_average(
     total: IntegerArray, scale: np.float32, output_zero: int, low: int = INT8_LOW, high: int = INT8_HIGH
 ) -> Int8Array:
-    """Global average by ONNX Runtime's QLinearGlobalAveragePool: int8 ``clip(rint(float32(total) * scale) + zy)``.
+    """Return int8 ``clip(rint(float32(total) * scale) + zy)``, as ONNX Runtime's QLinearGlobalAveragePool.
 
-    ``total``: the integer sum of (x - zx) over the plane, (C,) or any shape; ``scale`` from `global_average_scale`. The
-    zero point is added after rounding, so the move from uint8 to int8 is exact and no offset is needed.
+    ``total`` is the integer sum of (x - zx) over the plane, of shape (C,) or any other; ``scale``
+    comes from `global_average_scale`. The zero point is added after rounding, so the shift from
+    uint8 to int8 is exact and no offset is needed.
     """
     return requantise(total, scale, output_zero, low, high)
 
@@ -87,12 +104,15 @@ def average_fixed(
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
-    """Average of windows with integers only; ``total``: sum of the stored int8 values (padding counted reads the zero).
+    """Average windows with integers only.
 
-    With equal input and output quantisation (multiplier and shift of 1.0, equal zero points) it is TensorFlow Lite's
-    AveragePool: ``total / count`` rounded half away from zero. TensorFlow Lite has no other; ours for other cases:
-    the centred mean with 20 fraction bits, ``(total - count * zx) * 2**20 / count`` rounded half away from zero,
-    through multiplier and ``shift - 20``, plus the output zero point. Clipped to low..high.
+    ``total`` is the sum of the stored int8 values; a counted padding tap reads the zero point. With
+    equal input and output quantisation (multiplier and shift of 1.0, equal zero points) the rule is
+    TensorFlow Lite's AveragePool: ``total / count`` rounded half away from zero. TensorFlow Lite
+    has no rule for other cases. This project computes the centred mean with 20 fraction bits,
+    ``(total - count * zx) * 2**20 / count`` rounded half away from zero. It scales the mean by the
+    multiplier and ``shift - 20`` and adds the output zero point. The result is clipped to
+    low..high.
     """
     counts = np.asarray(count, dtype=np.int64)
     if (multiplier, shift) == UNITY and input_zero == output_zero:
@@ -103,10 +123,11 @@ def average_fixed(
 
 
 def mean_multiplier(multiplier: int, shift: int, count: int) -> tuple[int, int]:
-    """Return (multiplier, shift) of a mean of ``count`` elements from those of the ratio of its scales.
+    """Return (multiplier, shift) of a mean of ``count`` elements from the pair of its ratio of scales.
 
-    ``multiplier * 2**b // count`` and ``shift - b``, b the place of count's first bit, less where the shift would be
-    below -31. Source: QuantizedMeanOrSum of LiteRT's reference kernels.
+    They are ``multiplier * 2**b // count`` and ``shift - b``. b is the index of count's first bit,
+    or less if the shift would be below -31. Source: QuantizedMeanOrSum of LiteRT's reference
+    kernels.
     """
     places = min(count.bit_length() - 1, 32, 31 + shift)
     return (multiplier << places) // count, shift - places
@@ -118,9 +139,10 @@ def _divide_half_away(numerator: NDArray[np.int64], divisor: NDArray[np.int64]) 
 
 
 def neighbours(coordinates: Float32Array, size: int) -> tuple[IntegerArray, IntegerArray, Float32Array, Float32Array]:
-    """The elements below and above each of ``coordinates`` among ``size``, and the float32 weights of both.
+    """Return the elements below and above each coordinate among ``size``, and both float32 weights.
 
-    Coordinates beyond an end are that end; where there is no element above, both are the last one, by halves.
+    Coordinates beyond an end are clamped to it. If there is no element above, both are the last
+    one, with weights of one half.
     """
     inside: Float32Array = np.clip(coordinates, np.float32(0), np.float32(size - 1))
     below = inside.astype(np.int64)
@@ -139,11 +161,12 @@ def interpolate(
     output_scale: float,
     output_zero: int,
 ) -> Int8Array:
-    """``x`` (C, H, W), stored int8 values, at the coordinates ``rows`` (OH,) and ``columns`` (OW,): int8 (C, OH, OW).
+    """Interpolate ``x`` (C, H, W) at the coordinates ``rows`` (OH,) and ``columns`` (OW,); return int8 (C, OH, OW).
 
-    Formula, every step float32: ``v = (x - zx) * sx``; of the four neighbours, those above and those to the left first,
-    the sum in order of ``(row weight * column weight) * v``; ``clip(rint(sum / sy) + zy)``. Source: UpsampleBilinear
-    of ONNX Runtime 1.31 between DequantizeLinear and QuantizeLinear (0 of 2,069,472 outputs differ). Raises InputError
+    ``x`` holds stored int8 values. Every step is float32: ``v = (x - zx) * sx``; then the sum of
+    ``(row weight * column weight) * v`` over the four neighbours, upper before lower and left
+    before right; then ``clip(rint(sum / sy) + zy)``. Source: UpsampleBilinear of ONNX Runtime 1.31
+    between DequantizeLinear and QuantizeLinear (0 of 2,069,472 outputs differ). Raises InputError
     for a bad scale.
     """
     value = (x.astype(np.int64) - input_zero).astype(np.float32) * checked_scale(input_scale, "input scale")
@@ -156,7 +179,7 @@ def interpolate(
 def _corners(
     shape: tuple[int, ...], rows: Float32Array, columns: Float32Array
 ) -> Iterator[tuple[IntegerArray, IntegerArray, Float32Array]]:
-    """Rows, columns and float32 weights (OH, OW) of the four neighbours."""
+    """Yield rows, columns and float32 weights (OH, OW) of the four neighbours."""
     top, bottom, upper, lower = neighbours(rows, shape[1])
     left, right, before, behind = neighbours(columns, shape[2])
     for row, vertical in ((top, upper), (bottom, lower)):
@@ -173,11 +196,12 @@ def interpolate_fixed(
     input_zero: int,
     output_zero: int,
 ) -> Int8Array:
-    """As `interpolate`, with integers only: weights along each dimension of 10 fraction bits that sum to 1.
+    """Interpolate as `interpolate` with integers only; weights have 10 fraction bits per dimension and sum to 1.
 
-    With equal input and output quantisation it is ResizeBilinear of LiteRT's reference kernels, which has no other: the
-    weighted sum of the STORED values / 2^20, rounded half away from zero. Ours for other cases: the sum of centred
-    values through multiplier and ``shift - 20``, plus the output zero point.
+    With equal input and output quantisation it is ResizeBilinear of LiteRT's reference kernels: the
+    weighted sum of the STORED values / 2^20, rounded half away from zero. LiteRT has no rule for
+    other cases; this project scales the sum of centred values by the multiplier and ``shift - 20``
+    and adds the output zero point.
     """
     unit = 1 << WEIGHT_BITS
     kept = (multiplier, shift) == UNITY and input_zero == output_zero
@@ -192,9 +216,10 @@ def interpolate_fixed(
 
 
 def resize_coordinates(size: int, wanted: int, align_corners: bool, half_pixels: bool) -> Float32Array:
-    """Where the ``wanted`` places of a resized dimension lie in one of ``size`` elements: float32 (wanted,).
+    """Return the input coordinates of the ``wanted`` positions of a resized dimension: float32 (wanted,).
 
-    In steps of 2^-10, worked out with integers, as ResizeBilinear of LiteRT's reference kernels has them.
+    The input has ``size`` elements. Coordinates are multiples of 2^-10 computed with integers, as
+    in ResizeBilinear of LiteRT's reference kernels.
     """
     aligned = align_corners and wanted > 1
     first, last = (size - 1, wanted - 1) if aligned else (size, wanted)

@@ -1,18 +1,21 @@
-"""One value to an integer of few bits: by ONNX Runtime's rules in float32, and by LiteRT's with integers only.
+"""Requantisation to small integers: ONNX Runtime's rules in float32, and LiteRT's with integers only.
 
-ONNX Runtime: from real numbers (QuantizeLinear), from accumulators (QLinearConv, QGemm). With them what both are made
-of: saturation, 32-bit addition and shifts that refuse to overflow and the bound that proves they cannot; raw bits of
-float32, checked scales, and an exact fused multiply-add.
+ONNX Runtime's rules convert real numbers (QuantizeLinear) and accumulators (QLinearConv, QGemm).
+The module also has the building blocks of both families: saturation, 32-bit addition and shifts
+that reject overflow, the bound that proves its absence, raw bits of float32, checked scales, and an
+exact fused multiply-add.
 
-Integer-only scaling is TensorFlow Lite's 31-bit multiplier and shift, rounded twice. Source: LiteRT 2.3, its reference
-kernels: ``kernels/internal/common.cc`` and ``quantization_util.cc``, gemmlowp ``fixedpoint.h``. They differ in how a
-multiplier comes from scales: in float64 (`real_multiplier`: convolutions, additions, reductions, a change of
-quantisation), or in float32 step by step (`rounded_multiplier`: products of two activations, ReLU and its kin); all
-were measured.
+Integer-only scaling is TensorFlow Lite's 31-bit multiplier and shift, rounded twice. Source: LiteRT
+2.3, its reference kernels: ``kernels/internal/common.cc`` and ``quantization_util.cc``, gemmlowp
+``fixedpoint.h``. The kernels compute a multiplier from scales in one of two ways: in float64
+(`real_multiplier`: convolutions, additions, reductions, a change of quantisation), or in float32
+step by step (`rounded_multiplier`: products of two activations, ReLU and its variants). All were
+measured.
 
-Where LiteRT's arithmetic leaves int32 (C++ leaves the result undefined; it wraps around there), the left shift here
-saturates instead. That is the exact result: multipliers are 2**29 or more, so what saturates is scaled to 2**29 at
-least, and is clipped to int8 by its sign, as the exact product would be. The compiler leaves such operators to the CPU.
+If LiteRT's arithmetic overflows int32 (undefined in C++, in practice it wraps around), the left
+shift here saturates instead. The result is then exact: multipliers are 2**29 or more, so a
+saturated value is scaled to at least 2**29 and clipped to int8 by its sign, as the exact product
+would be. The compiler leaves such operators to the CPU.
 """
 
 from __future__ import annotations
@@ -52,8 +55,10 @@ def saturate_int8(x: IntegerArray, low: int = INT8_LOW, high: int = INT8_HIGH) -
 
 
 def check_int32(x: IntegerArray, name: str) -> Int32Array:
-    """Return ``x`` as int32. Raises OverflowError with ``name``, the first coordinate (C order) and the value that
-    does not fit. The result of a zero-dimensional array has the coordinate ().
+    """Return ``x`` as int32; raise OverflowError if a value does not fit.
+
+    The error gives ``name``, the value and its coordinate (the first in C order); a
+    zero-dimensional array has the coordinate ().
     """
     outside = (x < INT32_LOW) | (x > INT32_HIGH)
     if outside.any():
@@ -70,12 +75,15 @@ def add_int32(a: IntegerArray, b: IntegerArray) -> Int32Array:
 def shift_int32(
     a: IntegerArray, amount: int, direction: Direction, rounding: ShiftRounding = "nearest_even"
 ) -> Int32Array:
-    """Shift int32 values by ``amount`` bits (0..31); returns int32 of the same shape.
+    """Shift int32 values by ``amount`` bits (0..31); return int32 of the same shape.
 
-    Left: ``a * 2**amount``; OverflowError names the first coordinate that does not fit; ``rounding`` is not used.
-    Right: ``a / 2**amount`` rounded by ``rounding``: ``floor`` (arithmetic shift), ``nearest_even`` (ties to even), or
-    ``half_away`` (ties away from zero, as TensorFlow Lite's RoundingDivideByPOT).
-    Raises InputError for another amount, direction or rounding.
+    Left: ``a * 2**amount``; ``rounding`` is not used. Right: ``a / 2**amount`` rounded by
+    ``rounding``: ``floor`` (arithmetic shift), ``nearest_even`` (ties to even), or ``half_away``
+    (ties away from zero, as TensorFlow Lite's RoundingDivideByPOT).
+
+    Raises:
+        OverflowError: a result does not fit; the message names its first coordinate.
+        InputError: the amount, direction or rounding is not one of these.
     """
     if not 0 <= amount <= 31:
         raise InputError(f"shift amount {amount} is outside 0..31")
@@ -93,7 +101,7 @@ def _shift_right(wide: Int64Array, amount: int, rounding: ShiftRounding) -> Int6
     floor: Int64Array = wide >> amount
     if rounding == "floor":
         return floor
-    doubled_rest = 2 * (wide - (floor << amount))  # 0 <= rest < 2**amount, compared with one half of it
+    doubled_rest = 2 * (wide - (floor << amount))  # 0 <= rest < 2**amount, compared with half of it
     unit = 1 << amount
     tie_goes_up = (floor & 1) == 1 if rounding == "nearest_even" else wide >= 0
     goes_up = (doubled_rest > unit) | ((doubled_rest == unit) & tie_goes_up)
@@ -101,11 +109,11 @@ def _shift_right(wide: Int64Array, amount: int, rounding: ShiftRounding) -> Int6
 
 
 def accumulator_bound(weights: IntegerArray, bias: IntegerArray) -> Int64Array:
-    """Largest magnitude an accumulator can reach on any int8 input, in any order of summation: int64 (OC,).
+    """Return the largest magnitude that an accumulator can reach on any int8 input: int64 (OC,).
 
     ``weights`` is (OC, ...), ``bias`` (OC,) with the zero-point correction folded in. The bound is
-    ``|bias| + 128 * sum |w|``: every partial sum of terms x*w with |x| <= 128 stays within it. It cannot overflow
-    int32 if the bound is at most 2**31 - 1.
+    ``|bias| + 128 * sum |w|``: every partial sum of terms x*w with |x| <= 128 stays within it, in
+    any order of summation. It cannot overflow int32 if the bound is at most 2**31 - 1.
     """
     magnitudes: Int64Array = np.abs(weights.astype(np.int64)).sum(axis=tuple(range(1, weights.ndim)))
     return np.asarray(np.abs(bias.astype(np.int64)) + 128 * magnitudes)
@@ -131,15 +139,16 @@ def checked_scale(scale: ScaleLike, name: str) -> Float32Array:
 
 
 def fused_multiply_add(a: IntegerArray, b: np.float32, c: Float32Array | np.float32) -> Float32Array:
-    """Return float32 ``a * b + c`` rounded once, as a hardware FMA does: integers |a| < 2**28, float32 b and c.
+    """Return float32 ``a * b + c`` rounded once like a hardware FMA, for integers |a| < 2**28 and float32 b, c.
 
-    Why it is exact. ``p = a * b`` has at most 28 + 24 = 52 significant bits and an exponent that fits float64: exact.
-    ``s = p + c`` may round in float64, and rounding again to float32 could then be wrong when s falls on a float32 tie
-    that the exact sum misses. So s is *rounded to odd*: ``e``, the error of the addition, is had exactly (Knuth's
-    TwoSum); where it is not zero and s has an even last bit, s is replaced by its neighbour in the direction of e.
-    A value rounded to odd with 53 >= 24 + 2 bits rounds to float32 as the exact one does (Boldo and Melquiond,
-    "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", IEEE Transactions
-    on Computers 57(4), 2008).
+    The result is exact for the following reason. ``p = a * b`` has at most 28 + 24 = 52 significant
+    bits and an exponent that fits float64, so it is exact. ``s = p + c`` may round in float64.
+    Rounding s again to float32 would be wrong if s falls on a float32 tie that the exact sum
+    misses. Therefore s is *rounded to odd*: Knuth's TwoSum gives the error ``e`` of the addition
+    exactly. If e is not zero and s has an even last bit, s is replaced by its neighbour in the
+    direction of e. A value rounded to odd with 53 >= 24 + 2 bits rounds to float32 like the exact
+    one (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using
+    rounding to odd", IEEE Transactions on Computers 57(4), 2008).
     """
     product = a.astype(np.float64) * np.float64(b)
     addend = np.asarray(c, dtype=np.float64)
@@ -152,8 +161,10 @@ def fused_multiply_add(a: IntegerArray, b: np.float32, c: Float32Array | np.floa
 
 
 def rint_to_int64(x: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
-    """Round to the nearest integer, ties to even; returns int64. Magnitudes beyond 2**40 are held there (they saturate
-    anyway, and the conversion to an integer must not overflow).
+    """Round to the nearest integer, ties to even; return int64.
+
+    Magnitudes are clamped to 2**40. They saturate anyway, and the conversion to an integer must not
+    overflow.
     """
     return np.asarray(np.rint(np.clip(x, -(2.0**40), 2.0**40))).astype(np.int64)
 
@@ -164,9 +175,10 @@ LARGEST_SHIFT = 30
 def quantise_multiplier(real: float) -> tuple[int, int]:
     """Return (multiplier, shift) with ``real ~ multiplier * 2**(shift - 31)``, |multiplier| 0 or in 2**30..2**31-1.
 
-    ``real`` is a float64; only the slope of a leaky ReLU can be negative. The fraction is rounded half away from zero;
-    a magnitude below 2**-32 becomes (0, 0), one of 2**30 or more the largest there is: either is multiplied by 0, or
-    leaves int8. Raises InputError for a non-finite value.
+    ``real`` is a float64; only the slope of a leaky ReLU can be negative. The fraction is rounded
+    half away from zero. A magnitude below 2**-32 becomes (0, 0); one of 2**30 or more becomes the
+    largest pair. Their products are 0 or exceed int8 in any case. Raises InputError for a
+    non-finite value.
     """
     if not math.isfinite(real):
         raise InputError(f"multiplier {real} is not a finite number; quantise the tensor again")
@@ -174,7 +186,8 @@ def quantise_multiplier(real: float) -> tuple[int, int]:
         multiplier, shift = quantise_multiplier(-real)
         return -multiplier, shift
     fraction, shift = math.frexp(real)  # 0.5 <= fraction < 1, or 0
-    multiplier = math.floor(fraction * 2**31 + 0.5)  # exact: a 53-bit fraction moved by 31 leaves 22 bits for the half
+    # exact: a 53-bit fraction shifted by 31 leaves 22 bits for the half
+    multiplier = math.floor(fraction * 2**31 + 0.5)
     if multiplier == 2**31:
         multiplier, shift = 2**30, shift + 1
     if real == 0 or shift < -31:
@@ -183,9 +196,10 @@ def quantise_multiplier(real: float) -> tuple[int, int]:
 
 
 def real_multiplier(input_scale: ScaleLike, other_scale: ScaleLike, output_scale: ScaleLike) -> NDArray[np.float64]:
-    """Return float64 ``xs * ws / ys``, all widened first; the shape of ``other_scale`` (weights', or 1).
+    """Return float64 ``xs * ws / ys``, all converted to float64 first, in the shape of ``other_scale``.
 
-    Source: PopulateConvolutionQuantizationParams of LiteRT. Raises InputError for a bad scale.
+    ``other_scale`` is that of the weights, or 1. Source: PopulateConvolutionQuantizationParams of
+    LiteRT. Raises InputError for a bad scale.
     """
     first, other, result = (
         np.asarray(checked_scale(scale, name), np.float64)
@@ -195,9 +209,10 @@ def real_multiplier(input_scale: ScaleLike, other_scale: ScaleLike, output_scale
 
 
 def rounded_multiplier(*factors: ScaleLike, output_scale: ScaleLike) -> Float32Array:
-    """Return float32 ``a * b / ys``, each step rounded; ``factors``: one scale, or two, or a scale and a slope.
+    """Return float32 ``a * b / ys``, each step rounded; ``factors`` is one scale, or two, or a scale and a slope.
 
-    Source: the Prepare functions of LiteRT's Mul, Prelu, Relu, LeakyRelu and Abs. Raises InputError for a bad scale.
+    Source: the Prepare functions of LiteRT's Mul, Prelu, Relu, LeakyRelu and Abs. Raises InputError
+    for a bad scale.
     """
     with np.errstate(over="ignore", under="ignore"):
         product = checked_scale(factors[0], "input scale")
@@ -207,9 +222,10 @@ def rounded_multiplier(*factors: ScaleLike, output_scale: ScaleLike) -> Float32A
 
 
 def product_multiplier(scale_a: ScaleLike, scale_b: ScaleLike, output_scale: ScaleLike) -> float:
-    """Return the float32 product of two activations' scales over that of the result, in float64.
+    """Return the float32 product of two activations' scales, divided by the result's scale in float64.
 
-    Source: GetQuantizedConvolutionMultipler of LiteRT, for BatchMatMul. Raises InputError for a bad scale.
+    Source: GetQuantizedConvolutionMultipler of LiteRT, for BatchMatMul. Raises InputError for a bad
+    scale.
     """
     with np.errstate(over="ignore", under="ignore"):
         product = checked_scale(scale_a, "scale of a") * checked_scale(scale_b, "scale of b")
@@ -217,10 +233,11 @@ def product_multiplier(scale_a: ScaleLike, scale_b: ScaleLike, output_scale: Sca
 
 
 def activation_steps(bounds: tuple[float, float], scale: ScaleLike) -> tuple[float, float]:
-    """Return the limits of a fused activation in steps above the zero point, whole: ``round(float32(bound / scale))``.
+    """Return a fused activation's limits in whole steps above the zero point: ``round(float32(bound / scale))``.
 
-    Ties go away from zero: ReLU6 with a scale of 12 ends at 1, where ONNX Runtime and XNNPACK, which round to even, end
-    at 0. Infinite ``bounds`` stay so. Source: CalculateActivationRangeQuantized of LiteRT.
+    Ties round away from zero: ReLU6 with a scale of 12 ends at 1. ONNX Runtime and XNNPACK round to
+    even and end at 0. Infinite ``bounds`` stay infinite. Source: CalculateActivationRangeQuantized
+    of LiteRT.
     """
     with np.errstate(over="ignore"):
         low, high = np.asarray(bounds, np.float32) / checked_scale(scale, "output scale")
@@ -232,7 +249,7 @@ def _away(steps: np.float32) -> float:
 
 
 def quantise_multipliers(real: NDArray[np.floating]) -> tuple[Int32Array, Int32Array]:
-    """Return int32 (multipliers, shifts), the shape of ``real``: `quantise_multiplier` of each."""
+    """Return int32 (multipliers, shifts) in the shape of ``real``: `quantise_multiplier` of each element."""
     pairs = np.array([quantise_multiplier(float(one)) for one in real.reshape(-1)], dtype=np.int32).reshape(-1, 2)
     return pairs[:, 0].reshape(real.shape), pairs[:, 1].reshape(real.shape)
 
@@ -240,7 +257,8 @@ def quantise_multipliers(real: NDArray[np.floating]) -> tuple[Int32Array, Int32A
 def saturating_rounding_doubling_high_multiply(a: IntegerArray, b: IntegerArray | int) -> Int64Array:
     """Return int64 holding int32 ``a * b / 2**31`` rounded to nearest, ties upwards; (-2**31)**2 gives 2**31 - 1.
 
-    a, b: int32 values, broadcast. gemmlowp adds a nudge of 2**30 (``1 - 2**30`` to negative products) and truncates.
+    a and b are int32 values and broadcast. gemmlowp adds a nudge of 2**30 (``1 - 2**30`` to
+    negative products) and truncates.
     """
     product = a.astype(np.int64) * np.asarray(b, dtype=np.int64)
     nudged = product + np.where(product >= 0, 1 << 30, 1 - (1 << 30))
@@ -262,8 +280,8 @@ def multiply_by_quantised_multiplier(
 ) -> Int64Array:
     """Return int64 ``x * multiplier * 2**(shift - 31)``, rounded twice (LiteRT's MultiplyByQuantizedMultiplier).
 
-    x: int32 values; multiplier and shift (-31..30) broadcast against it. A positive shift is applied first and
-    saturates at the ends of int32, then the high multiply, then a right shift of -shift.
+    x holds int32 values; multiplier and shift (-31..30) broadcast against it. A positive shift
+    comes first and saturates to int32, then the high multiply, then a right shift of -shift.
     """
     shifts = np.asarray(shift, dtype=np.int64)
     moved = np.clip(x.astype(np.int64) << np.maximum(shifts, 0), INT32_LOW, INT32_HIGH)
@@ -272,10 +290,10 @@ def multiply_by_quantised_multiplier(
 
 
 def round_half_away(x: NDArray[np.float64]) -> Int64Array:
-    """Return int64: x rounded to the nearest integer, ties away from zero (C's ``round``), held within +-2**40."""
+    """Return int64: x rounded to the nearest integer, ties away from zero (C's ``round``), clamped to +-2**40."""
     held = np.clip(x, -(2.0**40), 2.0**40)
     whole = np.trunc(held)
-    return np.asarray(whole + np.trunc(2 * (held - whole)), np.int64)  # the fraction is exact, and so is its double
+    return np.asarray(whole + np.trunc(2 * (held - whole)), np.int64)  # the fraction and its double are exact
 
 
 def requantise_fixed(
@@ -299,8 +317,8 @@ def requantise_once(
 ) -> Int8Array:
     """Return int8 ``clip(round(float64(acc) * factor) + zero_point, low, high)``, ties away from zero.
 
-    ``factor``: float64 of `real_multiplier`, broadcast. Source: FullyConnected of LiteRT's reference kernels, which is
-    the one that rounds once, in float64.
+    ``factor`` is the float64 of `real_multiplier`, broadcast. Source: FullyConnected of LiteRT's
+    reference kernels, the only operator that rounds once, in float64.
     """
     return saturate_int8(round_half_away(accumulator.astype(np.float64) * factor) + zero_point, low, high)
 
@@ -308,15 +326,16 @@ def requantise_once(
 def steps(real: ArrayLike, scale: ArrayLike, zero_point: ArrayLike, dtype: DTypeLike) -> NDArray[Any]:
     """Return ``clip(rint(real / scale) + zero_point)`` as integers of type ``dtype``; operands broadcast.
 
-    In the floating type of ``real`` and ``scale``, each step rounded, as QuantizeLinear has it in float32: equal to
-    ONNX Runtime's for 4,000,000 drawn numbers, ties, infinities and every type of 8 bits included. The rule of every
-    real number that becomes an integer but for accumulators, which :func:`requantise` multiplies.
+    Each step is rounded in the floating type of ``real`` and ``scale``, as QuantizeLinear does in
+    float32. The results equal ONNX Runtime's for 4,000,000 random numbers, including ties,
+    infinities and all 8-bit types. This rule converts all real numbers to integers except
+    accumulators, which :func:`requantise` multiplies.
     """
-    with np.errstate(over="ignore"):  # infinity is beyond every limit
+    with np.errstate(over="ignore"):  # infinity exceeds every limit
         quotient = np.asarray(np.asarray(real) / np.asarray(scale))
         moved = np.rint(quotient) + np.asarray(zero_point).astype(quotient.dtype)
     limits = np.iinfo(dtype)
-    if limits.bits > 16:  # float32 has not all of their limits
+    if limits.bits > 16:  # float32 cannot represent all of their limits
         moved = moved.astype(np.float64)
     return np.asarray(np.clip(moved, limits.min, limits.max).astype(dtype))
 
@@ -324,8 +343,8 @@ def steps(real: ArrayLike, scale: ArrayLike, zero_point: ArrayLike, dtype: DType
 def requantise_scale(input_scale: ScaleLike, weight_scale: ScaleLike, output_scale: ScaleLike) -> Float32Array:
     """Return ``float32(float32(xs * ws) / ys)``, the shape of ``weight_scale`` (scalar or (OC,)).
 
-    Rounded step by step, as ONNX Runtime does; rounding once from float64 differs in a quarter of all draws.
-    Raises InputError for a scale that is not positive and finite.
+    Each step is rounded, as in ONNX Runtime; rounding once from float64 differs in a quarter of
+    random cases. Raises InputError for a scale that is not positive and finite.
     """
     product = checked_scale(input_scale, "input scale") * checked_scale(weight_scale, "weight scale")
     return np.asarray(product / checked_scale(output_scale, "output scale"), dtype=np.float32)
@@ -336,9 +355,10 @@ def requantise(
 ) -> Int8Array:
     """Return int8 ``clip(rint(float32(float32(acc) * s)) + zero_point, low, high)``, the shape of ``accumulator``.
 
-    ``scale`` is float32 and broadcasts against the accumulator (per channel: (C, 1, 1) on (C, H, W)). The zero point is
-    added after rounding, as an integer. Source: MlasRequantizeOutput of ONNX Runtime, measured to the bit.
-    Raises InputError for clamp limits outside int8 or in the wrong order.
+    ``scale`` is float32 and broadcasts against the accumulator (per channel: (C, 1, 1) on (C, H,
+    W)). The zero point is added after rounding, as an integer. Source: MlasRequantizeOutput of ONNX
+    Runtime, measured bit for bit. Raises InputError for clamp limits outside int8 or in the wrong
+    order.
     """
     scaled = accumulator.astype(np.float32) * np.asarray(scale, dtype=np.float32)
     return saturate_int8(rint_to_int64(scaled) + zero_point, low, high)
@@ -353,14 +373,16 @@ def requantise_float32(
     *,
     out: Int8Array,
 ) -> None:
-    """`requantise` for fast kernels: float32 accumulators, which it DESTROYS, and the result in ``out`` (same shape).
+    """Requantise float32 accumulators for fast kernels; DESTROYS ``accumulator`` and writes ``out`` (same shape).
 
-    Equal to `requantise` of the integers that ``accumulator`` holds. Clamping before rounding is the same, because the
-    limits are integers and rounding is monotonic. Then the values are below 2**17, and adding 1.5 * 2**23 leaves
-    float32 no bits for a fraction: the sum is rounded to an integer, ties to even, and stands in the low bits of the
-    result. An even zero point can be part of that constant; of an odd one the last 1 is added to the int8 result
-    (which wraps around and back). An int32 beyond 2**24 must have been converted from the exact integer (rounding to
-    nearest), not summed in float32. Raises InputError unless ``zero_point`` fits 16 bits.
+    The result equals `requantise` of the integers in ``accumulator``. Clamping comes before
+    rounding, which gives the same result because the limits are integers and rounding is monotonic.
+    The values are then below 2**17, and adding 1.5 * 2**23 leaves float32 no bits for a fraction.
+    The sum is thus rounded to an integer, ties to even, and its low bits are the result. An even
+    zero point can be part of that constant; for an odd one the last 1 is added to the int8 result
+    (which wraps around and back). An int32 beyond 2**24 must have been converted from the exact
+    integer (rounding to nearest), not summed in float32. Raises InputError unless ``zero_point``
+    fits 16 bits.
     """
     if not -(1 << 15) <= zero_point < 1 << 15:
         raise InputError(f"zero point {zero_point} does not fit 16 bits; quantise the tensor again")

@@ -1,7 +1,8 @@
-"""Rows as wholes: softmax by a table of exponentials, layer and root-mean-square normalisation.
+"""Rules for whole rows: softmax by a table of exponentials, layer and root-mean-square normalisation.
 
-ONNX Runtime normalises in float32 between DequantizeLinear and QuantizeLinear, and sums in an order that depends on the
-processor. So the rule here is a definition of its own: integer sums, then float32 steps that IEEE 754 alone determines.
+ONNX Runtime normalises in float32 between DequantizeLinear and QuantizeLinear, and sums in a
+processor-dependent order. The rule here is therefore a definition of this project: integer sums,
+then float32 steps that IEEE 754 alone determines.
 """
 
 import math
@@ -24,18 +25,20 @@ from isa.numerics.requantising import (
 
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 RESERVED = 5.0
-"""ONNX Runtime leaves that much room, as a natural logarithm, above the largest sum of exponentials."""
+"""Room that ONNX Runtime leaves above the largest sum of exponentials, as a natural logarithm."""
 FRACTION_BITS, GAIN_BITS = 16, 15
-"""Of normalised values, and of the factors that they are multiplied by, with integers only."""
+"""Fraction bits of normalised values and of the gains that multiply them, with integers only."""
 SCALED_BITS, SUM_INTEGER_BITS, STEP_BITS, RESULT_BITS = 26, 12, 16, 8
-"""Of an integer softmax: fraction bits of the exponents, integer bits of sums, fraction bits of steps, bits of 1."""
+"""Integer softmax: fraction bits of exponents, integer bits of sums, fraction bits of steps, bits of 1."""
 
 
 def softmax_table(scale: float, count: int) -> Float32Array:
-    """Return float32 (256,): entry i is exp((i - 255) * scale), times what brings ``count`` of them near the largest.
+    """Return float32 (256,): entry i is exp((i - 255) * scale) times a common factor.
 
-    Source: QlinearBuildLookupTableUint32 of ONNX Runtime 1.31, which computes with float32 exponentials despite its
-    name. Raises InputError for a bad scale.
+    The factor brings the sum of ``count`` entries near the largest float32.
+
+    Source: QlinearBuildLookupTableUint32 of ONNX Runtime 1.31, which computes with float32
+    exponentials despite its name. Raises InputError for a bad scale.
     """
     step = float(checked_scale(scale, "input scale"))
     room = np.float32(LARGEST_FLOAT32) / np.float32(count)
@@ -44,19 +47,22 @@ def softmax_table(scale: float, count: int) -> Float32Array:
 
 
 def softmax_factor(output_scale: float) -> np.float32:
-    """Return float32 floor(1 / scale), the steps that ONNX Runtime cuts 1 into."""
+    """Return float32 floor(1 / scale), the number of steps into which ONNX Runtime divides 1."""
     return np.float32(np.floor(np.float32(1) / checked_scale(output_scale, "output scale")))
 
 
 def softmax(x: IntegerArray, table: Float32Array, factor: np.float32, zero_point: int) -> Int8Array:
-    """Softmax along axis 1 of ``x`` (rows, count, length), stored int8 values; int8 of the same shape.
+    """Return the softmax along axis 1 of ``x`` (rows, count, length), stored int8 values, as int8.
 
-    Formula, in float32: ``v = table[255 + x - max(x)]``; ``s``, the sum of v in order;
-    ``clip(rint(float32(v * factor) / s) + zero_point)``. Source: QLinearSoftmax of ONNX Runtime 1.31, which it makes of
-    Softmax along any axis: 0 of 61,065,852 outputs differ (int8 and uint8, opsets 11, 13, 17, 1 to 3,000 elements a
-    row, any zero points), rows aside whose ``v * factor`` is beyond float32. Version 1.32 rounds otherwise, by one step
-    in 1 of 1,643,760 outputs of drawn rows, and in 112 of 173,175 of rows with several equal maxima. Raises InputError
-    for a row whose sum or largest numerator is no positive finite number.
+    In float32: ``v = table[255 + x - max(x)]``; ``s``, the sum of v in order; ``clip(rint(float32(v
+    * factor) / s) + zero_point)``. Source: QLinearSoftmax of ONNX Runtime 1.31, which it uses for
+    Softmax along any axis. 0 of 61,065,852 outputs differ (int8 and uint8, opsets 11, 13, 17, 1 to
+    3,000 elements per row, any zero points), except for rows whose ``v * factor`` exceeds float32.
+    Version 1.32 rounds otherwise, by one step in 1 of 1,643,760 outputs of random rows, and in 112
+    of 173,175 of rows with several equal maxima.
+
+    Raises:
+        InputError: a row's sum or largest numerator is not a positive finite number.
     """
     wide = x.astype(np.int64)
     value = table[255 + wide - wide.max(axis=1, keepdims=True)]
@@ -72,9 +78,9 @@ def softmax(x: IntegerArray, table: Float32Array, factor: np.float32, zero_point
 def softmax_table_fixed(scale: float, beta: float = 1.0) -> NDArray[np.uint32]:
     """Return uint32 (256,): entry i is exp((i - 255) * scale * beta) with 31 fraction bits, 0 below exp(-31).
 
-    Source: Softmax of LiteRT's reference kernels: the distance is scaled to 26 fraction bits (rounded once), gemmlowp's
-    exponential is a polynomial of the fourth degree within a quarter, times powers of e. Raises InputError for a bad
-    scale.
+    Source: Softmax of LiteRT's reference kernels. The distance is scaled to 26 fraction bits
+    (rounded once). gemmlowp's exponential is a polynomial of degree four within a quarter, times
+    powers of e. Raises InputError for a bad scale.
     """
     real = min(beta * float(checked_scale(scale, "input scale")) * 2.0**SCALED_BITS, 2.0**31 - 1)
     multiplier, shift = quantise_multiplier(real)
@@ -87,7 +93,7 @@ def softmax_table_fixed(scale: float, beta: float = 1.0) -> NDArray[np.uint32]:
 
 
 def _high(a: IntegerArray, b: IntegerArray | int) -> NDArray[np.int64]:
-    """The product of numbers of which one has 31 fraction bits."""
+    """Return the product of two numbers, one of which has 31 fraction bits."""
     return saturating_rounding_doubling_high_multiply(a, b)
 
 
@@ -96,7 +102,10 @@ def _fraction(real: float, bits: int = 31) -> int:
 
 
 def _exponential(x: NDArray[np.int64]) -> NDArray[np.int64]:
-    """exp of numbers from -32 to 0 with 26 fraction bits, with 31 fraction bits (gemmlowp's exp_on_negative_values)."""
+    """Return exp(x) with 31 fraction bits, for x from -32 to 0 with 26 fraction bits.
+
+    Source: gemmlowp's exp_on_negative_values.
+    """
     quarter = 1 << (SCALED_BITS - 2)
     rest = (x & (quarter - 1)) - quarter
     result = _exponential_of_quarter(rest << (31 - SCALED_BITS))
@@ -108,7 +117,7 @@ def _exponential(x: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _exponential_of_quarter(x: NDArray[np.int64]) -> NDArray[np.int64]:
-    """exp of numbers from -1/4 to 0, all with 31 fraction bits: the Taylor polynomial around -1/8."""
+    """Return exp(x) for x from -1/4 to 0, all with 31 fraction bits: the Taylor polynomial around -1/8."""
     middle, third = _fraction(math.exp(-1 / 8)), _fraction(1 / 3)
     y = x + (1 << 28)
     square = _high(y, y)
@@ -118,7 +127,7 @@ def _exponential_of_quarter(x: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _reciprocal(total: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """r with 31 fraction bits, and b, the bits of the total: 1 / total is about r / 2**(31 + b), by Newton's method.
+    """Return r with 31 fraction bits and b, the total's bits, with 1 / total ~ r / 2**(31 + b), by Newton's method.
 
     Source: GetReciprocal of LiteRT, one_over_one_plus_x_for_x_in_0_1 of gemmlowp.
     """
@@ -134,18 +143,22 @@ def _reciprocal(total: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np
 def softmax_factor_fixed(output_scale: float) -> int:
     """Return round(2**16 / (256 * scale)), the steps of the result in 1/256 with 16 fraction bits.
 
-    LiteRT's softmax has the scale 1/256, where the factor is 2**16 and changes nothing; the other scales are a rule of
-    our own. Raises InputError for a bad scale.
+    LiteRT's softmax has the scale 1/256, for which the factor is 2**16 and changes nothing. The
+    rule for other scales is a definition of this project. Raises InputError for a bad scale.
     """
     return round(2.0**STEP_BITS / (256 * float(checked_scale(output_scale, "output scale"))))
 
 
 def softmax_fixed(x: IntegerArray, table: NDArray[np.uint32], factor: int, zero_point: int) -> Int8Array:
-    """`softmax` with integers only, LiteRT's reference kernel; 0 <= ``factor`` < 2^24 from `softmax_factor_fixed`.
+    """Compute `softmax` with integers only by LiteRT's reference kernel.
 
-    ``v = table[255 + x - max(x)]``; the sum of v / 2^12, each rounded; its reciprocal by Newton's method; their product
-    in steps of ``factor``, rounded half away from zero, plus ``zero_point``. Raises InputError where an
-    entry leaves int32, or a sum, as those of rows of more than 4,095 elements may, or a sum is 0.
+    ``v = table[255 + x - max(x)]``; the sum of v / 2^12, each rounded; its reciprocal by Newton's
+    method; their product in steps of ``factor``, rounded half away from zero, plus ``zero_point``.
+    ``factor`` comes from `softmax_factor_fixed` with 0 <= factor < 2^24.
+
+    Raises:
+        InputError: an entry overflows int32; or a sum does, which needs more than 4,095 elements;
+            or a sum is 0.
     """
     wide = x.astype(np.int64)
     value = table.astype(np.int64)[255 + wide - wide.max(axis=1, keepdims=True)]
@@ -167,16 +180,20 @@ def normalise(
     centre: int | None,
     zero_point: int,
 ) -> Int8Array:
-    """Normalise the rows of ``x`` (rows, n), stored int8 values; int8 of the same shape.
+    """Normalise the rows of ``x`` (rows, n), stored int8 values; return int8 of the same shape.
 
-    ``d = n*x - Σx``, ``v = n*Σx² - (Σx)²`` with ``centre`` None (layer normalisation), else ``d = x - centre``,
-    ``v = Σd²`` (root mean square), all in int64. Then float32, each step rounded:
-    ``clip(rint(d / sqrt(v + epsilon) * gain + bias) + zero_point)``. ``gain`` and ``bias`` broadcast against (rows, n).
+    With ``centre`` None (layer normalisation) ``d = n*x - Σx`` and ``v = n*Σx² - (Σx)²``, otherwise
+    (root mean square) ``d = x - centre`` and ``v = Σd²``, all in int64. Then float32, each step
+    rounded: ``clip(rint(d / sqrt(v + epsilon) * gain + bias) + zero_point)``. ``gain`` and ``bias``
+    broadcast against (rows, n).
 
-    Where gain, bias and epsilon are those of `normalisation_scales` that is LayerNormalization, InstanceNormalization
-    or RMSNormalization. ONNX Runtime's float32 sums round otherwise: 15 of 5,621,032 outputs of LayerNormalization
-    differ, 16 of 5,842,185 of RMSNormalization, 58 of 5,409,308 of InstanceNormalization (8 to 1,024 elements a row),
-    all by 1. Raises InputError where v + epsilon is not positive, or gain or bias not finite.
+    With gain, bias and epsilon of `normalisation_scales` this is LayerNormalization,
+    InstanceNormalization or RMSNormalization. ONNX Runtime's float32 sums round otherwise: 15 of
+    5,621,032 outputs of LayerNormalization differ, 16 of 5,842,185 of RMSNormalization, 58 of
+    5,409,308 of InstanceNormalization (8 to 1,024 elements per row), all by 1.
+
+    Raises:
+        InputError: v + epsilon is not positive, or gain or bias is not finite.
     """
     data, spread = _deviations(x, centre)
     with np.errstate(all="ignore"):
@@ -195,10 +212,11 @@ def normalise_fixed(
     centre: int | None,
     zero_point: int,
 ) -> Int8Array:
-    """`normalise` with integers only: gain with 15, bias with 16 fraction bits, int32; ``epsilon`` an integer.
+    """Compute `normalise` with integers only; a definition of this project.
 
-    ``t = (d * 2^16) // max(isqrt(v + epsilon), 1)``, ``clip(((t * gain + bias * 2^15 + 2^30) >> 31) + zero_point)``. A
-    rule of our own: TensorFlow Lite has no such operator.
+    ``gain`` has 15 and ``bias`` 16 fraction bits, both int32; ``epsilon`` is an integer. ``t = (d *
+    2^16) // max(isqrt(v + epsilon), 1)``, ``clip(((t * gain + bias * 2^15 + 2^30) >> 31) +
+    zero_point)``. TensorFlow Lite has no such operator.
     """
     data, spread = _deviations(x, centre)
     roots = [max(math.isqrt(int(one) + epsilon), 1) for one in spread.reshape(-1)]
@@ -208,7 +226,7 @@ def normalise_fixed(
 
 
 def _deviations(x: IntegerArray, centre: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """What is divided, (rows, n), and the square of what divides it, (rows, 1), without epsilon."""
+    """Return the dividend (rows, n), and the square of the divisor (rows, 1) without epsilon."""
     wide = x.astype(np.int64)
     if centre is not None:
         wide = wide - centre
@@ -220,9 +238,9 @@ def _deviations(x: IntegerArray, centre: int | None) -> tuple[NDArray[np.int64],
 def normalisation_scales(
     gain: NDArray[np.float64], bias: NDArray[np.float64], scales: tuple[float, float], count: int, centred: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Gain, bias and the factor of epsilon on integers, from those on real numbers.
+    """Convert gain and bias for real numbers to those for integers; return them and the factor of epsilon.
 
-    ``scales`` are those of data and result, ``count`` the elements of a row.
+    ``scales`` are those of data and result, ``count`` is the number of elements of a row.
     """
     before, after = (float(checked_scale(scale, "scale")) for scale in scales)
     power = 2 if centred else 1
