@@ -1,1 +1,1 @@
-"""ONNX: files, static shapes, the recognition of integer units, and the import."""
+"""ONNX front end: files, static shapes, recognition of integer units, and import."""

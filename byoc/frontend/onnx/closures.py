@@ -1,8 +1,8 @@
-"""Table closure: subgraphs of element-wise nodes that compute a tensor from one other tensor and single constants.
+"""Find closures: subgraphs of element-wise nodes from one tensor and constants to one result.
 
-Such a result is a function of one value. In a quantised model, from one tensor of 8 bits, or of flags, to another, it
-is a table of 256 results, which the nodes themselves make: they run once on every value, on ONNX Runtime. In a float
-model it is what must be quantised at its borders only.
+The result is a function of one value. In a quantised model, from one tensor of 8 bits or flags to
+another, it becomes a table of 256 results; ONNX Runtime runs the nodes once on every value to fill
+it. In a float model, a closure is quantised only at its ends.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ from byoc.runtimes.session import OnnxRuntimeSession
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 _CONSTANT = ""
-"""What constants, and what is computed of them alone, have in place of an origin."""
+"""Origin of constants and of tensors computed from constants alone."""
 Origins = Mapping[str, str]
 
 
 @dataclass(frozen=True, eq=False)
 class Closure:
-    """``result`` is computed from ``source`` alone, by ``nodes``, in their order; ``origins`` say what else is."""
+    """Nodes, in order, that compute ``result`` from ``source`` alone.
+
+    ``origins`` names, for other tensors too, the one tensor that they are computed from.
+    """
 
     source: str
     result: str
@@ -39,10 +42,10 @@ class Closure:
 
 
 def integer_closures(view: OnnxView) -> dict[str, Closure]:
-    """Closures from 8-bit tensors or flags to QuantizeLinear nodes or flags, which something outside of them needs, by
-    their results.
+    """Return the closures from 8-bit tensors or flags to QuantizeLinear nodes or flags, by result.
 
-    What a family other than tables can run alone is none, and ends those before and behind it where they can end.
+    Only closures whose result is used outside are returned. A node that another family than tables
+    can run alone is not a closure, and ends the closures before and after it if they can end there.
     """
 
     def begins(name: str) -> bool:
@@ -60,7 +63,7 @@ def integer_closures(view: OnnxView) -> dict[str, Closure]:
 
 
 def float_closures(view: OnnxView) -> dict[str, Closure]:
-    """Closures of float tensors and flags, which something outside of them needs, in order of execution."""
+    """Return the closures of float tensors and flags whose results are used outside, in execution order."""
 
     def begins(name: str) -> bool:
         return view.element_type(name) in ("float32", domain.FLAGS) and name not in view.constants
@@ -77,7 +80,7 @@ def float_closures(view: OnnxView) -> dict[str, Closure]:
 
 
 def absorbed(view: OnnxView, closures: Mapping[str, Closure]) -> set[str]:
-    """Names of the nodes that nothing needs once ``closures`` make their results."""
+    """Return the names of the nodes that are unnecessary once ``closures`` compute their results."""
     needed, unneeded = set(view.outputs), set()
     for node in reversed(view.nodes):
         if not needed.intersection(node.outputs):
@@ -90,11 +93,12 @@ def absorbed(view: OnnxView, closures: Mapping[str, Closure]) -> set[str]:
 
 
 def tabulate(model: ModelProto, view: OnnxView, closure: Closure, protos: Mapping[str, NodeProto]) -> NDArray[Any]:
-    """What a closure of 8-bit tensors makes of every value, (256,) in the order of the bytes of its source's type.
+    """Run a closure on every value and return its table.
 
-    Flags: of no flag, then 255 times of a flag.
-    (channels, 256) where it is another function in every channel. The nodes, ``protos`` by first output, run as in the
-    whole model: with everything that is computed from the source beside them.
+    The shape is (256,), in the order of the source type's bytes, or (channels, 256) if every
+    channel has its own function. For flags, entry 0 is the result of False and the 255 others are
+    that of True. The nodes, ``protos`` by first output, run as in the whole model, together with
+    all other nodes that are computed from the source.
     """
     siblings = _computed_from(view, closure.origins, closure.source)
     results = dict.fromkeys((closure.result, *(node.outputs[0] for node in siblings if _leaves(view, closure, node))))
@@ -106,8 +110,9 @@ def tabulate(model: ModelProto, view: OnnxView, closure: Closure, protos: Mappin
     several = [any(_varies(view, node, name, shape) for name in node.reads) for node in chosen]
     channels, rank = channels_of(shape) if any(several) else 1, len(shape)
     if rank == 1 and any(several):
-        rank = 2  # a row of channels
-    # 256 values in every channel: beside one another where there are planes, else one below the other.
+        rank = 2  # one row of channels
+    # Place the 256 values next to each other in every channel's plane, or in rows if there are no
+    # planes.
     lying = (1, 1, 256, *(1 for _ in shape[3:])) if rank > 2 else (256, 1)[: max(rank, 1)]
     whole = np.broadcast_shapes(lying, (1, channels, *(1 for _ in shape[2:])) if rank > 1 else ())
     every = np.ascontiguousarray(np.broadcast_to(values.reshape(lying), whole))
@@ -130,7 +135,7 @@ def _information(view: OnnxView, name: str) -> Any:
 
 
 def _leaves(view: OnnxView, closure: Closure, node: OnnxNode) -> bool:
-    """Whether a QuantizeLinear's result is needed by something that is not computed from the source alone."""
+    """Return True if a QuantizeLinear's result is used by nodes not computed from the source alone."""
     name = node.outputs[0]
     users = view.consumers.get(name, ())
     outside = any(closure.origins.get(user.outputs[0]) != closure.source for user in users)
@@ -138,17 +143,17 @@ def _leaves(view: OnnxView, closure: Closure, node: OnnxNode) -> bool:
 
 
 def _has_one_meaning(view: OnnxView, name: str) -> bool:
-    """Whether all DequantizeLinear nodes that read a tensor give it the same quantisation."""
+    """Return True if all DequantizeLinear nodes of a tensor have the same quantisation."""
     readers = [node for node in view.consumers.get(name, ()) if node.op_type == DEQUANTIZE and node.inputs[0] == name]
     found = [view.quantization_of(node) for node in readers]
     return all(one is not None and found[0] is not None and one.same_as(found[0]) for one in found)
 
 
 def _is_unit(view: OnnxView, node: OnnxNode, origins: Origins) -> bool:
-    """Whether a QuantizeLinear ends a unit of a family that can run on what it has, on more machines than tables do.
+    """Return True if a QuantizeLinear ends a unit that its family runs on more machines than tables do.
 
-    No operand is constant. What needs an instruction of its own for several operands gains nothing where they all come
-    from one tensor: x · sigmoid(x) is one table.
+    No operand may be constant. A unit of several operands that needs its own instruction does not
+    count if all operands are computed from one tensor: x · sigmoid(x) is one table.
     """
     maker = view.producer.get(node.inputs[0])
     if maker is None:
@@ -180,9 +185,10 @@ def _closures(
     alone: Callable[[OnnxNode], bool],
     whole: bool,
 ) -> dict[str, Closure]:
-    """Closures that end at nodes that ``ends`` names, last one first; ``whole``: nobody else reads what is inside.
+    """Return closures that end at nodes for which ``ends`` is true, by result, last one first.
 
-    They begin as far up as they can, but not before a node that runs ``alone``, unless it is inside of a diamond.
+    With ``whole``, no tensor inside a closure may have other consumers. Closures start as early as
+    possible, but not before a node that can run ``alone``, unless that node is inside a diamond.
     """
     apart = {node.outputs[0] for node in view.nodes if alone(node)}
     anew, deepest = _origins(view, begins, apart), _origins(view, begins, ())
@@ -193,7 +199,8 @@ def _closures(
         name = node.outputs[0]
         for origins in (anew, deepest) if ends(node) and name not in apart else ():
             source = origins.get(name, _CONSTANT)
-            # Behind a diamond that holds what could run alone, another closure would end: both are one.
+            # After a diamond with a node that could run alone, a second closure would end: both
+            # become one.
             between = source not in apart and deepest.get(source) != source
             if source in (_CONSTANT, name) or between:
                 continue
@@ -206,10 +213,10 @@ def _closures(
 
 
 def _kept_inside(view: OnnxView, origins: Origins, source: str, node: OnnxNode) -> bool:
-    """Whether a float result has no other use than to be computed with: ONNX Runtime may fuse it as in a part.
+    """Return True if a result inside a closure has no use outside, so that ONNX Runtime fuses it as in a part.
 
-    Flags it fuses with nothing.
-    It gives every reader of a dequantised tensor a DequantizeLinear of its own.
+    Flags do not count, because ONNX Runtime never fuses them. Dequantised tensors do not count,
+    because it gives every consumer a DequantizeLinear of its own.
     """
     name = node.outputs[0]
     if node.op_type in BOUNDARIES or origins.get(name) == _CONSTANT or _yields_flags(view, node):
@@ -219,7 +226,7 @@ def _kept_inside(view: OnnxView, origins: Origins, source: str, node: OnnxNode) 
 
 
 def _between(view: OnnxView, source: str, results: Collection[str]) -> tuple[OnnxNode, ...]:
-    """The nodes that ``results`` need, not looking behind ``source``."""
+    """Return the nodes that ``results`` depend on, stopping at ``source``."""
     waiting, chosen = [name for name in results if name != source], dict[int, OnnxNode]()
     while waiting:
         node = view.producer.get(waiting.pop())
@@ -230,7 +237,7 @@ def _between(view: OnnxView, source: str, results: Collection[str]) -> tuple[Onn
 
 
 def _computed_from(view: OnnxView, origins: Origins, source: str) -> tuple[OnnxNode, ...]:
-    """The nodes of which ``origins`` say that they compute from ``source`` alone, and that which makes it."""
+    """Return the nodes computed from ``source`` alone according to ``origins``, and the source's producer."""
     maker = view.producer.get(source)
     waiting, found = [source], {} if maker is None else {view.places[maker.name]: maker}
     while waiting:
@@ -243,7 +250,7 @@ def _computed_from(view: OnnxView, origins: Origins, source: str) -> tuple[OnnxN
 
 
 def _origins(view: OnnxView, begins: Callable[[str], bool], apart: Collection[str]) -> Origins:
-    """The tensor from which alone each tensor is computed, where there is one; ``apart`` begin anew."""
+    """Return, for each tensor computed from one tensor alone, that tensor; tensors ``apart`` are their own origin."""
     found = dict.fromkeys(view.constants, _CONSTANT)
     found |= {name: name for name in view.inputs if begins(name)}
     for node in view.nodes:
@@ -257,7 +264,7 @@ def _origins(view: OnnxView, begins: Callable[[str], bool], apart: Collection[st
 
 
 def _origin(view: OnnxView, node: OnnxNode, found: Origins) -> str | None:
-    """The origin of what an element-wise node makes; None where it has none, or changes shape on the way."""
+    """Return the origin of an element-wise node's result; None if there is none or if the shape changes."""
     if node.op_type in BOUNDARIES:
         quantization = view.quantization_of(node)
         if quantization is None or not quantization.per_tensor:
@@ -282,7 +289,7 @@ def _origin(view: OnnxView, node: OnnxNode, found: Origins) -> str | None:
 
 
 def _varies(view: OnnxView, node: OnnxNode, name: str, shape: tuple[int, ...]) -> bool:
-    """Whether a constant is one number a channel of an operator that no other family runs, or not with floats."""
+    """Return True if a constant has one number per channel, in an operator that becomes a table per channel."""
     own = view.shape(name)
     if node.op_type in installed().closes.vectors:
         return name in node.inputs[1:] and own == shape[1:2]

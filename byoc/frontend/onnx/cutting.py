@@ -1,4 +1,4 @@
-"""Cutting a part out of an ONNX model by tensor names."""
+"""Cut parts out of an ONNX model by tensor names."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from isa.errors import InputError
 
 
 class Cutter:
-    """Cuts parts out of ``model`` by names of tensors of ``graph``, which gives their shapes and element types.
+    """Cutter of parts of ``model``; ``graph`` gives the shapes and element types of tensors.
 
-    It looks through the model once, however many parts are cut. Raises InputError where a package's graph has an input
-    otherwise than its model.
+    It indexes the model once for any number of parts. Raises InputError if an input's shape differs
+    between the package's graph and its model.
     """
 
     def __init__(self, model: onnx.ModelProto, graph: Graph) -> None:
@@ -31,10 +31,10 @@ class Cutter:
         self._places = {tensor.name: place for place, tensor in enumerate(self._constants)}
 
     def cut(self, inputs: Iterable[str], outputs: Iterable[str]) -> onnx.ModelProto:
-        """The nodes between the tensors ``inputs`` and ``outputs``, as a model of its own; constants come along.
+        """Return the nodes between the tensors ``inputs`` and ``outputs``, with their constants, as a model.
 
-        The order of the nodes is kept, so equal cuts make equal models. Float results that ONNX Runtime must not fuse
-        are outputs as well.
+        The node order is kept, so equal cuts give equal models. Float results that ONNX Runtime
+        must not fuse become outputs too.
         """
         model, sources, results = self._model, list(inputs), list(outputs)
         nodes, read = self._between(set(sources), results)
@@ -52,7 +52,7 @@ class Cutter:
         return cut
 
     def _between(self, sources: set[str], results: Iterable[str]) -> tuple[list[onnx.NodeProto], set[str]]:
-        """Nodes that ``results`` depend on, not looking behind ``sources``, and what they read."""
+        """Return the nodes that ``results`` depend on, stopping at ``sources``, and the names they read."""
         chosen, read = set[int](), set[str]()
         waiting = [name for name in results if name not in sources]
         while waiting:
@@ -65,10 +65,10 @@ class Cutter:
         return [self._nodes[place] for place in sorted(chosen)], read
 
     def _unfusable(self, nodes: Iterable[onnx.NodeProto]) -> list[str]:
-        """Float results of operators that ONNX Runtime fuses into integer operators which then refuse to run.
+        """Return float results that ONNX Runtime would fuse into integer operators that then fail to run.
 
-        They are average pooling with dilations and products with stacks of matrices quantised per channel. An operator
-        whose result is an output of the model is not fused.
+        These are average pooling with dilations, and products with stacks of matrices quantised per
+        channel. An operator whose result is an output of the model is not fused.
         """
         dequantized = {node.output[0]: node for node in nodes if node.op_type == "DequantizeLinear"}
         found = []
@@ -95,12 +95,12 @@ class Cutter:
 
     @cached_property
     def _inferred(self) -> dict[str, onnx.ValueInfoProto]:
-        """What onnx knows of results: the types of sequences."""
+        """Results of onnx's shape inference, needed for the types of sequences."""
         return {found.name: found for found in onnx.shape_inference.infer_shapes(self._model).graph.value_info}
 
 
 def _check_inputs(model: onnx.ModelProto, graph: Graph) -> None:
-    """Raises InputError where a package's graph has an input otherwise than its model."""
+    """Raise InputError if an input's shape differs between a package's graph and its model."""
     for value in model.graph.input:
         dims = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
         known = graph.values.get(value.name)
@@ -113,6 +113,6 @@ def _check_inputs(model: onnx.ModelProto, graph: Graph) -> None:
 
 @cache
 def _element_types() -> dict[str, int]:
-    """ONNX element types by the NumPy name that the importer gives them."""
+    """Return ONNX element types by the NumPy names that the importer uses."""
     elements = [number for number in onnx.TensorProto.DataType.values() if number != onnx.TensorProto.UNDEFINED]
     return {helper.tensor_dtype_to_np_dtype(element).name: element for element in elements}

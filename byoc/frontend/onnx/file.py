@@ -1,4 +1,4 @@
-"""Reads ONNX files and proves them whole before any pass sees them: one clear line for whatever is wrong with them."""
+"""Read ONNX files and check them completely before any pass sees them; errors are one clear line."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ MAXIMUM_RANK = 32
 MAXIMUM_NAME = 4096
 MAXIMUM_ELEMENTS = 1 << 60
 ANY_SIZE = -1
-"""Dimension that PaddlePaddle's exporter writes where ONNX has none."""
+"""Dimension that PaddlePaddle's exporter writes for an unknown size."""
 _NAMES = frozenset({"name", "input", "output", "op_type", "domain"})
 MAXIMUM_CALLED = 1 << 17
-"""Nodes that the bodies of functions make in the places of their calls."""
+"""Maximum number of nodes after replacing function calls by their bodies."""
 MAXIMUM_TRIPS = 1 << 20
-"""Times that a loop with a constant number of them may run, loops around it included."""
+"""Maximum number of iterations of a loop with a constant count, including the loops around it."""
 REMEDY = "export it again"
 
 _BITS = {
@@ -52,22 +52,23 @@ _BITS = {
     **dict.fromkeys(("UINT4", "INT4", "FLOAT4E2M1"), 4),
     "COMPLEX128": 128,
 }
-"""Bits of an element in ``raw_data``, by the type's name; texts have none."""
+"""Bits of an element in ``raw_data``, by type name; strings have none."""
 _LISTS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 _PACKED = {"COMPLEX64": 2, "COMPLEX128": 2, "UINT4": 0.5, "INT4": 0.5, "FLOAT4E2M1": 0.5}
-"""Entries of a list that one element takes, where that is not one."""
+"""Entries of a list that one element takes, for types with other than one."""
 REAL = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 _DEFAULT_DOMAIN = ("", "ai.onnx")
 _RUNTIME_DOMAIN = "com.microsoft"
 _RUNTIME_OPERATORS = {"LayerNormalization": 17, "SimplifiedLayerNormalization": 1 << 30}
-"""Operators that ONNX Runtime has in ONNX's own domain, and the opset from which on ONNX has them, too."""
+"""Operators that ONNX Runtime adds to ONNX's own domain, and the opset in which ONNX adds them too."""
 
 
 def load_model(path: str | Path) -> ModelProto:
-    """The model in ``path``, checked, with its external data (files beside it) loaded.
+    """Read and check the model in ``path``, and load its external data from the same folder.
 
     Raises:
-        InputError: no such file, a directory, not an ONNX model, a truncated or inconsistent one, no external data.
+        InputError: no such file, a directory, not an ONNX model, a truncated or inconsistent one,
+            no external data.
     """
     import onnx
 
@@ -114,13 +115,13 @@ def _dimensions(model: ModelProto) -> Iterator[TensorShapeProto.Dimension]:
 
 
 def parse_model(content: bytes, source: str, remedy: str = REMEDY) -> ModelProto:
-    """The model that ``content`` holds, not yet checked; ``source`` names it in messages."""
+    """Parse a model without checking it; ``source`` is its name in messages."""
     import onnx
 
     wrong = InputError(f"{source}: not an ONNX model, or a truncated one; {remedy}")
     try:
         model = onnx.load_model_from_string(content)
-    except Exception as error:  # protobuf's DecodeError, which has no type information to name it by
+    except Exception as error:  # protobuf's DecodeError has no type information to catch it by
         raise wrong from error
     if not model.HasField("graph") or not model.graph.node or not model.opset_import:
         raise wrong
@@ -128,10 +129,11 @@ def parse_model(content: bytes, source: str, remedy: str = REMEDY) -> ModelProto
 
 
 def check_model(model: ModelProto, source: str) -> None:
-    """Raises InputError unless the model is consistent and all of it is in it, nothing in files beside it.
+    """Raise InputError unless the model is consistent and complete, without data in other files.
 
-    Text is UTF-8; constants have a known type and as much data as their shape says; operator sets are imported once;
-    every value is made once, before it is read; no loop runs endlessly; and it passes onnx's own checker.
+    Text must be UTF-8. Constants must have a known type and as much data as their shape needs.
+    Operator sets must be imported once. Every value must be computed once and before it is read. No
+    loop may run endlessly. The model must also pass onnx's own checker.
     """
     import onnx
 
@@ -164,14 +166,14 @@ def check_model(model: ModelProto, source: str) -> None:
 
 
 def has_external_data(content: bytes, source: str) -> bool:
-    """Whether the model that ``content`` holds says that some of its data are in files beside it."""
-    if b"location" not in content:  # the key that says in which
+    """Return True if the model in ``content`` has data in external files."""
+    if b"location" not in content:  # key of the file's name
         return False
     return any(tensor.data_location == TensorProto.EXTERNAL for tensor in _tensors(parse_model(content, source)))
 
 
 def _check_text(message: Any, source: str) -> None:
-    """Raises InputError where a text anywhere in a message is not UTF-8, or a name too long for any report."""
+    """Raise InputError if a message contains a text that is not UTF-8, or a name that is too long."""
     for field, value in message.ListFields():
         if field.type == field.TYPE_MESSAGE:
             for item in (value,) if hasattr(value, "ListFields") else value:
@@ -186,7 +188,7 @@ def _check_text(message: Any, source: str) -> None:
 
 
 def _graphs(nodes: Iterable[NodeProto]) -> Iterator[tuple[NodeProto, GraphProto]]:
-    """The bodies of control-flow nodes, not those within them."""
+    """Yield the bodies of control-flow nodes, without the bodies nested in them."""
     for node in nodes:
         for attribute in node.attribute:
             bodies = [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
@@ -194,7 +196,7 @@ def _graphs(nodes: Iterable[NodeProto]) -> Iterator[tuple[NodeProto, GraphProto]
 
 
 def _tensors(model: ModelProto) -> Iterator[TensorProto]:
-    """Every constant of a model: of graphs, bodies, functions and attributes."""
+    """Yield every constant of a model: of graphs, bodies, functions and attributes."""
     yield from _tensors_of_graph(model.graph)
     for function in model.functions:
         yield from _tensors_of_nodes(function.node)
@@ -218,7 +220,7 @@ def _tensors_of_nodes(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
 
 
 def _external_bytes(tensor: TensorProto, folder: Path) -> int:
-    """Bytes of the file with a tensor's data; 0 where there is none, which the loading refuses."""
+    """Return the size of a tensor's external data in bytes; 0 if the file is missing, which loading rejects."""
     if tensor.data_location != TensorProto.EXTERNAL:
         return 0
     entries = {entry.key: entry.value for entry in tensor.external_data}
@@ -267,17 +269,17 @@ def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
 
 
 def _nodes_of(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """These, and those of their bodies."""
+    """Yield ``nodes`` and the nodes of their bodies."""
     yield from nodes
     for _, body in _graphs(nodes):
         yield from _nodes_of(body.node)
 
 
 class _Scopes:
-    """That every value of a graph is made once, and before it is read."""
+    """Check that every value of a graph is computed once, and before it is read."""
 
     def check(self, graph: GraphProto, outer: frozenset[str]) -> None:
-        """``outer`` are the values of the graphs around it."""
+        """Check a graph; ``outer`` are the values of the graphs around it."""
         _check_values((*graph.input, *graph.output, *graph.value_info))
         _only_once((value.name for value in graph.input), "input")
         _only_once((value.name for value in graph.output), "output")
@@ -310,9 +312,9 @@ class _Scopes:
 
 
 def check_scales(graph: GraphProto) -> None:
-    """Raises InputError for a constant scale of a quantisation that is not positive and finite.
+    """Raise InputError for a constant quantisation scale that is not positive and finite.
 
-    Behind the first operand, which may be data, scales are all that is real.
+    Apart from the first operand, which may be data, every real operand is a scale.
     """
     known = _constants(graph)
     for node in graph.node:
@@ -340,7 +342,7 @@ def _check_function(function: FunctionProto) -> None:
 
 
 def _check_calls(model: ModelProto) -> None:
-    """Raises InputError where the bodies of functions, in the places of their calls, are endless or too many nodes."""
+    """Raise InputError if inlining function calls never ends or gives too many nodes."""
     bodies = {(one.domain, one.name): list(_nodes_of(one.node)) for one in model.functions}
     calls = {key: [call for node in nodes if (call := (node.domain, node.op_type)) in bodies]
              for key, nodes in bodies.items()}  # fmt: skip
@@ -365,7 +367,7 @@ def _check_nodes(nodes: Iterable[NodeProto]) -> None:
             if wrong and item.name in ("axis", "axes"):
                 raise InputError(f"node '{label}': {item.name} has {wrong[0]}, which no tensor has")
             if item.ref_attr_name or node.domain not in (*_DEFAULT_DOMAIN, _RUNTIME_DOMAIN):
-                continue  # the number comes from a call of the function, or the operator is not known
+                continue  # the number comes from a function call, or the operator is unknown
             if item.name in _WINDOWS and min(item.ints, default=1) < 1:
                 raise InputError(f"node '{label}': {item.name} has {min(item.ints)}; windows have positive numbers")
             if (node.op_type, item.name) == ("Split", "num_outputs") and item.i != len(node.output):
@@ -380,7 +382,8 @@ def _check_nodes(nodes: Iterable[NodeProto]) -> None:
 def _check_parameters(graph: GraphProto, outer: Mapping[str, TensorProto]) -> None:
     """Raise InputError for scales, zero points and frames that end ONNX Runtime's process.
 
-    ``outer`` are the constants of the graphs around it. A constant that is an input, too, is a default.
+    ``outer`` are the constants of the graphs around it. A constant that is also an input is only a
+    default.
     """
     given = {value.name for value in graph.input}
     fixed = {**outer, **{name: tensor for name, tensor in _constants(graph).items() if name not in given}}
@@ -405,7 +408,7 @@ def _check_parameters(graph: GraphProto, outer: Mapping[str, TensorProto]) -> No
 
 
 def _check_frames(label: str, names: Sequence[str], fixed: Mapping[str, TensorProto]) -> None:
-    """Raise InputError for an STFT whose frames have no samples, or may have none: ``names`` of window and length."""
+    """Raise InputError for an STFT whose frames are or may be empty; ``names`` are window and length."""
     window, length = names
     if not window and length not in fixed:
         raise InputError(f"{label}: ONNX Runtime needs a window, or frame_length as a constant")
@@ -415,7 +418,7 @@ def _check_frames(label: str, names: Sequence[str], fixed: Mapping[str, TensorPr
 
 
 def _parameter_places(node: NodeProto) -> tuple[int, ...]:
-    """Return the places of the scales and zero points among the inputs of an operator that carries them."""
+    """Return the positions of the scales and zero points among an operator's inputs."""
     *_, form = installed().integer_forms.get(node.op_type, (None,))
     if not isinstance(form, QLinear):
         return (3, 6) if node.op_type == "QMoE" else ()
@@ -424,14 +427,17 @@ def _parameter_places(node: NodeProto) -> tuple[int, ...]:
 
 _WINDOWS = frozenset({"kernel_shape", "strides", "dilations"})
 _LEAST_INPUTS = {"QLinearLeakyRelu": 5, "QLinearSigmoid": 5}
-"""Inputs that ONNX Runtime reads, however few a node has; an empty name is enough."""
+"""Number of inputs that ONNX Runtime reads even if the node has fewer; an empty name suffices."""
 _ZEROS_OF_WHERE = (3, 6)
 _RESULT_OF_WHERE = (7, 8)
-"""Inputs of QLinearWhere: with constant parameters of the result it looks into its operands' zero points at once."""
+"""Inputs of QLinearWhere.
+
+With constant parameters of the result, ONNX Runtime reads the zero points of the operands at once.
+"""
 
 
 def _check_values(values: Iterable[ValueInfoProto]) -> None:
-    """Element types and dimensions of what is declared."""
+    """Check the element types and dimensions of declared values."""
     for value in values:
         if not value.type.HasField("tensor_type"):
             continue
@@ -458,7 +464,7 @@ def _label(node: NodeProto) -> str:
 
 
 def _constants(graph: GraphProto) -> dict[str, TensorProto]:
-    """Constants of a graph by name, as initialisers or nodes."""
+    """Return the constants of a graph by name, from initialisers and Constant nodes."""
     found = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant" and node.domain in _DEFAULT_DOMAIN:
@@ -467,7 +473,7 @@ def _constants(graph: GraphProto) -> dict[str, TensorProto]:
 
 
 def _check_loops(nodes: Iterable[NodeProto], constants: dict[str, TensorProto], around: int) -> None:
-    """Raises InputError for a loop whose constant number of runs, or constant condition, keeps it going too long."""
+    """Raise InputError for a loop whose constant count or constant condition makes it run too long."""
     for node, body in _graphs(nodes):
         known = constants | _constants(body)
         trips = around
@@ -479,7 +485,7 @@ def _check_loops(nodes: Iterable[NodeProto], constants: dict[str, TensorProto], 
 
 
 def _trips(node: NodeProto, body: GraphProto, constants: dict[str, TensorProto]) -> int:
-    """The most times that a loop runs; 1 where that depends on data."""
+    """Return the maximum iterations of a loop; 1 if they depend on data."""
     limit, start = (*node.input, "", "")[:2]
     if _ends_itself(node, body, constants):
         return 1
@@ -490,7 +496,7 @@ def _trips(node: NodeProto, body: GraphProto, constants: dict[str, TensorProto])
 
 
 def _ends_itself(node: NodeProto, body: GraphProto, constants: dict[str, TensorProto]) -> bool:
-    """Whether a loop's condition can become false: it does not where it is handed on, or a constant."""
+    """Return True if a loop's condition can become false: it is neither passed on unchanged nor constant."""
     if not body.output or len(body.input) < 2:
         return False
     makers = {name: item for item in body.node for name in item.output}
@@ -501,10 +507,10 @@ def _ends_itself(node: NodeProto, body: GraphProto, constants: dict[str, TensorP
 
 
 def _checkable(model: ModelProto) -> ModelProto:
-    """Return the model, or a copy without what onnx's checker rejects although ONNX Runtime runs it.
+    """Return the model, or a copy without details that onnx's checker rejects but ONNX Runtime accepts.
 
-    Inputs and outputs without a shape are common enough, and shapes are inferred later. Some operators of ONNX Runtime
-    are in ONNX's own domain, where the checker does not know them.
+    Inputs and outputs without a shape are common, and shapes are inferred later. Some operators of
+    ONNX Runtime are in ONNX's own domain, where the checker does not know them.
     """
     values = (*model.graph.input, *model.graph.output)
     shaped = all(value.type.tensor_type.HasField("shape") for value in values if value.type.HasField("tensor_type"))
@@ -524,7 +530,7 @@ def _checkable(model: ModelProto) -> ModelProto:
 
 
 def _only_in_onnxruntime(node: NodeProto, model: ModelProto) -> bool:
-    """Return whether ONNX, at the model's opset, lacks a node's operator, which ONNX Runtime adds to ONNX's domain."""
+    """Return True if ONNX Runtime adds a node's operator to ONNX's domain and the model's opset lacks it."""
     if node.domain not in _DEFAULT_DOMAIN or node.op_type not in _RUNTIME_OPERATORS:
         return False
     opset = max((entry.version for entry in model.opset_import if entry.domain in _DEFAULT_DOMAIN), default=0)

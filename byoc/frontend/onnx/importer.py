@@ -1,8 +1,9 @@
-"""The importer: a quantised ONNX model becomes a canonical :class:`~byoc.graph.Graph`.
+"""Import a quantised ONNX model as a canonical :class:`~byoc.graph.Graph`.
 
-DequantizeLinear–operator–QuantizeLinear units and QLinear operators become one node each, on integer tensors, and so
-does whatever is computed element by element from one integer tensor: a table. What is
-left (float operators, quantisation at the edges) becomes host nodes under their ONNX types. Tensors keep their names.
+DequantizeLinear–operator–QuantizeLinear units and QLinear operators become one node each, on
+integer tensors. Element-wise subgraphs of one integer tensor become tables. Other nodes (float
+operators, quantisation at the edges) become host nodes with their ONNX types. Tensors keep their
+names.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ from isa.errors import InputError
 
 
 def import_graph(model: onnx.ModelProto) -> Graph:
-    """Canonical graph of a quantised model (QDQ, QOperator or a mixture), nodes in topological order.
+    """Return the canonical graph of a quantised model (QDQ, QOperator or mixed), in topological order.
 
-    Every value has a static shape; :class:`isa.errors.InputError` names the tensor that has none.
+    Every value has a static shape; :class:`isa.errors.InputError` names a tensor without one.
     """
     view = build_view(model, *tensor_types(model))
     builder = _Builder(model, view)
@@ -48,7 +49,7 @@ def import_graph(model: onnx.ModelProto) -> Graph:
 
 
 class _Builder:
-    """Collects values and nodes in one walk over the ONNX nodes."""
+    """Builder of values and nodes in one pass over the ONNX nodes."""
 
     def __init__(self, model: onnx.ModelProto, view: OnnxView) -> None:
         self._model = model
@@ -65,7 +66,7 @@ class _Builder:
         self._derived: dict[str, str] = {}
 
     def visit(self, node: OnnxNode) -> None:
-        """Add the canonical node of ``node``, unless a unit before it has absorbed it."""
+        """Add the canonical node of ``node``, unless an earlier unit covers it."""
         if node.name in self._absorbed:
             return
         closure = self._closures.get(node.outputs[0]) if node.outputs else None
@@ -78,11 +79,11 @@ class _Builder:
                 return
             found = claimed
         for own in (node,) if closure is None else closure.nodes:
-            if own.name not in self._names and not self._made.intersection(own.outputs):  # by a table inside of it
+            if own.name not in self._names and not self._made.intersection(own.outputs):  # unless a table covers it
                 self._add_host(own, found.remark)
 
     def _table(self, closure: Closure) -> Unit:
-        """A closure as a unit whose second operand is its table; it goes by the name of its last operator."""
+        """Return a closure as a unit with its table as second operand, named after its last operator."""
         view = self._view
         ends = closure.nodes[-1]
         last = next((node for node in reversed(closure.nodes) if node.op_type not in BOUNDARIES), ends)
@@ -103,8 +104,11 @@ class _Builder:
         return Unit(name, TABLE, operands, closure.result, quantizations, closure.nodes, plain=plain)
 
     def _claim(self, unit: Unit, written: Written | None) -> dict[str, Any] | Unrecognised:
-        """The attributes of ``unit`` by its family, unless they cannot be read, or one of its tensors is known with
-        another quantisation."""
+        """Return the attributes that the unit's family reads, or why the unit is not recognised.
+
+        A unit is rejected if its attributes cannot be read, or if the rest of the model uses one of
+        its tensors with another quantisation.
+        """
         for name, quantization in unit.quantizations.items():
             if not self._quantizations.setdefault(name, quantization).same_as(quantization):
                 return Unrecognised(f"it uses '{name}' with another quantisation than the rest of the model")
@@ -137,13 +141,13 @@ class _Builder:
         self._add_values((*operands, unit.result))
 
     def _name(self, wanted: str) -> str:
-        """The name of what is ``wanted``, every time the same: nearly that where the model has such a tensor."""
+        """Return an unused name close to ``wanted``, the same at every call."""
         if wanted not in self._derived:
             self._derived[wanted] = unused(wanted, self._taken)
         return self._derived[wanted]
 
     def _transposed(self, name: str) -> str:
-        """Name of the transpose of a matrix; a constant is transposed here, so that weights are always K × N."""
+        """Return the name of a matrix's transpose; constants are transposed at import, so weights are always K × N."""
         constant = self._view.constants.get(name)
         derived = self._name(f"{name}:transposed")
         if constant is None or constant.ndim != 2:
@@ -189,7 +193,7 @@ class _Builder:
                 self._values[name] = Value(name, shape, dtype, constant=constant, open=name in self._view.open)
 
     def finish(self) -> Graph:
-        """The graph, with the dequantisations of host nodes that nobody needs dropped and quantisations filled in."""
+        """Return the graph with quantisations filled in, without unused dequantisations of host nodes."""
         view = self._view
         self._add_values((*view.inputs, *view.outputs))
         values = {name: self._quantized(value) for name, value in self._values.items()}
@@ -210,10 +214,11 @@ def _referenced(values: Mapping[str, Value], nodes: Iterable[Node], view: OnnxVi
 
 
 def _canonical_attributes(view: OnnxView, unit: Unit, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes of the canonical node of ``unit``: Python numbers, text and tuples only.
+    """Return the attributes of a unit's canonical node: Python numbers, strings and tuples only.
 
-    Its family's ``own``, and: ``activation``, absent, ``"Relu"`` or ``("Clip", low, high)`` in real numbers; ``plain``
-    for operators on bare integers; ``zero_points`` of both operands of an integer product.
+    These are the family's ``own``, and possibly three more. ``activation`` is absent, ``"Relu"`` or
+    ``("Clip", low, high)`` in real numbers. ``plain`` marks operators on bare integers.
+    ``zero_points`` are those of both operands of an integer product.
     """
     attributes: dict[str, Any] = {}
     if unit.plain:
@@ -228,7 +233,7 @@ def _canonical_attributes(view: OnnxView, unit: Unit, own: Mapping[str, Any]) ->
 
 
 def _written(view: OnnxView, unit: Unit) -> Written | None:
-    """A unit as the model writes it; None for one of no form."""
+    """Return a unit in the model's form; None if it has no form."""
     if unit.form is None:
         return None
     positions = trace(view, unit.node, view.shape(unit.operands[0])) if unit.form.traced else None
@@ -236,11 +241,11 @@ def _written(view: OnnxView, unit: Unit) -> Written | None:
 
 
 _FUSED = {"FusedConv": "Conv"}
-"""ONNX Runtime's own operators that have the operands of another, whatever else they do."""
+"""ONNX Runtime's fused operators, mapped to the operator with the same operands."""
 
 
 def count_macs(view: OnnxView, node: OnnxNode) -> int:
-    """MACs of one node, padded taps included: those that its operator family counts, whether it runs there or not."""
+    """Return the MACs of one node, including those on padding, as its family counts them for any device."""
     registry, op_type = installed(), _FUSED.get(node.op_type, node.op_type)
     if op_type in registry.integer_forms:
         _, form, integer = registry.integer_forms[op_type]
@@ -253,30 +258,30 @@ def count_macs(view: OnnxView, node: OnnxNode) -> int:
     else:
         return _macs_within(view, node)
     if not all(view.shape(name) for name in operands[:2] if name):
-        return 0  # an operand without dimensions: no product that anybody can run
+        return 0  # an operand without dimensions: not a valid product
     return Written(view, node, form, operands, node.outputs[0]).macs
 
 
 def _transposed_convolution(view: OnnxView, node: OnnxNode) -> int:
-    """Every element of the input with every weight of its channel."""
+    """Return the MACs of ConvTranspose: every input element times every weight of its channel."""
     return prod(view.shape(node.inputs[0])) * prod(view.shape(node.inputs[1])[1:])
 
 
 def _recurrent(view: OnnxView, node: OnnxNode) -> int:
-    """At every step of every sequence, each weight of input and state once; gates multiply nothing worth counting."""
+    """Return the MACs of a recurrent layer: at each step, every weight once; gates are neglected."""
     steps = prod(view.shape(node.inputs[0])[:2])
     return steps * (prod(view.shape(node.inputs[1])) + prod(view.shape(node.inputs[2])))
 
 
 def _product(view: OnnxView, node: OnnxNode) -> int:
-    """M·K·N of what is called a matrix product."""
+    """Return the MACs M·K·N of a matrix product."""
     left = view.shape(node.inputs[0])
     depth = left[-2] if node.attributes.get("transA") and len(left) > 1 else left[-1]
     return prod(view.shape(node.outputs[0])) * depth
 
 
 def _packed_product(view: OnnxView, node: OnnxNode) -> int:
-    """Weights of fewer bits, packed."""
+    """Return the MACs of a product with packed weights of fewer bits."""
     return prod(view.shape(node.outputs[0])) * int(node.attributes.get("K", 0))
 
 
@@ -286,20 +291,20 @@ _OTHERS: Mapping[str, Callable[[OnnxView, OnnxNode], int]] = {
     **dict.fromkeys(("FusedMatMul", "FusedGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"), _product),
     "MatMulNBits": _packed_product,
 }
-"""Operators, ONNX's own and ONNX Runtime's, that no family runs as they are."""
+"""Functions that count the MACs of operators, ONNX's and ONNX Runtime's, without a family."""
 
 
 def _macs_within(view: OnnxView, node: OnnxNode) -> int:
-    """MACs of the bodies of control flow: of the dearer branch, or of all repetitions where their number is constant.
+    """Return the MACs of control-flow bodies: the most expensive branch, or all iterations if constant.
 
-    0 where the shapes within are not known.
+    The result is 0 if the shapes in the body are unknown.
     """
     found = [_macs_of_body(view, node, body) for body in node.attributes.values() if isinstance(body, onnx.GraphProto)]
     return max(found, default=0)
 
 
 def _macs_of_body(view: OnnxView, node: OnnxNode, body: onnx.GraphProto) -> int:
-    """MACs of one body, repeated as the node's operator does: Loop counts, Scan goes along its first axis."""
+    """Return the MACs of one body times its iterations: Loop has a count, Scan runs along its first axis."""
     states = node.inputs[2:] if node.op_type == "Loop" else node.inputs
     types = {name: (view.shape(name), view.element_type(name)) for name in node.captured if view.element_type(name)}
     repeated = 1
@@ -333,21 +338,22 @@ def _macs_of_body(view: OnnxView, node: OnnxNode, body: onnx.GraphProto) -> int:
 
 _SOURCE, _RESULT = "numbers", "moved"
 LARGEST = 1 << 23
-"""Elements of a tensor whose positions, and as many more numbers, float32 tells apart."""
+"""Size limit of a tensor whose positions, and as many other numbers, float32 distinguishes."""
 
 
 def trace(view: OnnxView, node: OnnxNode, shape: tuple[int, ...]) -> Positions | str:
-    """What the operator does with positions; text, why that is not known: parameters computed at run time, no copy.
+    """Return which element the operator copies to each position of its result.
 
-    The operator runs twice: once on the positions themselves, once on them in another order and elsewhere. What is the
-    same both times is no copy of an element but a constant; whatever is neither is computed.
+    Returns a text with the reason if that is unknown: a parameter is computed at run time, or the
+    operator does more than copy. The operator runs twice, on the positions and on permuted, offset
+    positions. A result equal in both runs is a constant; a result that matches neither is computed.
     """
     parameters = {}
     for name in filter(None, node.inputs[1:]):
         found = view.constant(name)
         if found is None:
             return f"its parameter '{name}' is computed at run time"
-        same = found.dtype.name == view.element_type(node.inputs[0])  # what stands among the elements, as Pad's value
+        same = found.dtype.name == view.element_type(node.inputs[0])  # values mixed into the elements, such as Pad's
         parameters[name] = found.astype(np.float32) if same else found
     count = math.prod(shape)
     if count >= LARGEST:
@@ -370,7 +376,7 @@ def trace(view: OnnxView, node: OnnxNode, shape: tuple[int, ...]) -> Positions |
 def _session(
     opset: int, node: OnnxNode, parameters: dict[str, NDArray[Any]], shape: tuple[int, ...]
 ) -> OnnxRuntimeSession:
-    """The operator, alone and in float."""
+    """Return a session of the operator alone, in float."""
     part = helper.make_graph(
         [helper.make_node(node.op_type, [_SOURCE, *node.inputs[1:]], [_RESULT], domain=node.domain, **node.attributes)],
         "movement",

@@ -1,7 +1,7 @@
-"""Reading an ONNX model into an indexed view: live nodes with unique names, constants, producers and consumers.
+"""Index an ONNX model: live nodes with unique names, constants, producers and consumers.
 
-And what is asked of a model by those who draw numbers for it and observe it: which tensors choose rows, and which
-are weighed by a Softmax alone.
+Also finds tensors that need special samples or ranges: those that select rows of tables, and those
+that only a Softmax reads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def build_view(
     tensors: Mapping[str, tuple[tuple[int, ...], str]],
     open_tensors: frozenset[str] = frozenset(),
 ) -> OnnxView:
-    """Index ``model``; nodes that no output needs are left out, ``Constant`` nodes become constants."""
+    """Index ``model``, without nodes that no output needs; ``Constant`` nodes become constants."""
     graph = model.graph
     constants: dict[str, Array] = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     nodes = list(_unique_nodes(graph.node))
@@ -53,7 +53,7 @@ def build_view(
 
 
 def node_label(proto: onnx.NodeProto) -> str:
-    """The node's own name, or one made of its operator and first output."""
+    """Return the node's own name, or one made of its operator and first output."""
     return proto.name or f"{proto.op_type}:{next((name for name in proto.output if name), '')}"
 
 
@@ -67,7 +67,7 @@ def _unique_nodes(protos: Iterable[onnx.NodeProto]) -> Iterator[OnnxNode]:
 
 
 def read_node(proto: onnx.NodeProto, name: str) -> OnnxNode:
-    """The node as operators see it, under ``name``."""
+    """Return the node in the form that operator families read, named ``name``."""
     return OnnxNode(
         name=name,
         op_type=proto.op_type,
@@ -80,7 +80,7 @@ def read_node(proto: onnx.NodeProto, name: str) -> OnnxNode:
 
 
 def _attribute(attribute: onnx.AttributeProto) -> Any:
-    """Attribute as Python: bytes become text, lists become tuples, graphs stay protobufs."""
+    """Return an attribute as a Python value: bytes as text, lists as tuples, graphs as protobufs."""
     value = onnx.helper.get_attribute_value(attribute)
     if isinstance(value, bytes):
         return value.decode(errors="replace")
@@ -90,7 +90,7 @@ def _attribute(attribute: onnx.AttributeProto) -> Any:
 
 
 def captured_names(proto: onnx.NodeProto) -> list[str]:
-    """Names that the subgraphs of a control-flow node read from the graph around them."""
+    """Return the names that a control-flow node's subgraphs read from the enclosing graph."""
     names: list[str] = []
     for attribute in proto.attribute:
         bodies = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else list(attribute.graphs)
@@ -104,7 +104,7 @@ def captured_names(proto: onnx.NodeProto) -> list[str]:
 
 
 def _fold(node: OnnxNode, constants: dict[str, Array]) -> bool:
-    """Turn ``Constant``, and ``Identity`` of a constant, into a constant; True when done."""
+    """Turn a ``Constant``, or an ``Identity`` of a constant, into a constant; return True if done."""
     if node.op_type == "Constant" and node.standard:
         constants[node.outputs[0]] = _constant_value(node)
         return True
@@ -128,7 +128,7 @@ def _constant_value(node: OnnxNode) -> Array:
 
 
 def _live(nodes: list[OnnxNode], outputs: tuple[str, ...]) -> list[OnnxNode]:
-    """Nodes an output depends on, in their order."""
+    """Return the nodes that an output depends on, in order."""
     needed = set(outputs)
     live: list[OnnxNode] = []
     for node in reversed(nodes):
@@ -139,13 +139,13 @@ def _live(nodes: list[OnnxNode], outputs: tuple[str, ...]) -> list[OnnxNode]:
 
 
 _INDICES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Expand", "Cast", "Clip"})
-"""Operators that hand on what chooses rows."""
+"""Operators that pass on row indices."""
 
 
 def rows_to_choose(model: onnx.ModelProto) -> dict[str, int]:
-    """Of how many rows at least each tensor of integers chooses, for those that choose rows of constant tables.
+    """Return the number of valid rows for each integer tensor that selects rows of constant tables.
 
-    Also of tables that are dequantised.
+    Tables may be dequantised. For several tables, it is the smallest number of rows.
     """
     tables = {tensor.name: tensor.dims for tensor in model.graph.initializer}
     producers = {name: node for node in model.graph.node for name in node.output}
@@ -164,7 +164,7 @@ def rows_to_choose(model: onnx.ModelProto) -> dict[str, int]:
 
 
 def softmax_operands(model: onnx.ModelProto) -> dict[str, int]:
-    """Tensors that only one Softmax reads, with its axis."""
+    """Return tensors whose only consumer is one Softmax, with its axis."""
     uses = use_counts(model.graph)
     found = (node for node in model.graph.node if node.op_type == "Softmax" and uses[node.input[0]] == 1)
     return {node.input[0]: int(attributes(node).get("axis", -1)) for node in found}

@@ -1,8 +1,9 @@
-"""Recognition of integer units: what of an ONNX model is one operator on integers, and why the rest is not.
+"""Recognise integer units of an ONNX model, and give the reason for nodes that are none.
 
-A unit is a DequantizeLinear–operator–QuantizeLinear group, an operator that carries its quantisations (QLinear*), a
-product of bare integers (*Integer), or an operator applied to integers directly. Which operators there are, and what
-their inputs mean, the operator families declare (:mod:`byoc.operators.forms`).
+A unit is a DequantizeLinear–operator–QuantizeLinear group, an operator with its own quantisations
+(QLinear*), a product of bare integers (*Integer), or an operator applied to integers directly.
+Operator families declare the operators and the meaning of their inputs
+(:mod:`byoc.operators.forms`).
 """
 
 from __future__ import annotations
@@ -23,17 +24,19 @@ from byoc.operators.registry import installed
 
 _ACTIVATIONS = ("Relu", "Clip")
 NOT_QUANTISED = "is not quantised with constant parameters"
-"""End of the remark on a node whose input or output is in float, whatever the cause."""
+"""End of the remark on a node whose input or output is in float."""
 
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """One operator on integer tensors. ``operands`` and ``result`` are ONNX tensor names; quantisations go with them.
+    """One operator on integer tensors; ``operands`` and ``result`` are ONNX tensor names.
 
-    ``family`` and ``form`` read it; both None: a change of quantisation, of canonical type ``op_type``. ``activation``
-    is the ONNX Relu or Clip between the operator and its QuantizeLinear; ``plain`` says that the operator works on the
-    integers themselves, without scales; ``zero_points`` are those of the operands of a product of bare integers;
-    ``covers`` lists every ONNX node of the unit. ``parameters`` are tensors of constant real numbers.
+    ``quantizations`` are those of operands and result. ``family`` and ``form`` describe the
+    operator; both are None for a change of quantisation, whose canonical type is ``op_type``.
+    ``activation`` is the ONNX Relu or Clip between the operator and its QuantizeLinear. ``plain``
+    is True if the operator works on the integers themselves, without scales. ``zero_points`` are
+    those of the operands of a product of bare integers. ``covers`` lists every ONNX node of the
+    unit. ``parameters`` are tensors of constant real numbers.
     """
 
     node: OnnxNode
@@ -52,13 +55,13 @@ class Unit:
 
 @dataclass(frozen=True)
 class Unrecognised:
-    """Why a node is not an integer unit."""
+    """Result for a node that is not part of an integer unit; ``remark`` gives the reason."""
 
     remark: str
 
 
 def recognise(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:
-    """The integer unit of or around an operator, or why there is none."""
+    """Return the integer unit of or around an operator, or the reason why there is none."""
     registry = installed()
     if node.op_type in registry.integer_forms:
         family, form, integer = registry.integer_forms[node.op_type]
@@ -78,7 +81,7 @@ def recognise(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:
 
 
 def _table_reason(view: OnnxView, node: OnnxNode) -> str:
-    """Return why an operator that runs as a table is none."""
+    """Return why an operator that can become a table does not."""
     computed = [name for name in node.reads if not view.is_constant(name)]
     other = next((name for name in computed if view.element_type(name) in ("float16", "float64", "int32", "int64")), "")
     if other:
@@ -104,13 +107,14 @@ def _body_reason(view: OnnxView, node: OnnxNode) -> str:
 
 
 _CARRIERS = frozenset({*CARRIERS, "QuantizeLinear", "Clip"})
-"""Operators between a constant and its DequantizeLinear: those that move elements, and those that are folded."""
+"""Operators between a constant and its DequantizeLinear that move elements or are folded."""
 
 
 def is_quantised(model: ModelProto) -> bool:
-    """Return whether a model has integer operators on computed tensors: QDQ, QLinear*, *Integer, QGemm.
+    """Return True if a model has integer operators on computed tensors: QDQ, QLinear*, *Integer, QGemm.
 
-    Constants that are dequantised, and rows of them that are chosen at run time, make float computations.
+    Dequantised constants, and rows of them selected at run time, are float computations and do not
+    count.
     """
     integer = {*BOUNDARIES, "DynamicQuantizeLinear", *installed().integer_forms}
     producers = {name: node for node in model.graph.node for name in node.output}
@@ -162,7 +166,7 @@ def _qlinear(
 def _add(
     view: OnnxView, found: dict[str, Quantization], tensor: str, scale: str, zero_point: str, axis: int | None
 ) -> Unrecognised | None:
-    """Record the quantisation of ``tensor``; an :class:`Unrecognised` where it is not constant or contradicts."""
+    """Record the quantisation of ``tensor``; return Unrecognised if it is not constant or contradicts."""
     quantization = view.quantization(scale, zero_point, axis)
     if quantization is None:
         return Unrecognised(_unknown_parameter(view, tensor, scale, zero_point))
@@ -176,7 +180,7 @@ def _add(
 
 
 def _unknown_parameter(view: OnnxView, tensor: str, scale: str, zero_point: str) -> str:
-    """Return which parameter of a quantisation is computed, or has a type or shape that no quantisation has."""
+    """Return which parameter of a quantisation is computed or has an invalid type or shape."""
     for name, role in ((scale, "scale"), (zero_point, "zero point")):
         if name and name not in view.constants:
             return f"the {role} '{name}' of '{tensor}' is computed at run time"
@@ -185,13 +189,13 @@ def _unknown_parameter(view: OnnxView, tensor: str, scale: str, zero_point: str)
 
 
 def _unknown_quantisation(view: OnnxView, node: OnnxNode) -> str:
-    """Return why a QuantizeLinear or DequantizeLinear is not one with constant parameters."""
+    """Return why a QuantizeLinear or DequantizeLinear lacks constant parameters."""
     integers = node.outputs[0] if node.op_type == QUANTIZE else node.inputs[0]
     return _unknown_parameter(view, integers, node.input(1), node.input(2))
 
 
 def shape_cause(view: OnnxView, unit: Unit) -> str:
-    """Return which operand decides the shape of a unit's result at run time; empty where none does."""
+    """Return which run-time operand determines the shape of a unit's result; empty if none does."""
     if unit.form is None or unit.form.operands is None or unit.result not in view.open:
         return ""
     decides = (name for name in unit.node.inputs[unit.form.operands :] if name and name not in view.constants)
@@ -245,7 +249,7 @@ def _between(view: OnnxView, node: OnnxNode, family: type[Operator], form: Form)
 
 
 def _dequantised(view: OnnxView, node: OnnxNode, family: type[Operator], form: Form) -> Unit | Unrecognised:
-    """A unit that ends at ``node`` itself, on operands that are dequantised, or flags."""
+    """Return a unit that ends at ``node`` itself, with dequantised operands or flags."""
     quantizations: dict[str, Quantization] = {}
     covers: list[OnnxNode] = []
     operands: list[str] = []
@@ -275,13 +279,13 @@ def _dequantised(view: OnnxView, node: OnnxNode, family: type[Operator], form: F
 
 
 def _float_reason(view: OnnxView, node: OnnxNode, form: Form, name: str) -> str:
-    """The reason that input ``name`` of ``node`` is in float: what no quantiser could mend, else simply that it is."""
+    """Return why an input of ``node`` is in float: a cause that no quantiser could remove, if there is one."""
     plain = _unquantised(view, name)
     return (float_reason(view, form, node) or plain) if plain.endswith(NOT_QUANTISED) else plain
 
 
 def _unquantised(view: OnnxView, name: str) -> str:
-    """Return why an operand is not quantised: its type, else simply that it is not."""
+    """Return why an operand is not quantised: its type, or only that it is not."""
     kind, source = view.element_type(name), view.producer.get(name)
     if source is not None and source.op_type == DEQUANTIZE:
         return _unknown_quantisation(view, source)
@@ -293,7 +297,7 @@ def _unquantised(view: OnnxView, name: str) -> str:
 
 
 def _rescale(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:
-    """A DequantizeLinear that goes straight into a QuantizeLinear: a change of scale, or nothing at all."""
+    """Return a DequantizeLinear followed by a QuantizeLinear as a change of scale, or as an identity."""
     source = view.producer.get(node.inputs[0])
     if source is None or source.op_type != DEQUANTIZE:
         return Unrecognised("")
@@ -303,7 +307,7 @@ def _rescale(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:
     operand, result = source.inputs[0], node.outputs[0]
     types = view.element_type(operand), view.element_type(result)
     same = before.same_as(after) and types[0] == types[1]
-    if set(types) == set(domain.INT8):  # int8 and uint8 integers 128 apart are stored alike
+    if set(types) == set(domain.INT8):  # int8 and uint8 integers that differ by 128 are stored alike
         signed, unsigned = (before, after) if types[0] == "int8" else (after, before)
         moved = replace(unsigned, zero_point=unsigned.zero_point - 128)
         same = signed.per_tensor and signed.same_as(moved)
@@ -312,7 +316,7 @@ def _rescale(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:
 
 
 def _tail(view: OnnxView, node: OnnxNode, form: Form) -> tuple[OnnxNode | None, OnnxNode] | Unrecognised:
-    """The activation, if any, and the QuantizeLinear that end a unit."""
+    """Return the activation, if any, and the QuantizeLinear that end a unit."""
     if any(node.outputs[1:]):
         return Unrecognised(f"it has a second output '{node.outputs[1]}'")
     user = _only_user(view, node)
