@@ -165,7 +165,7 @@ def _imported(
 def _held_to_file(
     file: ModelProto, model: ModelProto, first: Sequence[Feeds], seed: int, in_half: bool
 ) -> FileCheck | None:
-    """Compare the outputs of a float ``model`` with those of its ``file`` on the ``first`` and on drawn samples."""
+    """Compare the outputs of a float ``model`` and its ``file`` on the ``first`` and on drawn samples."""
     for draw in (drawn_feeds, default_feeds):
         feeds = [*first, *draw(model, seed, SAMPLES)][:SAMPLES]
         wanted = file_outputs(file, feeds)

@@ -255,7 +255,7 @@ def _cuts_below(limit: float, count: int, parts: int, cost: Cost) -> list[int] |
     return cuts if cuts[-1] == parts else None
 
 
-# Nodes that are shared. ---------------------------------------------------------------------------------------------
+# Shared nodes. ------------------------------------------------------------------------------------------------------
 
 
 class Member(NamedTuple):

@@ -358,7 +358,7 @@ def _survivors(given: ModelProto, prepared: ModelProto) -> list[str]:
 def values_of(
     model: ModelProto, names: Collection[str], feed: Tensors, *, optimised: bool = False
 ) -> dict[str, NDArray[Any]]:
-    """Return the model's outputs, and those of ``names`` that its nodes compute."""
+    """Return the model's outputs, and the tensors in ``names`` that its nodes compute."""
     made = {name for node in model.graph.node for name in node.output}
     outputs = list(dict.fromkeys(value.name for value in model.graph.output))
     further = [name for name in names if name in made and name not in outputs]

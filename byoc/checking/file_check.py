@@ -95,7 +95,7 @@ def blamed(model: ModelProto, shapes: Mapping[str, Sequence[int]], seed: int) ->
 
 
 def drawn_feeds(model: ModelProto, seed: int, count: int = SAMPLES) -> list[Tensors]:
-    """Return random inputs of a model with static shapes; the first is that of a quantiser without samples.
+    """Return random inputs of a model with static shapes, the first as drawn for calibration.
 
     Further float inputs are uniform over the range to which the input is quantised. Integers that
     select nothing, and flags, are drawn as 0 or 1: small integers are accepted by most consumers.

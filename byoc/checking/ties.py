@@ -32,7 +32,7 @@ def only_ties(
     run: Run,
     tolerance: float,
 ) -> bool:
-    """Return True if ties explain every difference between another model's tensors and those of ``given``.
+    """Return True if ties explain all differences of another model's tensors from the model ``given``.
 
     Args:
         given: the model as given, with quantised tensors.

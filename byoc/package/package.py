@@ -95,7 +95,7 @@ class FileCheck:
     ties: bool = False
 
     def message(self) -> str:
-        """Return one line on what was compared and what differs by more than a step."""
+        """Return one line on the comparison and on elements that differ by more than a step."""
         drawn = f"of the file, nothing optimised ({self.elements:,} elements on {self.samples} drawn inputs)"
         theirs = (
             f"; ONNX Runtime's optimisers are off it in {self.fused:,}" if self.fused and not self.optimiser else ""

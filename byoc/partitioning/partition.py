@@ -30,7 +30,7 @@ class HostPart:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where one canonical node runs; ``reason`` and ``rule`` explain a node on the CPU.
+    """Placement of one canonical node; ``reason`` and ``rule`` explain a node on the CPU.
 
     ``region`` is the index of its region. ``rule`` names the general rule of which ``reason`` is an
     instance.

@@ -144,7 +144,7 @@ def _cut_ranges(model: ModelProto, ranges: Ranges, cut: Collection[str]) -> None
 def useful_limits(
     node: NodeProto, ranges: Ranges, constants: Mapping[str, NDArray[Any]]
 ) -> Iterator[tuple[int, Limits]]:
-    """Yield the operands of which only part of the range affects the result, by position, with that part."""
+    """Yield position and useful range of operands that affect the result only in part of their range."""
     found = installed().forms.get(node.op_type)
     if found is None or node.output[0] not in ranges:
         return

@@ -98,7 +98,7 @@ def quantise_within(model: ModelProto, ranges: Ranges) -> ModelProto:
     return _Boundaries(model, _Plan(model, ranges)).written()
 
 
-# What is quantised, and how. ----------------------------------------------------------------------------------------
+# The plan. ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Scaling:
 
 
 class _Plan:
-    """Which tensors of a float model are quantised and how, decided in one pass in execution order."""
+    """Quantisation plan of a float model's tensors, made in one pass in execution order."""
 
     def __init__(self, model: ModelProto, ranges: Ranges) -> None:
         graph = model.graph
@@ -182,7 +182,7 @@ class _Plan:
                 del self.roots[operand]
 
 
-# The nodes that do it. -----------------------------------------------------------------------------------------------
+# Writing the nodes. --------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
@@ -386,7 +386,7 @@ def _coarser(scale: Scale, first: NDArray[np.float64], bias: NDArray[np.float32]
     return np.where(short, wanted, scale).astype(np.float32)
 
 
-# What stays float. --------------------------------------------------------------------------------------------------
+# Float nodes. -------------------------------------------------------------------------------------------------------
 
 
 def _with_cut_constants(model: ModelProto, ranges: Ranges) -> ModelProto:

@@ -123,7 +123,7 @@ def packed(model: Any) -> bytes:
             self.buffer = buffer
 
         def Pack(self, builder: Any) -> int:  # noqa: N802
-            """Write the buffer; the method's name is that of flatbuffers' object API."""
+            """Write the buffer; flatbuffers' object API prescribes the method's name."""
             if self.buffer.data is not None:
                 builder.Prep(ALIGNMENT, len(self.buffer.data))
             return int(self.buffer.Pack(builder))

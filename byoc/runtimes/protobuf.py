@@ -217,7 +217,7 @@ def keep_nodes(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> None:
 
 
 def sort_nodes(graph: GraphProto) -> None:
-    """Sort the nodes in place so that each follows the producers of what it and its bodies read.
+    """Sort the nodes in place so that each follows the producers of all tensors that it or its bodies read.
 
     The order is stable: of the nodes that could come next, the first in the old order does.
     """

@@ -56,7 +56,7 @@ class Units:
         self._layers: dict[tuple[int, int, Tiling, Resident, int], _Sight] = {}
 
     def of(self, state: State, first: int = 0, last: int | None = None) -> Iterator[Unit]:
-        """Yield the units of a schedule in order: those of sites ``first`` to ``last`` and the next one."""
+        """Yield the units of sites ``first`` to ``last``, and the next unit, in order."""
         spans = state.spans
         end = len(state.tilings) if last is None else last + 1
         wanted = [place for place, (begin, final, _) in enumerate(spans) if final >= first and begin <= end]

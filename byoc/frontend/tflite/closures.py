@@ -64,7 +64,7 @@ def find_closures(model: TfliteModel) -> tuple[dict[int, Closure], frozenset[int
 
 
 def _source(model: TfliteModel, operator: Operator, origins: dict[int, int]) -> int | None:
-    """Return the one 8-bit tensor of which the result is an element-wise function; None if there is none."""
+    """Return the one 8-bit tensor that the result is an element-wise function of; None if there is none."""
     if operator.kind not in CLOSES or operator.custom or len(operator.outputs) != 1:
         return None
     tensors = model.tensors

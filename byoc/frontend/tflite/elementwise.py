@@ -72,7 +72,7 @@ def rescale(unit: Unit) -> None:
 
 
 def _steps(tensor: Tensor) -> tuple[float, int] | None:
-    """Return scale and zero point in the accelerator's int8 domain; None if there is not one scale."""
+    """Return scale and zero point in the accelerator's int8 domain; None without a single scale."""
     found = tensor.quantization
     if found is None or not found.per_tensor:
         return None

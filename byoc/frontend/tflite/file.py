@@ -102,7 +102,7 @@ class TfliteModel:
 
 
 def is_tflite(path: Path) -> bool:
-    """Return True if a file's suffix or first bytes are those of a TensorFlow Lite model."""
+    """Return True if a file's suffix or first bytes identify a TensorFlow Lite model."""
     return path.suffix == ".tflite" or first_bytes(path, 8)[4:] == IDENTIFIER
 
 

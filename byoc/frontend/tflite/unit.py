@@ -132,7 +132,7 @@ class Collection:
         return view
 
     def _transposed(self, number: int, have: View, view: View, reader: str) -> None:
-        """Convert a tensor from the element order of ``have`` to that of ``view``, which has the same factors."""
+        """Reorder a tensor's elements from view ``have`` to ``view``, which has the same factors."""
         views = self._views[number]
         source = self._reshaped(number, _unfolded(have), reader)
         result = _unfolded(view)

@@ -1,1 +1,1 @@
-"""Passes on ONNX models, each a model in and a new one out, and their order (:mod:`prepare`)."""
+"""Passes on ONNX models, each from a model to a new model, and their order (:mod:`prepare`)."""

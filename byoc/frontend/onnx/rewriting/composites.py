@@ -1,9 +1,9 @@
-"""Operators that stand for several, written as these, before quantisation. Forms not known here are left as they are.
+"""Rewrite composite operators as elementary ones before quantisation; unknown forms stay unchanged.
 
-Attention and RotaryEmbedding of ONNX, and Attention, MultiHeadAttention, RotaryEmbedding, FusedMatMul, BiasGelu,
-SkipLayerNormalization and FastGelu of ONNX Runtime, become matrix products, sums and softmaxes. Reductions of
-functions, LogSoftmax, PRelu of a slope an element, LRN, and the mean and deviation that a LayerNormalization tells
-besides, become elementary operators.
+Attention and RotaryEmbedding of ONNX become matrix products, sums and softmaxes. So do Attention,
+MultiHeadAttention, RotaryEmbedding, FusedMatMul, BiasGelu, SkipLayerNormalization and FastGelu of
+ONNX Runtime. Reductions of functions, LogSoftmax, PRelu with a slope per element, LRN, and the mean
+and deviation outputs of LayerNormalization become elementary operators.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from byoc.operators.rows import folded
 from byoc.runtimes.protobuf import attributes, standard
 
 MASKED = -1e4
-"""What is added where nothing may be attended to: below e^-9000 of anything else."""
+"""Number added to masked scores: it makes their weights smaller than e^-9000 of any other."""
 _MICROSOFT = "com.microsoft"
 
 
 class _Writer(Writer):
-    """Nodes in place of one node, float32 constants, and shapes of what they make."""
+    """Writer of nodes that replace one node, with float32 constants and the shapes of its tensors."""
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -41,7 +41,7 @@ class _Writer(Writer):
         return super().constant(values, dtype, part)
 
     def reshaped(self, name: str, shape: Sequence[int], result: str = "") -> str:
-        """``name`` in a shape, unless it has that; ``result`` is always made."""
+        """Reshape ``name`` if it has another shape; if ``result`` is given, always add the node."""
         if self.shapes.get(name) == tuple(shape) and not result:
             return name
         made = self.add("Reshape", name, self.constant(shape, np.int64), result=result)
@@ -49,7 +49,7 @@ class _Writer(Writer):
         return made
 
     def transposed(self, name: str, order: Sequence[int], result: str = "") -> str:
-        """``name`` with its dimensions in another order, unless they are; ``result`` is always made."""
+        """Permute the axes of ``name`` if their order differs; if ``result`` is given, always add the node."""
         if list(order) == list(range(len(order))) and not result:
             return name
         made = self.add("Transpose", name, perm=list(order), result=result)
@@ -68,10 +68,11 @@ def _attend(
     masks: Sequence[str],
     attending: str = "",
 ) -> str:
-    """softmax(q k^T · scale + masks) v, (B, H, S, d), of q (B, H, S, d'), k (B, G, d', L) and v (B, G, L, d).
+    """Write softmax(q k^T · scale + masks) v and return its name.
 
-    ``sizes`` are H, S and L. Where G is less than H, so many heads in a row share one of k and v. ``attending`` names
-    factors of the rows, 0 for those that attend to nothing.
+    Shapes are (B, H, S, d) of the result, (B, H, S, d') of q, (B, G, d', L) of k and (B, G, L, d)
+    of v; ``sizes`` are H, S and L. If G is less than H, groups of consecutive heads share k and v.
+    ``attending`` names factors of the rows, 0 for those that attend to nothing.
     """
     heads, rows, columns = sizes
     batch, groups, depth, _ = writer.shapes[k]
@@ -101,7 +102,10 @@ def _attend(
 
 
 def _heads(writer: _Writer, name: str, heads: int, *, last: bool = False) -> str:
-    """(B, heads, S, d) of (B, S, heads · d), or (B, heads, d, S) with ``last``; of four dimensions, as it is."""
+    """Return (B, heads, S, d), or (B, heads, d, S) with ``last``, from (B, S, heads · d).
+
+    A tensor with four dimensions is already split.
+    """
     shape = writer.shapes[name]
     if len(shape) == 4:
         return writer.transposed(name, (0, 1, 3, 2)) if last else name
@@ -110,7 +114,7 @@ def _heads(writer: _Writer, name: str, heads: int, *, last: bool = False) -> str
 
 
 def _join(writer: _Writer, mixed: str, result: str) -> None:
-    """(B, S, heads · d) of (B, heads, S, d)."""
+    """Merge the heads: (B, heads, S, d) becomes (B, S, heads · d)."""
     batch, heads, rows, width = writer.shapes[mixed]
     turned = writer.transposed(mixed, (0, 2, 1, 3))
     writer.reshaped(turned, (batch, rows, heads * width), result)
@@ -122,7 +126,7 @@ def _causal(writer: _Writer, rows: int, columns: int, past: int = 0) -> str:
 
 
 def _padding(writer: _Writer, mask: str, filter_value: float) -> str | None:
-    """What to add for a (B, L) mask of integers, 0 where nothing is; None for other masks."""
+    """Return the addend for a (B, L) integer mask, 0 for masked positions; None for other masks."""
     shape = writer.shapes.get(mask, ())
     if len(shape) != 2:
         return None
@@ -135,7 +139,7 @@ def _padding(writer: _Writer, mask: str, filter_value: float) -> str | None:
 
 
 def _standard_attention(writer: _Writer) -> bool:
-    """Attention of ONNX 23 and later."""
+    """Write Attention of ONNX opset 23 and later."""
     options = writer.options
     names = [writer.input(index) for index in range(6)]
     if not all(name in writer.shapes for name in (*names[:3], *filter(None, names[3:]))):
@@ -187,7 +191,7 @@ def _appended(writer: _Writer, past: str, new: str) -> str:
 
 
 def _given_mask(writer: _Writer, mask: str, columns: int) -> str | None:
-    """What to add for a mask of numbers to add, or of truths; None for one that is too short."""
+    """Return the addend for a float or boolean mask; None if the mask has too few columns."""
     if writer.shapes[mask][-1] not in (1, columns):
         return None
     if writer.graph.types.get(mask) != TensorProto.BOOL:
@@ -198,7 +202,7 @@ def _given_mask(writer: _Writer, mask: str, columns: int) -> str | None:
 
 
 def _attending(writer: _Writer, mask: str) -> str:
-    """Return 1 for rows of a mask of truths that attend to anything, 0 for others; empty where all rows do."""
+    """Return factors for a boolean mask's rows, 0 for those that attend to nothing; empty if none do."""
     if writer.graph.types.get(mask) != TensorProto.BOOL:
         return ""
     if mask in writer.arrays:
@@ -209,7 +213,7 @@ def _attending(writer: _Writer, mask: str) -> str:
 
 
 def _packed_attention(writer: _Writer) -> bool:
-    """Attention of ONNX Runtime: projections in one matrix."""
+    """Write Attention of ONNX Runtime, whose projections are one matrix."""
     data, weights, bias = (writer.input(index) for index in range(3))
     heads, options = writer.options["num_heads"], writer.options
     shape = writer.shapes.get(data, ())
@@ -264,7 +268,7 @@ def _multi_head(writer: _Writer, parts: Sequence[str], heads: int, mask: str, ad
 
 
 def _fused_product(writer: _Writer) -> bool:
-    """FusedMatMul: transposed operands, and a factor."""
+    """Write FusedMatMul: transposed operands and a factor."""
     names, options = [writer.input(0), writer.input(1)], writer.options
     if options.get("transBatchA", 0) or options.get("transBatchB", 0):
         return False
@@ -282,7 +286,7 @@ def _fused_product(writer: _Writer) -> bool:
 
 
 def _skip_normalization(writer: _Writer) -> bool:
-    """SkipLayerNormalization: the sum of two, or three with a bias, normalised."""
+    """Write SkipLayerNormalization: the normalised sum of two operands and an optional bias."""
     if writer.output(1) or writer.output(2):
         return False
     total = writer.add("Add", writer.input(0), writer.input(1))
@@ -308,13 +312,13 @@ def _biased_gelu(approximate: str) -> Callable[[_Writer], bool]:
 
 
 def _rotary(writer: _Writer) -> bool:
-    """RotaryEmbedding of ONNX 23: the caches have a row a position, or a row a token where positions are absent."""
+    """Write RotaryEmbedding of ONNX 23; without positions its caches have a row per token."""
     data, cosine, sine, positions = (writer.input(index) for index in range(4))
     return _rotate(writer, data, positions, (cosine, sine))
 
 
 def _fused_rotary(writer: _Writer) -> bool:
-    """Write a RotaryEmbedding of ONNX Runtime; a single position counts the other tokens from the first token."""
+    """Write RotaryEmbedding of ONNX Runtime; a single position belongs to the first token."""
     data, positions, cosine, sine = (writer.input(index) for index in range(4))
     options = writer.options
     if options.get("is_packed_batching", 0) or options.get("scale", 1.0) != 1 or data not in writer.shapes:
@@ -367,7 +371,7 @@ def _factors(writer: _Writer, cache: str, positions: str, columns: NDArray[np.in
 
 
 def _parted(writer: _Writer, data: str, size: int) -> list[str]:
-    """Return the first ``size`` columns of a tensor, and the others."""
+    """Return the first ``size`` columns of a tensor, and the remaining columns."""
     bounds = [writer.constant([bound], np.int64) for bound in (0, size, np.iinfo(np.int64).max, -1)]
     return [writer.add("Slice", data, start, end, bounds[3]) for start, end in (bounds[:2], bounds[1:3])]
 
@@ -387,7 +391,7 @@ KNOWN: Mapping[tuple[str, str], Callable[[_Writer], bool]] = {
 
 @written(*{op_type for _, op_type in KNOWN}, foreign=True)
 def _decomposed(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """One walk: shapes behind operators of other domains are not known yet."""
+    """Rewrite composite operators in one pass; shapes after operators of other domains are still unknown."""
     write = KNOWN.get(("" if standard(node) else node.domain, node.op_type))
     writer = _Writer(graph, node)
     return writer.nodes if write is not None and write(writer) else None
@@ -395,9 +399,10 @@ def _decomposed(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
 
 @looking_at(*_decomposed.operators)
 def decompose_attention(model: ModelProto) -> ModelProto:
-    """A copy in which these operators are others of ONNX. Wants shapes inferred and constants folded.
+    """Rewrite these operators as elementary ones; needs inferred shapes and folded constants.
 
-    Shapes behind operators of other domains become known only by and by.
+    Shapes after operators of other domains are only inferred pass by pass, so passes repeat until
+    nothing changes.
     """
     made = _decomposed(model)
     return model if made is model else decompose_attention(infer_shapes(made))
@@ -406,11 +411,11 @@ def decompose_attention(model: ModelProto) -> ModelProto:
 # Elementary operators of rows. ----------------------------------------------------------------------------------------
 
 LEAST_OPSET = 18
-"""From here on all reductions have their axes as an input."""
+"""First opset in which all reductions have their axes as an input."""
 
 
 def _axes(graph: View, node: NodeProto) -> list[int] | None:
-    """The axes of a row; None where they are not known, or there are none, or the norm is none."""
+    """Return the axes of a row; None if they are unknown, or if the operator is not rewritten."""
     options, shape = attributes(node), graph.shapes.get(node.input[0])
     if not shape or options.get("p", 2) < 1:
         return None
@@ -435,13 +440,13 @@ def _axes(graph: View, node: NodeProto) -> list[int] | None:
 
 
 def _is_of_channels(slope: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Whether a slope is one number, or one a channel, which makes tables."""
+    """Return True if a slope has one number, or one per channel: such a PRelu becomes a table."""
     channels = [1, *shape[1:2], *(1 for _ in shape[2:])] if len(shape) > 1 else shape
     return np.prod(slope) == 1 or [1] * (len(shape) - len(slope)) + list(slope) == list(channels)
 
 
 class _Reduction(Writer):
-    """A reduction along ``axes`` of rows of ``shape``."""
+    """Writer of a reduction along ``axes`` of a tensor of ``shape``."""
 
     def __init__(self, graph: View, node: NodeProto, axes: list[int]) -> None:
         super().__init__(graph, node)
@@ -449,7 +454,7 @@ class _Reduction(Writer):
         self._axes = self.constant(axes, np.int64) if axes else ""
 
     def reduce(self, op_type: str, operand: str, *, keep: bool = False, result: str = "") -> str:
-        """A plain reduction; with ``keep`` its dimensions stay whatever the operator says."""
+        """Add a plain reduction; with ``keep`` the reduced dimensions always stay."""
         keepdims = 1 if keep else int(self.options.get("keepdims", 1))
         return self.add(op_type, operand, self._axes, result=result, keepdims=keepdims)
 
@@ -460,7 +465,7 @@ def _log_softmax(w: _Reduction, x: str) -> None:
 
 
 def _log_sum_exp(w: _Reduction, x: str) -> None:
-    """Less the maximum first, which nothing can exceed."""
+    """Write ReduceLogSumExp, subtracting the maximum first to avoid overflow."""
     total = w.reduce("ReduceSum", w.add("Exp", w.add("Sub", x, w.reduce("ReduceMax", x, keep=True))))
     w.add("Add", w.add("Log", total), w.reduce("ReduceMax", x))
 
@@ -484,9 +489,10 @@ def _prelu(w: _Reduction, x: str) -> None:
 
 
 def _lrn(w: _Reduction, x: str) -> None:
-    """x · (bias + alpha · mean of squares along the channels)^-beta.
+    """Write LRN: x · (bias + alpha · mean of squares along the channels)^-beta.
 
-    The mean is a pool of which every pixel is a channel and every channel a row: pools work on channels side by side.
+    Pools average along rows, not channels. The mean is therefore a pool with pixels as channels and
+    channels as rows.
     """
     size, images, channels = w.options.get("size", 1), *w.shape[:2]
     pixels = prod(w.shape[2:])
@@ -504,7 +510,7 @@ def _lrn(w: _Reduction, x: str) -> None:
 
 
 def _layer_normalization(w: _Reduction, x: str) -> None:
-    """The normalisation by itself, and what else of it somebody wants."""
+    """Write the normalisation and its optional mean and inverse deviation as separate nodes."""
     _, mean, inverse = (*w.node.output, "")[:3]
     mean = w.reduce("ReduceMean", x, result=mean)
     if inverse:
@@ -525,7 +531,7 @@ def _norm(w: _Reduction, x: str) -> None:
 
 
 def _side_by_side(w: _Reduction, x: str) -> None:
-    """The same reduction of rows whose elements are moved side by side."""
+    """Write the same reduction with the reduced axes moved to the end."""
     kept = [axis for axis in range(len(w.shape)) if axis not in w.axes]
     last = w.constant(range(len(kept), len(w.shape)), np.int64)
     reduced = w.add(w.node.op_type, w.add("Transpose", x, perm=[*kept, *w.axes]), last, keepdims=0)
@@ -549,14 +555,15 @@ WRITTEN: Mapping[str, Callable[[_Reduction, str], None]] = {
     "LayerNormalization": _layer_normalization,
     **dict.fromkeys(PLAIN, _side_by_side),
 }
-"""How each operator is written; the last node makes its result."""
+"""Functions that rewrite each operator; the last node that they add produces the result."""
 
 
 @written(*WRITTEN)
 def decompose_reductions(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """The operators of :data:`WRITTEN` as elementary ones. Wants constants folded.
+    """Rewrite the operators of :data:`WRITTEN` as elementary ones; needs folded constants.
 
-    Inside of them, functions of one value become tables, and plain reductions and differences are instructions.
+    Functions of one value among them become tables; plain reductions and differences are
+    instructions.
     """
     known = graph.types.get(node.input[0]) == TensorProto.FLOAT and graph.opset >= LEAST_OPSET
     axes = _axes(graph, node) if known else None

@@ -1,8 +1,8 @@
-"""What is known before a model runs: constants are folded, inputs that are given are constants, and an If whose
-condition is one becomes the nodes of its branch.
+"""Evaluate what is known before a model runs: fold constants, fix inputs, resolve If nodes.
 
-Exporters write control flow about ranks and sizes that fixed shapes decide: ``If(Shape(x)[0] == 1, Squeeze(x), x)``.
-What runs on the accelerator is then seen, and shapes behind it are known.
+An If with a constant condition becomes the nodes of its branch. Exporters write control flow about
+ranks and sizes that static shapes decide, such as ``If(Shape(x)[0] == 1, Squeeze(x), x)``. Without
+it, later passes see the operators and their shapes.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from isa.numerics import steps
 
 MAXIMUM_BYTES = 1 << 30
 _SMALL = 1024
-"""Elements of a constant that may decide about shapes."""
+"""Maximum elements of a constant that is passed to shape inference."""
 
-# Quantised constants stay behind their DequantizeLinear; what is random stays random.
+# Quantised constants stay behind their DequantizeLinear; random numbers stay random.
 _NEVER = frozenset(
     {"DequantizeLinear", "DynamicQuantizeLinear", "RandomNormal", "RandomUniform"}
     | {"RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"}
@@ -52,18 +52,21 @@ _NEVER = frozenset(
 
 
 def drop_initializer_inputs(model: ModelProto) -> ModelProto:
-    """A copy in which no initialiser is also a graph input (files of IR version 3 list every weight as one)."""
+    """Remove initialisers from the graph inputs, where files of IR version 3 list every weight."""
     result = copy_model(model)
     names = {tensor.name for tensor in result.graph.initializer}
     kept = [value for value in result.graph.input if value.name not in names]
     del result.graph.input[:]
     result.graph.input.extend(kept)
-    result.ir_version = max(result.ir_version, 4)  # before, each had to be one
+    result.ir_version = max(result.ir_version, 4)  # earlier IR versions require every initialiser to be an input
     return result
 
 
 def write_out_sparse(model: ModelProto) -> ModelProto:
-    """The model with sparse constants, those of bodies included, as dense ones of their names; itself without any."""
+    """Convert sparse constants, also in bodies, to dense ones with the same names.
+
+    Returns the model itself if there are none.
+    """
     if not any(graph.sparse_initializer for graph in all_graphs(model.graph)):
         return model
     result = copy_model(model)
@@ -74,7 +77,7 @@ def write_out_sparse(model: ModelProto) -> ModelProto:
 
 
 def _dense(sparse: SparseTensorProto) -> TensorProto:
-    """Places are numbers in row-major order, or a row of coordinates each."""
+    """Return the dense form of a sparse tensor, whose indices are flat or coordinates."""
     values, places = array_of(sparse.values), array_of(sparse.indices)
     memory.require(prod(sparse.dims) * values.itemsize, f"sparse constant '{sparse.values.name}', written out")
     array = np.zeros(prod(sparse.dims), values.dtype)
@@ -85,10 +88,10 @@ def _dense(sparse: SparseTensorProto) -> TensorProto:
 
 
 def fold_constants(model: ModelProto) -> ModelProto:
-    """A copy in which nodes with constant operands only, and ``Shape`` and ``Size`` of static shapes, are initialisers.
+    """Turn nodes with only constant operands, and ``Shape`` and ``Size`` of static shapes, into initialisers.
 
-    Nodes that dequantise or draw random numbers, contain bodies, come from other domains or would make a constant above
-    1 GiB stay. Wants shapes inferred.
+    Nodes stay if they dequantise, draw random numbers, contain bodies, come from other domains, or
+    would give a constant above 1 GiB. Needs inferred shapes.
     """
     result = copy_model(model)
     graph = result.graph
@@ -112,12 +115,12 @@ def _replace(graph: GraphProto, folded: set[str], known: ConstantArrays) -> None
     keep_nodes(graph, lambda node: folded.isdisjoint(node.output))
     used = {name for node in graph.node for name in node.input}
     if any(True for node in graph.node for _ in bodies(node)):
-        used = folded  # a body may read anything of the outer graph
+        used = folded  # a body may read any tensor of the outer graph
     graph.initializer.extend(numpy_helper.from_array(known[name], name) for name in sorted(folded & used))
 
 
 def _fold(node: NodeProto, known: ConstantArrays, shapes: dict[str, tuple[int, ...]]) -> list[NDArray[Any]] | None:
-    """The node's results if it can be folded, else None."""
+    """Return the node's results if it can be folded, else None."""
     if node.op_type in _NEVER or node.domain not in ("", "ai.onnx") or any(True for _ in bodies(node)):
         return None
     if node.op_type == "Shape" and node.input[0] in shapes:
@@ -136,7 +139,7 @@ def _fold(node: NodeProto, known: ConstantArrays, shapes: dict[str, tuple[int, .
 
 
 def _quantised(node: NodeProto, known: ConstantArrays) -> NDArray[Any] | None:
-    """Return the bytes of a QuantizeLinear as ONNX Runtime rounds them; None for blocks and other types."""
+    """Return the integers of a QuantizeLinear as ONNX Runtime rounds them; None for blocks and other types."""
     data, scale = known[node.input[0]], known[node.input[1]]
     options = attributes(node)
     zero_point = known[name] if (name := "".join(node.input[2:])) else np.zeros(scale.shape, np.uint8)
@@ -151,7 +154,7 @@ def _quantised(node: NodeProto, known: ConstantArrays) -> NDArray[Any] | None:
 
 
 def _is_too_large(node: NodeProto, known: ConstantArrays) -> bool:
-    """Whether the results would be above the limit, as far as onnx can tell before they are made."""
+    """Return True if the results would exceed the limit, as far as onnx can infer their size."""
     operands = {name: known[name] for name in node.input if name}
     types = {
         name: helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
@@ -161,7 +164,7 @@ def _is_too_large(node: NodeProto, known: ConstantArrays) -> bool:
     try:
         schema = onnx.defs.get_schema(node.op_type, TARGET_OPSET)
         results = onnx.shape_inference.infer_node_outputs(schema, node, types, small)
-    except Exception:  # of the C++ library, without a common base: what it does not know the evaluator may refuse
+    except Exception:  # C++ exceptions without a common base; the evaluator may reject the node
         return False
     for result in results.values():
         dims = result.tensor_type.shape.dim
@@ -180,15 +183,15 @@ def _constant_of_shape(node: NodeProto, known: ConstantArrays) -> list[NDArray[A
 
 
 def evaluate(node: NodeProto, known: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]] | None:
-    """Run one node on onnx's reference evaluator; None if it cannot or the result is no plain array."""
+    """Run one node on onnx's reference evaluator; None if it cannot or the result is not a plain array."""
     from onnx.reference import ReferenceEvaluator
 
     feeds = {name: known[name] for name in node.input if name}
     alone = NodeProto()
-    alone.CopyFrom(node)  # an evaluator lives on in a circle, and a node of the model would keep all of that
+    alone.CopyFrom(node)  # an evaluator is in a reference cycle that would keep the model alive
     try:
         results = ReferenceEvaluator(alone).run(None, feeds)
-    except Exception:  # whatever the evaluator cannot do simply stays a node
+    except Exception:  # a node that the evaluator cannot run simply stays
         return None
     plain = all(isinstance(value, (np.ndarray, np.generic)) for value in results)
     if not plain or sum(np.asarray(value).nbytes for value in results) > MAXIMUM_BYTES:
@@ -198,10 +201,10 @@ def evaluate(node: NodeProto, known: Mapping[str, NDArray[Any]]) -> list[NDArray
 
 @looking_at("If")
 def take_branches(model: ModelProto) -> ModelProto:
-    """A copy in which every If with a constant condition is replaced by the branch that is taken.
+    """Replace every If that has a constant condition with its branch; needs inferred shapes.
 
-    So are those whose conditions depend on shapes that only then are known. Wants shapes inferred; a model without If
-    stays as it is.
+    Conditions that depend on shapes which become known this way are resolved too. A model without
+    If is returned unchanged.
     """
     current = model
     while any(node.op_type == "If" for node in current.graph.node):
@@ -216,10 +219,11 @@ def take_branches(model: ModelProto) -> ModelProto:
 def fix_inputs(
     model: ModelProto, fixed: Mapping[str, float], shapes: Mapping[str, Sequence[int]] | None = None
 ) -> ModelProto:
-    """A copy in which the inputs that ``fixed`` names are constants, every element of them that number.
+    """Turn the inputs that ``fixed`` names into constants with that number in every element.
 
-    A sampling rate that chooses between two networks, a flag, a length. ``shapes`` are those of inputs whose shape is
-    open. Raises InputError for a name that is no input, a shape that is open, a number that the type does not hold.
+    Examples are a sampling rate that selects one of two networks, a flag, or a length. ``shapes``
+    gives the shapes of inputs with dynamic ones. Raises InputError for a name that is no input, an
+    unknown shape, or a number that the type cannot represent.
     """
     if not fixed:
         return model
@@ -234,7 +238,7 @@ def fix_inputs(
         if 0 in shape or (not kind.HasField("shape") and name not in (shapes or {})):
             raise InputError(f"--fix {name}={number:g}: the shape of the input is open; fix it as well, with --shape")
         dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
-        # Written as float64 first.
+        # The array is float64 first.
         memory.require(prod(shape) * (8 + np.dtype(dtype).itemsize), f"--fix {name}={number:g}, written out")
         with np.errstate(all="ignore"):
             array = np.full(shape, number).astype(dtype)
@@ -249,7 +253,7 @@ def fix_inputs(
 
 
 def _taken(model: ModelProto) -> ModelProto | None:
-    """A copy with the decided branches of the outermost graph in place of their nodes; None where there are none."""
+    """Replace If nodes of the outermost graph by their decided branches; None if there are none."""
     known = constants(model.graph)
     decided = {
         index: bool(array_of(known[node.input[0]]).reshape(-1)[0])
@@ -280,7 +284,7 @@ def _taken(model: ModelProto) -> ModelProto | None:
 
 
 def _inlined(branch: GraphProto, names: Mapping[str, str], outputs: tuple[str, ...]) -> Iterator[NodeProto]:
-    """The branch's nodes with their new names, and an Identity for each result of the If."""
+    """Yield the branch's nodes with their new names, and an Identity for each result of the If."""
     for node in branch.node:
         _rename(node, names)
         yield node
@@ -296,7 +300,7 @@ def _renamed_constants(branch: GraphProto, names: Mapping[str, str]) -> Iterator
 
 
 def _rename(node: NodeProto, names: Mapping[str, str]) -> None:
-    """Give tensors that a node reads and makes, its bodies included, their new names, in place."""
+    """Rename tensors that a node, bodies included, reads and produces, in place."""
     for field in (node.input, node.output):
         for index, name in enumerate(field):
             field[index] = names.get(name, name)
@@ -308,13 +312,13 @@ def _rename(node: NodeProto, names: Mapping[str, str]) -> None:
 
 
 def _own(graph: GraphProto) -> Iterator[str]:
-    """Names of the tensors that a graph makes itself."""
+    """Yield the names of the tensors that a graph itself produces or stores."""
     yield from (tensor.name for tensor in graph.initializer)
     yield from (name for node in graph.node for name in node.output if name)
 
 
 def _definitions(graph: GraphProto) -> Iterator[str]:
-    """Every name once for each time that the graph or a body within makes or takes it."""
+    """Yield every tensor name once for each time that the graph or a nested body defines it."""
     yield from (value.name for value in graph.input)
     yield from (tensor.name for tensor in graph.initializer)
     for node in graph.node:

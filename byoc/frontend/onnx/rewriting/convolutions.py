@@ -1,12 +1,13 @@
-"""Writes as Conv, and movement, what is none: ConvTranspose, and pools that no instruction computes.
+"""Rewrite ConvTranspose, and pools without an instruction, as Conv and data movement.
 
-A ConvTranspose: every output position between two inputs becomes channels of its own. Output q·s + r of a stride s
-reads the inputs q + e for which r + pad - e·s is a tap of the kernel: for each of the s values of r an ordinary
-convolution, all over the same inputs. One Conv computes them all as channels, whose results then take their places.
-Every multiplication is needed where the kernel is a multiple of the stride; else some of the new weights are 0. ONNX
-Runtime computes ConvTranspose in float even between quantised values, and such a Conv in integers: 1 of 947,468
-quantised results of 700 random layers of up to three dimensions differed, a sum near a tie. A pool is a convolution of
-each channel by itself.
+ConvTranspose: output q·s + r of stride s reads the inputs q + e for which r + pad - e·s is a tap of
+the kernel. For each of the s values of r this is an ordinary convolution of the same inputs. One
+Conv computes all of them as separate channels, which are then interleaved. No multiplication is
+wasted if the kernel is a multiple of the stride; otherwise some new weights are 0.
+
+ONNX Runtime computes ConvTranspose in float even between quantised values, and such a Conv in
+integers. 1 of 947,468 quantised results of 700 random layers with up to three dimensions differed,
+a sum near a tie. A pool becomes a convolution of each channel by itself.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class _Axis:
-    """One spatial dimension: sizes of input and output, and the window."""
+    """One spatial dimension of a ConvTranspose: sizes of input and output, and the window."""
 
     size: int
     result: int
@@ -43,7 +44,7 @@ class _Axis:
     begin: int
 
     def taps(self) -> Iterator[tuple[int, int, int]]:
-        """(position r between two inputs, tap of the kernel, input e behind the first that it reads)."""
+        """Yield (position r between two inputs, tap of the kernel, offset e of the input that it reads)."""
         for position, tap in product(range(self.stride), range(self.kernel)):
             behind = position + self.begin - tap * self.dilation
             if behind % self.stride == 0:
@@ -51,22 +52,22 @@ class _Axis:
 
     @property
     def first(self) -> int:
-        """The first input that a window of the new kernel reads, from 0 down."""
+        """Offset of the first input that a window of the new kernel reads, at most 0."""
         return min(0, *(behind for _, _, behind in self.taps()))
 
     @property
     def window(self) -> int:
-        """The size of the new kernel."""
+        """Size of the new kernel."""
         return max(0, *(behind for _, _, behind in self.taps())) - self.first + 1
 
     @property
     def end(self) -> int:
-        """Padding behind the input, so that every output position has a window."""
+        """Padding after the input, so that every output position has a window."""
         return max(0, -(-self.result // self.stride) + self.window - 1 - self.size + self.first)
 
     @property
     def count(self) -> int:
-        """Windows of the new convolution: as many positions as needed, or more."""
+        """Number of windows of the new convolution, at least as many as needed."""
         return self.size - self.first + self.end - self.window + 1
 
 
@@ -82,9 +83,10 @@ class _Layer:
         return tuple(axis.stride for axis in self.axes)
 
     def filters(self, weights: Array, fill: Array) -> Array:
-        """Weights (IC, OC/G, kernel...) as those of the new Conv, (OC · strides, IC/G, window...), ``fill`` elsewhere.
+        """Convert weights (IC, OC/G, kernel...) to filters (OC · strides, IC/G, window...) of the new Conv.
 
-        ``fill`` is one number, or one a new output channel. Positions of a channel stand side by side.
+        Taps without a weight get ``fill``, one number or one per new output channel. The positions
+        of one channel are adjacent channels of the result.
         """
         inputs, outputs = weights.shape[0] // self.groups, weights.shape[1]
         windows = tuple(axis.window for axis in self.axes)
@@ -100,12 +102,12 @@ class _Layer:
         return made.reshape(-1, inputs, *windows)
 
     def repeated(self, values: Array, channels: int) -> Array:
-        """One value, or one a channel of a group or of all, as one an output channel of the new Conv."""
+        """Repeat a value, or one per channel of a group or of all, for every output channel of the new Conv."""
         return np.repeat(np.resize(values, channels), prod(self.strides))
 
 
 def _layer(node: NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> _Layer | None:
-    """The layer of a ConvTranspose; None where shapes are not known or do not fit."""
+    """Return the layer of a ConvTranspose; None if shapes are unknown or do not fit."""
     options = attributes(node)
     source, weights, result = (shapes.get(name, ()) for name in (*node.input[:2], node.output[0]))
     rank, groups = len(source) - 2, int(options.get("group", 1))
@@ -128,7 +130,8 @@ def _layer(node: NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> _Layer | N
         full = stride * (size - 1) + (extra[axis] if len(extra) == rank else 0) + (kernel - 1) * dilation + 1
         begin = pads[axis]
         if automatic in (b"SAME_UPPER", b"SAME_LOWER") or options.get("output_shape"):
-            # Half of what is too much, the smaller half with SAME_UPPER (onnxruntime, conv_transpose_attributes.h).
+            # Pad half of the excess, the smaller half first with SAME_UPPER (onnxruntime,
+            # conv_transpose_attributes.h).
             total = max(full - result[2 + axis], 0)
             begin = total // 2 if automatic == b"SAME_UPPER" else total - total // 2
         axes.append(_Axis(size, result[2 + axis], kernel, stride, dilation, begin))
@@ -137,7 +140,7 @@ def _layer(node: NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> _Layer | N
 
 @dataclass(frozen=True, eq=False)
 class _Constant:
-    """Constant numbers: ``values``, with the scale and zero point with which they are dequantised, if they are."""
+    """Constant numbers: ``values``, with scale and zero point if they are dequantised."""
 
     values: Array
     scale: Array | None = None
@@ -145,7 +148,7 @@ class _Constant:
 
 
 def _constant(graph: View, name: str) -> _Constant | None:
-    """The constant that ``name`` is, or that it dequantises; None where it is computed."""
+    """Return the constant that ``name`` is or dequantises; None if it is computed."""
     if name in graph.constants:
         return _Constant(graph.constants[name])
     reader = graph.maker(name, DEQUANTIZE)
@@ -158,9 +161,9 @@ def _constant(graph: View, name: str) -> _Constant | None:
 
 @written("ConvTranspose")
 def spread_transposed(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """A ConvTranspose of constant weights, dequantised or not, as a Conv and data movement.
+    """Rewrite a ConvTranspose of constant weights, dequantised or not, as a Conv and data movement.
 
-    Wants constants folded. Those of computed weights or bias are left as they are.
+    Needs folded constants. Layers with computed weights or bias stay unchanged.
     """
     layer = _layer(node, graph.shapes)
     constants = [_constant(graph, name) for name in node.input[1:] if name] if layer else []
@@ -195,7 +198,7 @@ def spread_transposed(graph: View, node: NodeProto) -> Sequence[NodeProto] | Non
 
 
 def _placed(w: Writer, layer: _Layer, channels: int, source: str) -> str:
-    """Every position of ``source`` in its place between the others."""
+    """Interleave the positions that ``source`` has as channels."""
     strides, rank = layer.strides, len(layer.axes)
     if rank == 2 and strides[0] == strides[1]:
         return w.add("DepthToSpace", source, blocksize=strides[0], mode="CRD")
@@ -215,11 +218,11 @@ class _Writer(Writer):
 
     @property
     def regular(self) -> bool:
-        """Whether padding only adds to the input."""
+        """True if padding is never negative."""
         return min(self.window["pads"]) >= 0
 
     def convolved(self, name: str, weight: float) -> str:
-        """The sum of every window times ``weight``."""
+        """Add the sum of every window times ``weight``, as a Conv."""
         channels, window = self.source[1], self.window
         kernel = window["kernel"]
         weights = self.constant(np.full((channels, 1, *kernel), weight, np.float32))
@@ -230,9 +233,10 @@ class _Writer(Writer):
         return self.add("Conv", name, weights, group=channels, **options)
 
     def shares(self) -> NDArray[np.float32] | None:
-        """By which factor the average of each window is more than the sum of its elements over the kernel's size.
+        """Return the ratio of each window's average to the sum of its elements over the kernel's size.
 
-        (1, 1, *spatial); made by ONNX Runtime's own operator. None where a window has no element, or it does not run.
+        The shape is (1, 1, *spatial), computed by ONNX Runtime's own operator. Returns None if a
+        window is empty or the operator does not run.
         """
         shape, kernel = (1, 1, *self.source[2:]), self.window["kernel"]
         alone = helper.make_node("AveragePool", ["x"], ["y"])
@@ -255,7 +259,7 @@ class _Writer(Writer):
         return factors
 
     def _taps(self, axis: int, size: int) -> NDArray[np.float32]:
-        """How many elements of the input each window has along an axis."""
+        """Return the number of input elements in each window along an axis."""
         window = self.window
         firsts = np.arange(self.pooled[2 + axis]) * window["strides"][axis] - window["pads"][axis]
         taps = firsts[:, None] + np.arange(window["kernel"][axis]) * window["dilations"][axis]
@@ -290,10 +294,11 @@ _WRITERS: dict[str, Callable[[_Writer], list[NodeProto] | None]] = {"AveragePool
 
 @written(*_WRITERS)
 def convolve_pools(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Some pools of a float model as convolutions with equal weights.
+    """Rewrite some pools of a float model as convolutions with equal weights.
 
-    AveragePool of elements that lie apart, and that which counts padding and rounds its size up; where not every window
-    counts as many elements, a factor for each follows. LpPool: a convolution between powers and roots.
+    These are AveragePool with dilations, and AveragePool that counts padding and rounds its size
+    up. If windows count different numbers of elements, a Mul by a factor for each follows. LpPool
+    becomes a convolution between powers and roots.
     """
     source, pooled = graph.shapes.get(node.input[0], ()), graph.shapes.get(node.output[0], ())
     rank = len(attributes(node).get("kernel_shape", ()))

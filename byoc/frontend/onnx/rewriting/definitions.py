@@ -1,13 +1,13 @@
-"""What makes ONNX Runtime an exact oracle, and the host's parts equal: what it computes in float is written otherwise.
+"""Rewrite what ONNX Runtime computes in float, so that it is an exact oracle and host parts agree.
 
-Fused activations become integer clamps. ONNX Runtime drops a Relu or Clip in front of QuantizeLinear where the
-quantised range already ends there; the group is then one integer operator. Elsewhere it keeps a fused float operator
-that errs in the last bit. Such a group is rewritten as the integer operator followed by a Clip of its integers: what it
-means and what the accelerator does.
+Fused activations become integer clamps. ONNX Runtime drops a Relu or Clip before QuantizeLinear if
+the quantised range already ends there; the group is then one integer operator. Otherwise it keeps a
+fused float operator with errors in the last bit. Such a group is rewritten as the integer operator
+followed by a Clip of its integers, which is what the accelerator computes.
 
-Units whose instruction has a definition of its own are computed by that definition. ONNX Runtime computes them in
-float, in an order that depends on the processor. What it makes of each unit stays in the model beside the definition,
-so that differences can be counted.
+Units whose instruction has its own definition are computed by that definition, because ONNX Runtime
+computes them in float, in a processor-dependent order. ONNX Runtime's own result of each unit stays
+in the model too, so that differences can be counted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from isa.errors import InputError
 
 # Clamps. ------------------------------------------------------------------------------------------------------------
 
-CLIP_OPSET = 12  # the first opset whose Clip takes 8-bit integers
+CLIP_OPSET = 12  # first opset whose Clip accepts 8-bit integers
 
 
 def _making(names: Collection[str]) -> Callable[[NodeProto], bool]:
@@ -36,9 +36,10 @@ def _making(names: Collection[str]) -> Callable[[NodeProto], bool]:
 
 
 def integer_clamps(model: ModelProto, graph: Graph) -> tuple[ModelProto, int]:
-    """A model in which every activation that ONNX Runtime would compute in float is an integer Clip, and their number.
+    """Replace every activation that ONNX Runtime would compute in float by an integer Clip.
 
-    ``graph`` is the canonical graph of ``model``. Tensors keep their names and meaning; ``model`` is not changed.
+    Returns the model and the number of such activations. ``graph`` is the canonical graph of
+    ``model``, which is not changed. Tensors keep their names and meaning.
     """
     kept = [
         node for node in graph.nodes if node.integer and "activation" in node.attributes and _stays_float(graph, node)
@@ -57,7 +58,7 @@ def integer_clamps(model: ModelProto, graph: Graph) -> tuple[ModelProto, int]:
 
 
 def _stays_float(graph: Graph, node: Node) -> bool:
-    """Whether the quantised range goes beyond the activation, so that ONNX Runtime keeps it."""
+    """Return True if the quantised range exceeds the activation's, so that ONNX Runtime keeps it."""
     result = graph.values[node.outputs[0]]
     if result.quantization is None or not result.quantization.per_tensor or result.dtype not in domain.INT8:
         return False
@@ -68,7 +69,7 @@ def _stays_float(graph: Graph, node: Node) -> bool:
 
 
 def _clamped(view: View, quantize: NodeProto, graph: Graph, node: Node) -> list[NodeProto]:
-    """Let the QuantizeLinear of one group read the operator itself, and clip its integers."""
+    """Connect a group's QuantizeLinear to the operator directly, and clip its integers."""
     activation, name = view.maker(quantize.input[0]), node.outputs[0]
     assert activation is not None
     result = graph.values[name]
@@ -86,7 +87,7 @@ def _clamped(view: View, quantize: NodeProto, graph: Graph, node: Node) -> list[
 
 
 def define(model: ModelProto, graph: Graph) -> ModelProto:
-    """A model in which units with definitions are computed by them; tensors keep their names and types.
+    """Return a model in which units with definitions follow them; tensors keep names and types.
 
     ``graph`` is the canonical graph of ``model``, which is not changed.
     """
@@ -118,7 +119,7 @@ def define(model: ModelProto, graph: Graph) -> ModelProto:
 
 
 def _steps(view: View, result: str, definition: Definition) -> list[NodeProto]:
-    """The nodes of a definition; their constants are added to the graph."""
+    """Return the nodes of a definition, and add its constants to the graph."""
     own = {key: view.constant(f"{result}:{key}", array) for key, array in definition.constants.items()}
     own |= {step.output: view.name(f"{result}:{step.output}") for step in definition.steps}
     own[definition.steps[-1].output] = result

@@ -1,9 +1,10 @@
-"""Dynamically quantised models become float ones again, so that they are quantised statically.
+"""Convert dynamically quantised models back to float, so that they are quantised statically.
 
-``DynamicQuantizeLinear`` finds the scale of an activation when the model runs, which an accelerator with integer
-instructions does not do. With the range that calibration has seen it is a constant, and the integer product behind it
-the product of real numbers that it stands for: the weights are dequantised, nothing is rounded in between, and the
-quantiser chooses as for any float model. The operators that write such models: ONNX Runtime's ``quantize_dynamic``.
+``DynamicQuantizeLinear`` determines an activation's scale at run time, which an accelerator with
+integer instructions cannot do. With the range observed in calibration the scale is constant. The
+integer product after it becomes the real product that it represents: the weights are dequantised,
+nothing is rounded in between, and the quantiser treats it as any float model. ONNX Runtime's
+``quantize_dynamic`` writes such models.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 DYNAMIC_OPERATORS = frozenset({DYNAMIC, "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"})
-"""Operators that quantise an activation when they run."""
+"""Operators that quantise an activation at run time."""
 
 
 def with_static_ranges(model: ModelProto, feeds: Iterable[Arrays]) -> ModelProto:
-    """The float model that a prepared, dynamically quantised one stands for, with scales from ranges seen on ``feeds``.
+    """Return the float model that a prepared, dynamically quantised model represents.
 
-    What reads a quantised activation and is no product with constant weights gets it from a QuantizeLinear.
+    Scales come from the ranges observed on ``feeds``. A consumer of a quantised activation that is
+    not a product with constant weights reads it from a QuantizeLinear.
     """
     ranges = _ranges(model, feeds)
     result = walked(model, lambda graph: _Rewriter(graph, ranges).rewritten, lambda node: True, upwards=True)
@@ -45,7 +47,7 @@ def with_static_ranges(model: ModelProto, feeds: Iterable[Arrays]) -> ModelProto
 
 
 def _ranges(model: ModelProto, feeds: Iterable[Arrays]) -> dict[str, tuple[float, float]]:
-    """The range of every operand of DynamicQuantizeLinear, zero included."""
+    """Return the range of every operand of DynamicQuantizeLinear, extended to include zero."""
     names = list(dict.fromkeys(node.input[0] for node in model.graph.node if node.op_type == DYNAMIC))
     inputs = {value.name for value in model.graph.input}
     observed = copy_model(model)
@@ -63,19 +65,19 @@ def _ranges(model: ModelProto, feeds: Iterable[Arrays]) -> dict[str, tuple[float
 
 
 class _Rewriter:
-    """One walk over a graph from its results up, in which what is above a node is still as it was."""
+    """Rewriter that visits a graph from its results upwards, so producers are still unchanged."""
 
     def __init__(self, graph: View, ranges: Mapping[str, tuple[float, float]]) -> None:
         self.graph, self.arrays, self.ranges = graph, graph.constants, ranges
-        self.real: set[str] = set()  # tensors that were int32 and are real now
+        self.real: set[str] = set()  # int32 tensors that are now real
         for node in (each for nodes in graph.slots for each in nodes):
-            # Between an integer product and its scales it may be moved and computed with.
+            # Data movement and arithmetic may follow between an integer product and its scales.
             follows = node.op_type in CHAINED | POLYNOMIAL and self.real.intersection(node.input)
             if follows or self._is_product(node):
                 self.real.update(node.output)
 
     def rewritten(self, node: NodeProto) -> Sequence[NodeProto] | None:
-        """The nodes to put in this one's place."""
+        """Return the nodes that replace ``node``; None if it stays."""
         if node.op_type == DYNAMIC and standard(node):
             return self._quantise(node)
         if self._is_product(node):
@@ -103,7 +105,7 @@ class _Rewriter:
         return [made, *(helper.make_node("Identity", [name], [given]) for name, given in renamed if given)]
 
     def _product(self, node: NodeProto) -> NodeProto:
-        """In units of its scales, as the integers were."""
+        """Return the float product, divided by the activation's scale as the integers were."""
         dynamic = self.graph.maker(node.input[0], DYNAMIC)
         assert dynamic is not None
         matrix = node.op_type == "MatMulInteger"
@@ -115,13 +117,13 @@ class _Rewriter:
         return made
 
     def _zero_point(self, node: NodeProto, position: int, axis: int) -> NDArray[np.float32]:
-        """That of the weights, one for all or one a channel, as it broadcasts to them."""
+        """Return the zero point of the weights, broadcastable to them."""
         name = node.input[position] if len(node.input) > position else ""
         rank = self.arrays[node.input[1]].ndim
         return _along(self.arrays[name], axis, rank) if name else np.zeros((), np.float32)
 
     def _matmul(self, node: NodeProto) -> list[NodeProto]:
-        """A, B, scale of B, its zero point, bias."""
+        """Rewrite DynamicQuantizeMatMul, whose inputs are A, B, scale of B, its zero point and bias."""
         parameters = [self.arrays[name] if name else None for name in (*node.input, "", "", "")[2:5]]
         scale, zero, bias = parameters
         weights = self.arrays[node.input[1]].astype(np.float32)
@@ -135,7 +137,7 @@ class _Rewriter:
         return w.finished()
 
     def _lstm(self, node: NodeProto) -> NodeProto:
-        """Weights are transposed, and their scales are (directions) or (directions, 4 · hidden)."""
+        """Rewrite DynamicQuantizeLSTM; weights are transposed, scales per direction or per gate row."""
         operands = [*node.input, *[""] * (12 - len(node.input))]
         for position, (scale, zero) in {1: (8, 9), 2: (10, 11)}.items():
             weights = self.arrays[operands[position]].astype(np.float32)
@@ -148,7 +150,7 @@ class _Rewriter:
         return made
 
     def _follow(self, node: NodeProto) -> list[NodeProto] | None:
-        """What reads integers that are real now: operands that still are integers are cast."""
+        """Rewrite a consumer of integers that are now real: cast the operands that are still integers."""
         if node.op_type == "Cast":
             return [helper.make_node("Identity", list(node.input), list(node.output), node.name)]
         if node.op_type not in POLYNOMIAL:
@@ -161,7 +163,7 @@ class _Rewriter:
 
 
 def _along(values: NDArray[Any], axis: int, rank: int) -> NDArray[np.float32]:
-    """One value, or one a channel, as it broadcasts to a tensor of this rank along ``axis``."""
+    """Reshape one value, or one per channel, to broadcast along ``axis`` of a tensor of this rank."""
     if values.size == 1:
         return values.astype(np.float32).reshape(())
     shape = [1] * rank
@@ -171,7 +173,7 @@ def _along(values: NDArray[Any], axis: int, rank: int) -> NDArray[np.float32]:
 
 @written("MatMul")
 def _fold_factors(graph: View, node: NodeProto) -> list[NodeProto] | None:
-    """Constant factors behind a matrix product, one or one a column, in its weights."""
+    """Fold constant factors after a matrix product, one or one per column, into its weights."""
     following = None if graph.shown(node.output[0]) else graph.only_reader(node.output[0])
     if following is None or following.op_type != "Mul" or node.input[1] not in graph.floats:
         return None

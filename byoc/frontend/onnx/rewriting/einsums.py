@@ -1,4 +1,4 @@
-"""Einsum as sums, element-wise products and matrix products of two operands at a time."""
+"""Rewrite Einsum as sums, element-wise products and matrix products of two operands at a time."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ class _Term:
 
 @written("Einsum")
 def write_out_einsums(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Return an Einsum as elementary operators; None where a letter is repeated in an operand, or shapes are unknown.
+    """Return an Einsum as elementary operators; None for repeated letters in an operand or unknown shapes.
 
-    In a quantised model only between quantised tensors and as one sum or product: the model has no scales for others.
+    In a quantised model the operands and result must be quantised and the Einsum must be one sum or
+    product, because the model has no scales for intermediate tensors.
     """
     shapes = [graph.shapes.get(name) for name in node.input]
     if any(shape is None or 0 in shape for shape in shapes) or (graph.quantises and not _is_quantised(graph, node)):
@@ -45,7 +46,7 @@ def write_out_einsums(graph: View, node: NodeProto) -> Sequence[NodeProto] | Non
 
 
 def _is_quantised(graph: View, node: NodeProto) -> bool:
-    """Return whether every operand is dequantised and the result is only quantised."""
+    """Return True if every operand is dequantised and the result's only consumer quantises it."""
     (result,) = node.output
     readers = list(graph.readers(result))
     sources = [graph.maker(name, DEQUANTIZE) for name in node.input]
@@ -53,7 +54,7 @@ def _is_quantised(graph: View, node: NodeProto) -> bool:
 
 
 def _parse(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] | None:
-    """Return a letter for each axis of the operands and of the result; None where the equation does not fit them.
+    """Return the letters of the operands' and the result's axes; None if the equation does not fit.
 
     The axes of an ellipsis get letters of their own, counted from the last axis.
     """
@@ -78,7 +79,7 @@ class _Contraction(Writer):
     sizes: Mapping[str, int]
 
     def write(self, terms: Sequence[_Term], result: str) -> None:
-        """Multiply the operands from left to right and put the axes in the order of ``result``."""
+        """Multiply the operands from left to right and order the axes as in ``result``."""
         pairs = [pair for term in terms for pair in zip(term.letters, self.graph.shapes[term.name], strict=True)]
         self.sizes = {letter: max(size for other, size in pairs if other == letter) for letter, _ in pairs}
         first, *others = [self._without_ones(term) for term in terms]
@@ -90,13 +91,13 @@ class _Contraction(Writer):
         first = self._sum(first, result)
         missing = [letter for letter in result if letter not in first.letters]
         ordered = self._transpose(first, [letter for letter in result if letter in first.letters])
-        if missing:  # axes that every operand has with one element
+        if missing:  # every operand has one element on these axes
             ordered = self._reshape(ordered, [self.sizes[letter] for letter in result])
         if not self.nodes:
             self.add("Identity", ordered)
 
     def _without_ones(self, term: _Term) -> _Term:
-        """Return a term without the axes of one element, which repeat along longer axes."""
+        """Return a term without size-1 axes that are broadcast to a larger size."""
         kept = [letter for letter in term.letters if self.sizes[letter] == 1 or self._shape(term)[letter] != 1]
         if len(kept) == len(term.letters):
             return term
@@ -133,7 +134,7 @@ class _Contraction(Writer):
         return _Term(self._reshape(product, [self.sizes[letter] for letter in letters]), "".join(letters))
 
     def _spread(self, term: _Term, order: Sequence[str]) -> str:
-        """Return a term with its axes in ``order``, and an axis of one element for every other letter."""
+        """Return a term with its axes in ``order``, and a size-1 axis for every other letter."""
         own = self._transpose(term, [letter for letter in order if letter in term.letters])
         return self._reshape(own, [self.sizes[letter] if letter in term.letters else 1 for letter in order])
 

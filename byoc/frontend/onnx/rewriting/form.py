@@ -1,6 +1,8 @@
-"""The one form in which all passes see a model: a current operator set, by onnx's version converter; float32 in
-place of half precision, which is what is quantised and what ONNX Runtime's CPU computes in; no nodes that do nothing,
-no default attributes that trouble others; every node with a name.
+"""Normalise models to the form that all passes expect.
+
+The operator set is current, by onnx's version converter. float32 replaces half precision, because
+the quantiser and ONNX Runtime's CPU kernels use float32. No-op nodes and redundant default
+attributes are removed, and every node has a name.
 """
 
 from __future__ import annotations
@@ -33,18 +35,20 @@ from byoc.runtimes.session import NEWEST_IR_VERSION
 from isa.errors import InputError
 
 OLDEST_OPSET = 9
-PLAIN_OPSET = 13  # from here on per-channel DequantizeLinear exists and models are usable as they are
+PLAIN_OPSET = 13  # from here on per-channel DequantizeLinear exists, and models can be used unconverted
 TARGET_OPSET = 21
 TARGET_IR_VERSION = 10
 
 
 def convert_opset(model: ModelProto, target: int = TARGET_OPSET) -> ModelProto:
-    """A copy of the model at opset ``target`` and IR version 10, at least.
+    """Convert the model to at least opset ``target`` and IR version 10.
 
-    Models of opset 9 and above are converted; one of opset 13 or above that the converter cannot handle stays as it is.
+    Models of opset 9 and above are converted; one of opset 13 or above that the converter cannot
+    handle stays unchanged.
 
     Raises:
-        InputError: opset below 9, above what the installed onnx knows, or below 13 and not convertible.
+        InputError: opset below 9, above what the installed onnx knows, or below 13 and not
+            convertible.
     """
     opset = opset_of(model)
     newest = onnx.defs.onnx_opset_version()
@@ -57,7 +61,7 @@ def convert_opset(model: ModelProto, target: int = TARGET_OPSET) -> ModelProto:
 
 def _converted(model: ModelProto, opset: int, target: int) -> ModelProto:
     def convert(light: ModelProto) -> ModelProto:
-        # Below IR version 4 the converter only finds initialisers that are inputs too.
+        # Below IR version 4 the converter only finds initialisers that are also inputs.
         light.ir_version = max(light.ir_version, TARGET_IR_VERSION)
         if opset < PLAIN_OPSET:
             _flatten_rows(light)
@@ -77,9 +81,9 @@ def _converted(model: ModelProto, opset: int, target: int) -> ModelProto:
 
 
 def _flatten_rows(model: ModelProto) -> None:
-    """Have every Hardmax, in place, matrices: before opset 13 it is one row of all dimensions from its axis on.
+    """Give every Hardmax a matrix, in place: before opset 13 it flattens all axes from its axis on.
 
-    The converter does that for Softmax and LogSoftmax alone.
+    The converter does this only for Softmax and LogSoftmax.
     """
     taken = {name for graph in all_graphs(model.graph) for name in names_of(graph)}
     for graph in all_graphs(model.graph):
@@ -101,14 +105,14 @@ def _flatten_rows(model: ModelProto) -> None:
 
 
 _PLACED = 11
-"""From this opset on a Resize says where its elements are; before, the first ones of both tensors lie on each other."""
+"""First opset in which a Resize declares its coordinates; before, the first elements coincide."""
 
 
 def _place_as_before(old: ModelProto, new: ModelProto, opset: int) -> None:
-    """Let every Resize of ``new``, in place, that ``old`` has of an older opset, place its elements as that does.
+    """Give every Resize of ``new``, in place, the coordinates that it had in the older opset of ``old``.
 
-    The converter leaves that to the default of today. To the nearest element ONNX Runtime rounded downwards where it
-    enlarged, and upwards where not (0 of 200 drawn models differ).
+    The converter uses today's default instead. For nearest neighbours, ONNX Runtime rounded down
+    when enlarging and up otherwise (0 of 200 drawn models differ).
     """
     if opset >= _PLACED:
         return
@@ -132,9 +136,9 @@ _TYPES = frozenset({"to", "dtype", "output_dtype", "stash_type"})
 
 
 def widen(model: ModelProto) -> ModelProto:
-    """The model with float32 in place of float16 and bfloat16, inputs and outputs included; itself where it has none.
+    """Replace float16 and bfloat16 by float32, also in inputs and outputs; return other models unchanged.
 
-    Constants keep their values. Casts between what were two types and is one now are gone.
+    Constants keep their values. Casts between types that are now equal are removed.
     """
     if not _has_half(model):
         return model
@@ -183,7 +187,7 @@ def _widen_attributes(node: NodeProto) -> None:
 
 
 def _drop_casts(model: ModelProto) -> None:
-    """Make an Identity of every Cast to float32 of what is float32, in place."""
+    """Turn every Cast of float32 to float32 into an Identity, in place."""
     typed = without_large_constants(model, onnx.shape_inference.infer_shapes)
     known = {
         value.name: value.type.tensor_type.elem_type
@@ -201,10 +205,11 @@ def _drop_casts(model: ModelProto) -> None:
 
 @written("Identity", "Dropout", "Sum", "Where")
 def remove_identities(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """No Identity, Dropout in inference form, Where that replaces NaN where there is none, and Sum.
+    """Remove Identity, inference Dropout and Where that only replaces NaN; rewrite Sum.
 
-    A Sum of one operand is none, of more it is Add nodes, in the order in which ONNX Runtime adds them. A node whose
-    result is a graph output stays (it gives the output its name); the mask of a Dropout that drops nothing is constant.
+    A Sum of one operand is removed; one of several becomes Add nodes in the order in which ONNX
+    Runtime adds. A node whose result is a graph output stays, because it gives the output its name.
+    The mask of a Dropout that drops nothing is constant.
     """
     if node.op_type == "Sum" and len(node.input) > 1:
         return _added_in_turn(graph, node)
@@ -238,9 +243,10 @@ def _added_in_turn(graph: View, node: NodeProto) -> list[NodeProto]:
 
 
 def _replaces_nothing(graph: View, node: NodeProto) -> bool:
-    """Return whether a Where replaces NaN or infinity, as exporters write attention, in what is always finite.
+    """Return True if a Where replaces NaN or infinity in a tensor that is always finite.
 
-    Quantised values are finite; of a Softmax, calibration rejects rows that have no finite largest number.
+    Exporters write attention with it. Quantised values are finite, and calibration rejects Softmax
+    rows without a finite maximum.
     """
     condition, _, source = node.input
     shape = graph.shapes.get(source)
@@ -250,7 +256,7 @@ def _replaces_nothing(graph: View, node: NodeProto) -> bool:
 
 
 def _asks_for_infinity(graph: View, condition: str, source: str) -> bool:
-    """Return whether a condition holds only where ``source`` is not finite."""
+    """Return True if a condition holds only where ``source`` is not finite."""
     asked = graph.maker(condition, "IsNaN", "IsInf", "And")
     if asked is not None and asked.op_type == "And":
         return any(_asks_for_infinity(graph, name, source) for name in asked.input)
@@ -258,7 +264,7 @@ def _asks_for_infinity(graph: View, condition: str, source: str) -> bool:
 
 
 def _training(graph: View, node: NodeProto) -> bool:
-    """Whether a Dropout may drop: its third operand is there and not the constant false, its second not 0."""
+    """Return True if a Dropout may drop elements: it may be in training, with a ratio other than 0."""
     if len(node.input) < 3 or not node.input[2]:
         return bool(attributes(node).get("is_test", 1) == 0)
     known = [graph.constants.get(node.input[position]) for position in (2, 1)]
@@ -267,10 +273,7 @@ def _training(graph: View, node: NodeProto) -> bool:
 
 @looking_at("AveragePool")
 def drop_unit_dilations(model: ModelProto) -> ModelProto:
-    """A copy in which no AveragePool spells out dilations of 1, which are the default.
-
-    ONNX Runtime's integer operator does not know the attribute.
-    """
+    """Remove dilations of 1 from AveragePool nodes, because ONNX Runtime's integer operator rejects them."""
     result = copy_model(model)
     for node in result.graph.node:
         if node.op_type == "AveragePool" and standard(node) and set(attributes(node).get("dilations", ())) <= {1}:
@@ -281,7 +284,7 @@ def drop_unit_dilations(model: ModelProto) -> ModelProto:
 
 
 def drop_unread_outputs(model: ModelProto) -> ModelProto:
-    """A copy in which no node has an optional last output that nobody reads, such as where a MaxPool's maxima lie."""
+    """Remove unused optional outputs at the end of nodes' outputs, such as the indices of a MaxPool."""
     if all(len(node.output) < 2 for node in model.graph.node):
         return model
     result = copy_model(model)
@@ -294,7 +297,7 @@ def drop_unread_outputs(model: ModelProto) -> ModelProto:
 
 
 def _optional(node: NodeProto, index: int) -> bool:
-    """Whether a node of the standard operators may go without an output; one in training must have its statistics."""
+    """Return True if a standard operator's output may be omitted; training nodes need their statistics."""
     if not standard(node) or not defs.has(node.op_type) or attributes(node).get("training_mode"):
         return False
     outputs = defs.get_schema(node.op_type).outputs
@@ -302,9 +305,10 @@ def _optional(node: NodeProto, index: int) -> bool:
 
 
 def separate_outputs(model: ModelProto) -> ModelProto:
-    """A copy in which no output is an input too: an Identity stands between, under another name for the output.
+    """Insert an Identity before every output that is also an input, and rename the output.
 
-    Quantisers and session makers take such a model for a circle. The output's place tells what it was.
+    Quantisers and session builders reject such a model as cyclic. The output's position identifies
+    it.
     """
     inputs = {value.name for value in model.graph.input}
     if inputs.isdisjoint(value.name for value in model.graph.output):
@@ -319,9 +323,9 @@ def separate_outputs(model: ModelProto) -> ModelProto:
 
 
 def name_nodes(model: ModelProto) -> ModelProto:
-    """A copy in which every node has a unique name: its own, or that of its first output where missing or taken.
+    """Give every node a unique name: its own, or its first output's if that is missing or taken.
 
-    Reports, exclusions and provenance are by name.
+    Reports, exclusions and provenance identify nodes by name.
     """
     result = copy_model(model)
     separate_names(result.graph, name_all=True)

@@ -1,7 +1,8 @@
-"""Operators that ONNX Runtime writes into a model that it optimised and saved, in the ONNX operators that they replace.
+"""Restore ONNX operators in models that ONNX Runtime optimised and saved.
 
-Convolutions and products with their activation, operators with channels last, root mean square normalisations. Tensors
-in the blocked layout of one processor are restored only where no weights have that layout.
+These are convolutions and products with activations, operators with channels last, and root mean
+square normalisations. Tensors in a processor's blocked layout are restored only if no weights have
+that layout.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from isa.errors import InputError
 MICROSOFT = "com.microsoft"
 BLOCKED = "com.microsoft.nchwc"
 _PARAMETERS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
-"""Attributes of an activation by their place among the parameters of a FusedConv."""
+"""Attributes of an activation, in the order of a FusedConv's parameters."""
 _CHANNELS_LAST = ("QLinearConv", "QLinearAveragePool", "QLinearGlobalAveragePool", "NhwcMaxPool")
 _BLOCKED_POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
 _ROOT_MEAN_SQUARES = ("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization")
 
 
 def _alike(w: Writer, op_type: str, operands: Sequence[str], *dropped: str, result: str = "", domain: str = "") -> str:
-    """Add a node with the attributes of the one that is rewritten, but for those ``dropped``; return its result."""
+    """Add a node with the rewritten node's attributes except ``dropped``; return its result."""
     kept = {name: value for name, value in w.options.items() if name not in dropped}
     return w.add(op_type, *operands, result=result, label=w.node.name, domain=domain, **kept)
 
 
 def _activate(w: Writer, name: str, activation: str, options: Mapping[str, Any]) -> None:
-    """Apply an activation to ``name``. The limits of Clip become operands, options that it knows become attributes."""
+    """Apply an activation to ``name``, with limits of Clip as operands and known options as attributes."""
     limits = [w.constant(options[key], np.float32, key) for key in ("min", "max") if key in options]
     known = defs.get_schema(activation).attributes if defs.has(activation) else ()
     others = {key: value for key, value in options.items() if key in known and key not in ("min", "max")}
@@ -68,14 +69,14 @@ def _product(w: Writer) -> bool:
 
 
 def _rank(w: Writer) -> int:
-    """Return the number of dimensions of the first operand; 0 if it is not known."""
+    """Return the rank of the first operand; 0 if it is unknown."""
     kernel = w.options.get("kernel_shape")
     weights = w.graph.shapes.get(w.input(3)) if w.node.op_type == "QLinearConv" else None
     return len(kernel) + 2 if kernel else len(weights or w.graph.shapes.get(w.input(0), ()))
 
 
 def _channels_last(w: Writer) -> bool:
-    """Write an operator on tensors whose channels are last as one on tensors whose channels are first."""
+    """Write a channels-last operator as a channels-first one between Transposes."""
     op_type = w.node.op_type.removeprefix("Nhwc")
     last = op_type != w.node.op_type or bool(w.options.get("channels_last"))
     standardised = op_type in ("QLinearConv", "MaxPool")
@@ -92,7 +93,7 @@ def _channels_last(w: Writer) -> bool:
 
 
 def _root_mean_square(w: Writer) -> bool:
-    """Write a normalisation by the root mean square in elementary operators, which others recognise."""
+    """Write a root mean square normalisation as elementary operators, which later passes recognise."""
     skipping = w.node.op_type.startswith("Skip")
     source, gain = w.input(0), w.input(2 if skipping else 1)
     if any(w.output(index) for index in ((1, 2) if skipping else (1,))) or w.options.get("axis", -1) != -1:
@@ -111,9 +112,9 @@ def _root_mean_square(w: Writer) -> bool:
 
 
 def _blocked(w: Writer) -> bool:
-    """Write a pool or a change of layout for tensors without blocks; blocks keep the order of the channels."""
+    """Write a pool or layout change on tensors without blocks; the channel order is the same."""
     kind, last = w.node.op_type, bool(w.options.get("channels_last"))
-    if kind in _BLOCKED_POOLS:  # the tensor of the old name was in blocks
+    if kind in _BLOCKED_POOLS:  # the tensor with the old name was in blocks
         w.add("Identity", _alike(w, kind, w.node.input))
     elif kind == "ReorderInput" and last:
         w.add("Identity", w.add("Transpose", w.input(0), perm=[0, 3, 1, 2]))
@@ -136,25 +137,25 @@ _KNOWN: Mapping[str, tuple[Callable[[Writer], bool], tuple[str, ...]]] = {
     **dict.fromkeys(_ROOT_MEAN_SQUARES, (_root_mean_square, (MICROSOFT, ""))),
     **dict.fromkeys((*_BLOCKED_POOLS, "Conv", "Upsample", "ReorderInput", "ReorderOutput"), (_blocked, (BLOCKED,))),
 }
-"""How each operator is written, and the domains in which it is one of ONNX Runtime's."""
+"""Functions that rewrite each operator, and the domains in which the operator is ONNX Runtime's."""
 
 
 def _is_known(node: NodeProto) -> bool:
-    """Return whether a node is an operator of ONNX Runtime that this module rewrites."""
+    """Return True if a node is an operator of ONNX Runtime that this module rewrites."""
     domains = _KNOWN[node.op_type][1] if node.op_type in _KNOWN else ()
     return ("" if standard(node) else node.domain) in domains
 
 
 @written(*_KNOWN, foreign=True)
 def _restored(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """One walk: shapes behind operators of other domains are not known yet."""
+    """Restore operators in one pass; shapes after operators of other domains are still unknown."""
     writer = Writer(graph, node)
     return writer.finished() if _is_known(node) and _KNOWN[node.op_type][0](writer) else None
 
 
 @looking_at(*_KNOWN)
 def restore_operators(model: ModelProto) -> ModelProto:
-    """Return a copy in which ONNX operators replace the operators that ONNX Runtime wrote when it saved the model.
+    """Replace the operators that ONNX Runtime wrote when it saved the model by ONNX operators.
 
     Raises:
         InputError: an operator whose weights have the layout of one processor.

@@ -1,4 +1,4 @@
-"""Brings matrix products to one form: MatMul, or Gemm with a bias a column and nothing else to do at run time."""
+"""Normalise matrix products to MatMul, or to Gemm with a per-column bias and no other factor."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from byoc.runtimes.protobuf import attributes, copy_node
 
 @written("Gemm", "MatMul", "Add")
 def canonicalise_gemm(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Float32 layers with constant weights read ``Gemm(x, weights, bias)`` with alpha = beta = 1.
+    """Rewrite float32 layers with constant weights as ``Gemm(x, weights, bias)`` with alpha = beta = 1.
 
-    Gemm: data is transposed by a Transpose before it; alpha is multiplied into constant weights, beta into the bias,
-    and the bias is broadcast to ``(N,)``; one that is computed, has several rows, or belongs to computed weights is an
-    Add behind it. MatMul: weights of shape (1, ..., K, N) become a matrix; with an Add of a constant row behind it that
-    alone reads it, it becomes one Gemm, between two Reshapes where the data has more dimensions than two. Products
-    with alpha and beta of 1 are untouched to the bit.
+    Gemm: a Transpose before it transposes the data. alpha is multiplied into constant weights, beta
+    into the bias, and the bias is broadcast to ``(N,)``. A bias that is computed, has several rows,
+    or belongs to computed weights becomes an Add after it.
+
+    MatMul: weights of shape (1, ..., K, N) become a matrix. A MatMul whose only consumer adds a
+    constant row becomes one Gemm with it, between two Reshapes if the data has more than two
+    dimensions. Products with alpha and beta of 1 keep their exact bits.
     """
     if node.op_type == "MatMul":
         return _flattened(graph, node)
@@ -32,7 +34,7 @@ def canonicalise_gemm(graph: View, node: NodeProto) -> Sequence[NodeProto] | Non
         if product is None or weights is None or weights.ndim != 2 or product.input[0] in graph.floats:
             return None
         return _biased_gemm(graph, product, node, other, weights.shape[1])
-    # Passes before this one make only float32 tensors that have no type yet.
+    # Passes before this one create only float32 tensors that have no type yet.
     if graph.types.get(node.input[0], TensorProto.FLOAT) != TensorProto.FLOAT:
         return None
     w, made = Writer(graph, node), _with_plain_flags(node)
@@ -44,11 +46,11 @@ def canonicalise_gemm(graph: View, node: NodeProto) -> Sequence[NodeProto] | Non
 
 @written("Gemm", "MatMul", "Add")
 def join_biases(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """In quantised models MatMul and Add of a float row are one Gemm, as ONNX Runtime makes them.
+    """Merge MatMul and Add of a float row into a Gemm in quantised models, as ONNX Runtime does.
 
-    Both operands of the MatMul are dequantised, the second one a constant matrix, or one such with leading ones. Gemm
-    that transposes its data reads a Transpose; factors of one with a constant bias go into that and into the scale of
-    the weights.
+    Both operands of the MatMul must be dequantised, the second from a constant matrix, possibly
+    with leading dimensions of 1. A Gemm with transposed data gets a Transpose before it. Its alpha
+    and beta go into a constant bias and the scale of the weights.
     """
     if node.op_type == "MatMul":
         return _flattened_integers(graph, node)
@@ -70,7 +72,7 @@ def join_biases(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
 
 
 def _product_before(graph: View, add: NodeProto) -> tuple[NodeProto | None, str]:
-    """The MatMul of which an Add alone reads the result, and what it adds to that."""
+    """Return the MatMul whose only consumer is an Add, and the Add's other operand."""
     for name, other in (add.input, reversed(add.input)):
         product = graph.maker(name, "MatMul")
         if product is not None and graph.only_reader(name) is add and not graph.shown(name):
@@ -79,7 +81,7 @@ def _product_before(graph: View, add: NodeProto) -> tuple[NodeProto | None, str]
 
 
 def _biased_gemm(graph: View, node: NodeProto, add: NodeProto, bias: str, columns: int) -> list[NodeProto] | None:
-    """The Gemm of a product and a constant row of its columns, of rows as many as the data has altogether."""
+    """Return the Gemm of a product and a constant row, with the data flattened to a matrix."""
     data, row = node.input[0], graph.floats.get(bias)
     shape = graph.shapes.get(data, ())
     if len(shape) < 2 or row is None or row.ndim > len(shape) or not _is_row(row.shape, columns):
@@ -96,7 +98,7 @@ def _biased_gemm(graph: View, node: NodeProto, add: NodeProto, bias: str, column
 
 
 def _flattened(graph: View, node: NodeProto) -> list[NodeProto] | None:
-    """A MatMul with a matrix of its weights (1, ..., K, N), where the data has as many dimensions."""
+    """Return a MatMul with weights (1, ..., K, N) as a matrix, if the data has at least that rank."""
     weights = graph.floats.get(node.input[1])
     if weights is None or not _is_flat(graph, node, weights):
         return None
@@ -106,7 +108,7 @@ def _flattened(graph: View, node: NodeProto) -> list[NodeProto] | None:
 
 
 def _flattened_integers(graph: View, node: NodeProto) -> list[NodeProto] | None:
-    """The same of constants that it alone reads dequantised."""
+    """Return the MatMul of :func:`_flattened` for weights that only it reads dequantised."""
     source = graph.maker(node.input[1], DEQUANTIZE)
     weights = None if source is None else graph.constants.get(source.input[0])
     if source is None or weights is None or not _is_flat(graph, node, weights):
@@ -122,12 +124,12 @@ def _flattened_integers(graph: View, node: NodeProto) -> list[NodeProto] | None:
 
 
 def _is_flat(graph: View, node: NodeProto, weights: NDArray[np.generic]) -> bool:
-    """Whether weights are a matrix with leading ones, no more of them than the data has dimensions."""
+    """Return True if weights are a matrix with leading ones, of no higher rank than the data."""
     return 2 < weights.ndim <= len(graph.shapes.get(node.input[0], ())) and prod(weights.shape[:-2]) == 1
 
 
 def _is_row(shape: tuple[int, ...], columns: int) -> bool:
-    """Whether a bias is one number, or one a column: a column of numbers, one a row, is something else."""
+    """Return True if a bias is one number or one per column; a bias per row is different."""
     return all(size == 1 for size in shape[:-1]) and (not shape or shape[-1] in (1, columns))
 
 
@@ -135,7 +137,10 @@ def _is_row(shape: tuple[int, ...], columns: int) -> bool:
 
 
 def _with_plain_flags(node: NodeProto) -> NodeProto:
-    """A copy with what transposes as 1: ONNX Runtime takes any number but 0 for it, its quantiser 1 alone."""
+    """Return a copy with transposition flags of 0 or 1.
+
+    ONNX Runtime accepts any nonzero number for 1; its quantiser does not.
+    """
     made = copy_node(node)
     for item in made.attribute:
         if item.name in ("transA", "transB"):
@@ -144,17 +149,17 @@ def _with_plain_flags(node: NodeProto) -> NodeProto:
 
 
 def _turn(w: Writer, node: NodeProto) -> None:
-    """Let a Gemm that transposes its data read a Transpose, in place."""
+    """Give a Gemm with transposed data a Transpose instead, in place."""
     if attributes(node).get("transA", 0) and len(w.graph.shapes.get(node.input[0], (0, 0))) == 2:
         node.input[0] = w.add("Transpose", node.input[0], perm=[1, 0])
         _drop(node, "transA")
 
 
 def _fold_factors(w: Writer, node: NodeProto) -> None:
-    """Fold alpha, beta and the bias's shape of a Gemm of constant weights, in place."""
+    """Fold alpha, beta and the bias's shape of a Gemm with constant weights, in place."""
     options, weights = attributes(node), w.graph.floats.get(node.input[1])
     if weights is None or weights.ndim != 2:
-        return  # computed, or no product that anybody can run
+        return  # computed weights, or not a valid product
     columns = weights.shape[0 if options.get("transB", 0) else 1]
     alpha, beta = (np.float32(options.get(name, 1.0)) for name in ("alpha", "beta"))
     if w.input(2):
@@ -169,7 +174,7 @@ def _fold_factors(w: Writer, node: NodeProto) -> None:
 
 
 def _apart(w: Writer, node: NodeProto) -> list[NodeProto]:
-    """A Gemm, its bias an Add behind it where it is not one constant number a column."""
+    """Return a Gemm, with its bias as an Add after it unless the bias is one constant number per column."""
     bias, floats = w.input(2) and node.input[2], w.graph.floats
     if not bias or (bias in floats and node.input[1] in floats and floats[bias].ndim == 1):
         return [node]
@@ -187,7 +192,7 @@ def _apart(w: Writer, node: NodeProto) -> list[NodeProto]:
 
 
 def _scale(w: Writer, node: NodeProto) -> None:
-    """Make alpha and beta 1, and the bias a row, of a Gemm of dequantised constant weights and a constant bias."""
+    """Set alpha and beta to 1 and the bias to a row in a Gemm of dequantised weights and constant bias."""
     graph, options = w.graph, attributes(node)
     source, bias = graph.maker(node.input[1], DEQUANTIZE), graph.floats.get(w.input(2))
     if source is None or bias is None:

@@ -1,7 +1,8 @@
-"""Brings what stands between quantised values to integers wherever ONNX Runtime does, and in the same way.
+"""Move integer arithmetic as far as ONNX Runtime does, in the same way.
 
-A DequantizeLinear moves down through operators that only move elements, a QuantizeLinear up: those then move integers,
-and the operator behind them becomes one on integers. Float biases of quantised products become int32.
+A DequantizeLinear moves down through operators that only move elements, and a QuantizeLinear moves
+up. The movement is then of integers, and the operator next to it becomes an integer operator. Float
+biases of quantised products become int32.
 """
 
 from __future__ import annotations
@@ -26,23 +27,26 @@ _MOVERS = frozenset(form.onnx for form in FORMS if form.carried == "integers")
 _BYTES = (TensorProto.INT8, TensorProto.UINT8)
 _COPIERS = frozenset(form.onnx for form in FORMS if form.carried == "reals")
 _BIASED = {"Conv": (2, 0), "Gemm": (2, 1)}
-"""Operators with a bias: which input it is, and the axis of the channels of the weights."""
+"""Operators with a bias: its input position, and the weights' channel axis."""
 
 
 _FUNCTIONS = {"QLinearSigmoid": ("Sigmoid", (0,)), "QLinearWhere": ("Where", (1, 4))}
-"""ONNX Runtime's functions of integers: the operators of which it makes them, and where what is quantised begins, each
-with its scale and zero point; those of the result come last."""
+"""ONNX Runtime's functions of integers: the ONNX operator, and where quantised operands begin.
+
+Each quantised operand is followed by its scale and zero point. The parameters of the result come
+last.
+"""
 
 
 @written(*_FUNCTIONS, foreign=True)
 def write_out_functions(graph: View, node: NodeProto) -> list[NodeProto] | None:
-    """Functions of integers between DequantizeLinear and QuantizeLinear nodes.
+    """Rewrite functions of integers as DequantizeLinear, function and QuantizeLinear.
 
-    Of which ONNX Runtime makes the same functions of integers again.
+    ONNX Runtime fuses these into the same functions of integers again.
     """
     op_type, starts = _FUNCTIONS[node.op_type]
     end = starts[-1] + 3
-    # Without a zero point QuantizeLinear makes uint8.
+    # Without a zero point, QuantizeLinear produces uint8.
     if standard(node) or (not any(node.input[end + 1 :]) and graph.types.get(node.input[starts[0]]) != _BYTES[1]):
         return None
     w, inputs = Writer(graph, node), list(node.input[: starts[0]])
@@ -55,9 +59,10 @@ def write_out_functions(graph: View, node: NodeProto) -> list[NodeProto] | None:
 
 @written(DEQUANTIZE)
 def dequantise_constants(graph: View, node: NodeProto) -> list[NodeProto] | None:
-    """Constants behind DequantizeLinear as the real numbers that they stand for, as ONNX Runtime computes them.
+    """Replace dequantised constants by their real numbers, as ONNX Runtime computes them.
 
-    With one scale also rows of a table that are chosen at run time: they are chosen from the real numbers. Exact.
+    With one scale, this also holds for rows of a table selected at run time: they are selected from
+    the real numbers. Exact.
     """
     movers, source = list[NodeProto](), node.input[0]
     while source not in graph.constants:
@@ -81,7 +86,7 @@ def dequantise_constants(graph: View, node: NodeProto) -> list[NodeProto] | None
 
 
 def _spread(values: NDArray[Any], shape: tuple[int, ...], options: Mapping[str, Any]) -> NDArray[Any]:
-    """Scales or zero points as they broadcast to a tensor: one for all, one a channel, or one a block."""
+    """Reshape scales or zero points to broadcast to a tensor: one, one per channel, or one per block."""
     if values.size == 1:
         return values.reshape(())
     axis = int(options.get("axis", 1))
@@ -94,20 +99,22 @@ def _spread(values: NDArray[Any], shape: tuple[int, ...], options: Mapping[str, 
 
 @looking_at(QUANTIZE, DEQUANTIZE)
 def move_integers(model: ModelProto) -> ModelProto:
-    """A copy in which data movement between a DequantizeLinear and another operator, or an output, moves the integers.
+    """Let data movement between DequantizeLinear and an operator or output move the integers instead.
 
-    So it does between an operator, or an input, and a QuantizeLinear. What stands between both is left as it is, but
-    for rows that are chosen at run time. Exact: movement hands on what it gets. Integers of 8 bits and scales of
-    a whole tensor only, or of weights that are transposed.
+    The same applies between an operator or input and a QuantizeLinear. Movement between
+    DequantizeLinear and QuantizeLinear stays unchanged, except for rows selected at run time.
+    Exact, because movement does not change elements. Applies to 8-bit integers with one scale, or
+    to weights that are transposed.
     """
     return _raise(_sink(model))
 
 
 @written("Cast")
 def move_casts(graph: View, node: NodeProto) -> None:
-    """Data movement behind a Cast of an input of 8 bits to float32 moves the bytes. Exact.
+    """Let data movement after a Cast of an 8-bit input to float32 move the bytes instead. Exact.
 
-    Networks that take pictures as bytes, row by row, begin so; the Cast then stands before what it is a table with.
+    Networks that read images as bytes, row by row, start like this. The Cast is then adjacent to
+    the operators that become one table with it.
     """
     source, (movers, _) = node.input[0], _followed(graph, node)
     given = graph.maker(source) is None and source not in graph.constants and graph.types.get(source) in _BYTES
@@ -118,7 +125,7 @@ def move_casts(graph: View, node: NodeProto) -> None:
 
 
 def _followed(graph: View, node: NodeProto) -> tuple[list[NodeProto], NodeProto | None]:
-    """The movement behind a node, of what nobody else reads, and what then reads it alone."""
+    """Return the movement after a node without other consumers, and the only consumer of its result."""
     movers = list[NodeProto]()
     reader = _reader(graph, node)
     while reader is not None and reader.op_type in _MOVERS:
@@ -128,13 +135,13 @@ def _followed(graph: View, node: NodeProto) -> tuple[list[NodeProto], NodeProto 
 
 
 def _reader(graph: View, node: NodeProto) -> NodeProto | None:
-    """The standard operator that alone needs what a node makes."""
+    """Return the standard operator that is the only consumer of a node's result."""
     reader = None if graph.shown(node.output[0]) else graph.only_reader(node.output[0])
     return reader if reader is not None and standard(reader) else None
 
 
 def _moved(graph: View, movers: Sequence[NodeProto], source: str, result: str = "") -> list[NodeProto]:
-    """Movement like that of ``movers``, one after another, of the integers ``source``; it ends in ``result``."""
+    """Return copies of ``movers``, in order, that move the integers ``source``; the last produces ``result``."""
     nodes = [copy_node(mover) for mover in movers]
     for node in nodes:
         node.input[0] = source
@@ -145,13 +152,13 @@ def _moved(graph: View, movers: Sequence[NodeProto], source: str, result: str = 
 
 @written(*_MOVERS, *_COPIERS, "Gather")
 def _sink(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Movement of what is dequantised as movement of integers, which a DequantizeLinear follows."""
+    """Move movement of a dequantised tensor before its DequantizeLinear."""
     source, chooses = graph.maker(node.input[0], DEQUANTIZE), _chooses(node, graph.constants)
     if source is None or not (node.op_type in _MOVERS or chooses or _copies(node, graph.constants)):
         return None
     kind, axis, behind = _kind(graph, source), _moved_axis(node, source, graph.constants), graph.readers(node.output[0])
     between = behind and all(reader.op_type == QUANTIZE for reader in behind)
-    # ONNX Runtime does not move all other integers.
+    # ONNX Runtime does not move other integers.
     if kind not in _BYTES or axis is None or (between and not chooses):
         return None
     (mover,) = _moved(graph, [node], source.input[0])
@@ -168,8 +175,7 @@ def _sink(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
 
 
 def _kind(graph: View, node: NodeProto) -> int:
-    """Element type of the integers that a QuantizeLinear makes, or a DequantizeLinear reads: its zero point's, by
-    default uint8."""
+    """Return the type of a QuantizeLinear's result or a DequantizeLinear's operand; uint8 by default."""
     if any(node.input[2:]):
         return graph.types.get(node.input[2], 0)
     if node.op_type == QUANTIZE:
@@ -179,7 +185,7 @@ def _kind(graph: View, node: NodeProto) -> int:
 
 
 def _copies(node: NodeProto, constants: ConstantArrays) -> bool:
-    """Whether a node copies elements; where it pads with a number, with 0, along all dimensions."""
+    """Return True if a node copies elements; a Pad must pad all dimensions with 0."""
     if node.op_type not in _COPIERS:
         return False
     value, axes = (*node.input[2:], "", "")[:2]
@@ -187,12 +193,12 @@ def _copies(node: NodeProto, constants: ConstantArrays) -> bool:
 
 
 def _chooses(node: NodeProto, constants: ConstantArrays) -> bool:
-    """Whether a node takes rows of its operand by integers that are known at run time only."""
+    """Return True if a node selects rows of its operand by integers known only at run time."""
     return node.op_type == "Gather" and node.input[1] not in constants
 
 
 def _moved_axis(node: NodeProto, source: NodeProto, constants: ConstantArrays) -> int | None:
-    """The axis of the scales behind ``node``: -1 where there is one scale, None where it cannot move."""
+    """Return the axis of the scales after ``node``: -1 for one scale, None if they cannot move."""
     scale = constants.get(source.input[1])
     if scale is None or attributes(source).get("block_size", 0):
         return None
@@ -207,7 +213,7 @@ def _moved_axis(node: NodeProto, source: NodeProto, constants: ConstantArrays) -
 
 @written(QUANTIZE)
 def _raise(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """A QuantizeLinear before the movement, which nobody else reads, of what it quantises."""
+    """Move a QuantizeLinear before the movement of its operand, if the movement has no other consumers."""
     movers, source, reader = list[NodeProto](), node.input[0], node
     while graph.alone(source, reader) and (mover := graph.maker(source, *_MOVERS)) is not None:
         known = mover.input[0] in graph.constants or graph.maker(mover.input[0], DEQUANTIZE) is not None
@@ -226,9 +232,9 @@ def _raise(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
 
 
 def _joined(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Return a Concat of integers for a QuantizeLinear of one of clamped dequantised tensors, which nobody else reads.
+    """Move a QuantizeLinear before a Concat of clamped dequantised tensors without other consumers.
 
-    Each clamp is then a table. Exact: both compute every element alone.
+    Each clamp then becomes a table. Exact, because both compute every element separately.
     """
     concat = graph.maker(node.input[0], "Concat")
     if concat is None or not graph.alone(node.input[0], node):
@@ -248,9 +254,9 @@ def _joined(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
 
 @written("Gather")
 def quantise_tables(graph: View, node: NodeProto) -> None:
-    """Rows of constant tables, chosen at run time and only quantised, are rows of quantised tables.
+    """Quantise constant tables whose rows are selected at run time and only used quantised. Exact.
 
-    Also where they are moved before they are quantised. Exact.
+    The rows may be moved before they are quantised.
     """
     table, (movers, reader) = graph.constants.get(node.input[0]), _followed(graph, node)
     if table is None or not _chooses(node, graph.constants) or reader is None or reader.op_type != QUANTIZE:
@@ -266,10 +272,11 @@ def quantise_tables(graph: View, node: NodeProto) -> None:
 
 @written(*_BIASED)
 def integer_biases(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Float biases, one number a channel, of products of dequantised operands are int32 behind a DequantizeLinear:
-    ``rint(bias / float32(xs * ws))``, as ONNX Runtime makes them (0 of 9,600 differ).
+    """Convert float biases of quantised products to int32 behind a DequantizeLinear.
 
-    Where one QuantizeLinear alone reads the product, perhaps behind one Relu or Clip; outputs do not count.
+    Each integer is ``rint(bias / float32(xs * ws))``, as in ONNX Runtime (0 of 9,600 differ). The
+    bias has one number per channel, and the product's only consumer is a QuantizeLinear, possibly
+    after a Relu or Clip. Model outputs do not count as consumers.
     """
     w, (position, axis) = Writer(graph, node), _BIASED[node.op_type]
     data, weights = (graph.maker(name, DEQUANTIZE) for name in node.input[:2])
@@ -296,7 +303,7 @@ def integer_biases(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
 
 
 def _only_quantize(graph: View, node: NodeProto) -> NodeProto | None:
-    """Return the QuantizeLinear that alone reads a node's result, perhaps behind one Relu or Clip."""
+    """Return the QuantizeLinear that is the only consumer of a result, possibly after one Relu or Clip."""
     behind = list(graph.readers(node.output[0]))
     if len(behind) == 1 and behind[0].op_type in ("Relu", "Clip") and standard(behind[0]):
         behind = list(graph.readers(behind[0].output[0]))
@@ -305,10 +312,10 @@ def _only_quantize(graph: View, node: NodeProto) -> NodeProto | None:
 
 @looking_at(QUANTIZE)
 def match_types(model: ModelProto) -> ModelProto:
-    """Return a copy in which operators between int8 and uint8 tensors have operands of the result's element type.
+    """Give operators between int8 and uint8 tensors operands of the result's element type.
 
-    ONNX Runtime computes such operators in float. Moving integers and their zero point by 128 is exact, and free on the
-    accelerator; ONNX Runtime then computes them on integers, too.
+    ONNX Runtime computes such operators in float. Shifting integers and their zero point by 128 is
+    exact, and free on the accelerator; ONNX Runtime then computes them on integers too.
     """
     return walked(model, lambda graph: _TypeMatcher(graph).write, _needs_equal_types)
 
@@ -321,14 +328,14 @@ def _needs_equal_types(node: NodeProto) -> bool:
 
 
 class _TypeMatcher:
-    """Writer of operands in another element type; an operand that several nodes read is moved once."""
+    """Writer of operands in another element type; an operand with several consumers is shifted once."""
 
     def __init__(self, graph: View) -> None:
         self._graph = graph
         self._moved: dict[Hashable, str] = {}
 
     def write(self, node: NodeProto) -> list[NodeProto] | None:
-        """Return a node and its operands in the element type of its result; None where they have it."""
+        """Return a node and its operands in the element type of its result; None if they already match."""
         graph, quantize = self._graph, _only_quantize(self._graph, node)
         kind = 0 if quantize is None else _kind(graph, quantize)
         form = installed().forms[node.op_type][1]
@@ -348,7 +355,10 @@ class _TypeMatcher:
         return [*nodes, result] if nodes else None
 
     def _is_other(self, source: NodeProto, kind: int) -> bool:
-        """Return whether a DequantizeLinear reads 8 bits of another type than ``kind``, with constant parameters."""
+        """Return True if a DequantizeLinear reads 8-bit integers of another type than ``kind``.
+
+        Its scale and zero point must be constant.
+        """
         constant = all(name in self._graph.constants for name in source.input[1:] if name)
         return constant and _kind(self._graph, source) in set(_BYTES) - {kind}
 
@@ -370,7 +380,7 @@ class _TypeMatcher:
         return [*nodes, back]
 
     def _constant(self, name: str, array: NDArray[Any], kind: int) -> str:
-        """Return the name of a new constant: integers moved by 128 to the other type of 8 bits."""
+        """Add integers shifted by 128 to the other 8-bit type as a constant and return its name."""
         moved = (array.view(np.uint8) ^ np.uint8(128)).view(helper.tensor_dtype_to_np_dtype(kind))
         made = self._graph.constant(f"{name}_moved", moved)
         self._graph.types[made] = kind

@@ -1,14 +1,15 @@
-"""Rewriting by algebraic laws: a law is a small class, and one driver applies laws until none of them holds anywhere.
+"""Rewrite rules: small classes, and one driver that applies them until none matches any node.
 
-A law is an equation between graphs, read from left to right, with the condition under which it holds and pays. Those
-that are ``exact`` change no bit of any tensor and hold in every model; the others may move rounding, and are for float
-models only, before these are quantised, where :mod:`byoc.checking.fidelity` holds the result to the model as given.
+A rule is an equation between graphs, applied from left to right, with the condition under which it
+holds and pays. ``exact`` rules change no bit of any tensor and apply to every model. The others may
+change rounding and apply only to float models before quantisation, where
+:mod:`byoc.checking.fidelity` compares the result with the model as given.
 
-The driver walks over the nodes in order of execution, tries the laws of each node's operator in the order in which they
-are listed, and does so again until a walk changes nothing. It ends because every law makes something smaller, which
-its ``measure`` names, and nothing larger that ranks before that (as :data:`movement.EXACT` has it); a bound on their
-number finds laws for which that is not so.
-How often each law was applied stands in the model's metadata and from there in reports.
+The driver visits nodes in execution order and tries the rules of each node's operator in the order
+listed. It repeats until a pass changes nothing. It terminates because every rule reduces its
+``measure`` and increases none of a higher rank (the order of :data:`movement.EXACT`). A limit on
+the number of applications detects rules that violate this. The model's metadata, and from there
+reports, count the applications of each rule.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ Pass = Callable[[ModelProto], ModelProto]
 
 
 class OperatorPass:
-    """A pass that says which operators it looks at: a model that has none of them stays as it is, and the pass is not
-    entered.
+    """Pass that is skipped for models without any of its ``operators``.
 
-    ``rank``: it looks at those whose first operand has so many dimensions; ``None`` at all. Wants shapes then.
+    With ``rank``, it also needs one whose first operand has that many dimensions; shapes must then
+    be inferred.
     """
 
     __name__: str
@@ -75,24 +76,24 @@ class OperatorPass:
 
 
 def looking_at(*operators: str, rank: int | None = None) -> Callable[[Pass], OperatorPass]:
-    """Declares of a pass which operators of the model's own graph it looks at."""
+    """Return a decorator that declares which operators of the model's graph a pass looks at."""
     return lambda step: OperatorPass(step, operators, rank)
 
 
 MOST_A_NODE = 32
-"""Applications for each node that a model had, on average, beyond which some law must run in a circle."""
+"""Maximum average number of applications per original node; more mean that rules undo each other."""
 ANY: frozenset[str] = frozenset()
-"""The roots of a law for every operator."""
+"""The roots of a rule for every operator."""
 FEW = 1024
-"""Numbers of constants that are compared."""
+"""Size, in elements, from which constants are compared by name only."""
 _KEY = "law:"
 
 
 class Law(ABC):
-    """One law; the docstring of a class is its equation and condition, as the documents show them.
+    """A rewrite rule; the docstring of a subclass is its equation and condition, shown in the docs.
 
-    ``roots`` are the operators of the node where its left side ends, ``measure`` is what every application makes
-    smaller.
+    ``roots`` are the operators of the last node of the left side. ``measure`` is the quantity that
+    every application reduces.
     """
 
     name: ClassVar[str]
@@ -102,26 +103,26 @@ class Law(ABC):
 
     @abstractmethod
     def match(self, graph: View, node: NodeProto) -> Any:
-        """What :meth:`apply` needs to know; a text is why the condition does not hold, None: no left side."""
+        """Return what :meth:`apply` needs, or why the condition fails; None if there is no left side."""
 
     @abstractmethod
     def apply(self, graph: View, node: NodeProto, found: Any) -> Sequence[NodeProto]:
-        """The right side: nodes in order of execution that make what ``node`` makes, in its place.
+        """Return the right side: nodes in execution order that replace ``node``.
 
-        An Identity among them only gives a tensor another name, and goes where nobody outside needs that name. What
-        nobody reads afterwards is removed by the driver.
+        An Identity among them only renames a tensor, and is removed unless the name is needed
+        outside. The driver removes tensors that become unused.
         """
 
 
 Computation = Callable[["View", NodeProto], Hashable]
-"""What a node computes: equal for nodes of which one is enough."""
+"""Function whose result is equal for nodes that compute the same."""
 
 
 class View:
-    """A graph while laws rewrite it: who makes and who reads each tensor, shapes and constants, kept up to date."""
+    """A graph during rewriting: producers, consumers, shapes and constants, kept up to date."""
 
     def __init__(self, model: ModelProto, whole: ModelProto) -> None:
-        """``model`` is to be rewritten; the constants that it does not have are those of the ``whole``."""
+        """Index ``model``, which is rewritten; constants that it lacks are taken from ``whole``."""
         graph, given = model.graph, whole.graph
         self.opsets, self.ir_version = model.opset_import, model.ir_version
         self.opset = opset_of(model)
@@ -152,7 +153,7 @@ class View:
         self._makers.update((name, node) for name in node.output if name)
 
     def _read(self, node: NodeProto) -> None:
-        """Note what a node reads, its bodies included."""
+        """Record the names that a node and its bodies read."""
         for name in use_counts_of(node):
             self._readers.setdefault(name, {})[id(node)] = node
         if self._alike is not None:
@@ -172,7 +173,10 @@ class View:
             self._makers.pop(name, None)
 
     def alike(self, node: NodeProto, computation: Computation) -> Collection[NodeProto]:
-        """The nodes with the same ``computation`` as ``node``, which is among them; it may ask for what they read."""
+        """Return the nodes with the same ``computation`` as ``node``, itself included.
+
+        ``computation`` may depend on the names that nodes read.
+        """
         if self._alike is None:
             self._alike, self._computation = {}, computation
             for nodes in self.slots:
@@ -181,56 +185,56 @@ class View:
         return self._alike[computation(self, node)].values()
 
     def numbers(self, name: str) -> Hashable:
-        """What stands for a tensor: of constants their type, shape and bits, of large ones and of others the name."""
+        """Return a key of a tensor: type, shape and bits of a small constant, else its name."""
         if name not in self.constants or prod(self.shapes.get(name, (FEW,))) >= FEW:
             return name
         array = self.constants[name]
         return array.dtype.str, array.shape, array.tobytes()
 
     def same_numbers(self, one: str, other: str) -> bool:
-        """Whether two names are of equal constants; large ones are equal if they are the same."""
+        """Return True if two names are equal constants; large ones are equal only if they are the same."""
         known = one in self.constants and other in self.constants
         return known and self.numbers(one) == self.numbers(other)
 
     def maker(self, name: str, *op_types: str) -> NodeProto | None:
-        """The node that makes ``name`` if it is a standard operator, one of ``op_types`` where any are given."""
+        """Return the producer of ``name`` if it is a standard operator, and one of ``op_types`` if given."""
         node = self._makers.get(name)
         if node is None or not standard(node) or (op_types and node.op_type not in op_types):
             return None
         return node
 
     def readers(self, name: str) -> Collection[NodeProto]:
-        """The nodes that read ``name``, or bodies of which do, each once."""
+        """Return the nodes that read ``name``, themselves or in their bodies, each once."""
         return self._readers.get(name, {}).values()
 
     def only_reader(self, name: str) -> NodeProto | None:
-        """The node that reads ``name`` if there is one, which reads it once."""
+        """Return the only node that reads ``name``, if it reads it once."""
         readers = self._readers.get(name, {})
         node = next(iter(readers.values())) if len(readers) == 1 else None
         return node if node is not None and list(node.input).count(name) == 1 else None
 
     def shown(self, name: str) -> bool:
-        """Whether ``name`` is an output, or a body reads it: then there must be such a tensor."""
+        """Return True if ``name`` is an output or a body reads it, so that the tensor must exist."""
         return name in self._shown
 
     def is_read(self, name: str) -> bool:
-        """Return whether ``name`` is shown or some node reads it."""
+        """Return True if ``name`` is shown or some node reads it."""
         return self.shown(name) or bool(self.readers(name))
 
     def show(self, name: str) -> None:
-        """Keep ``name``, though nobody reads it."""
+        """Keep the tensor ``name`` even if it is unused."""
         self._shown.add(name)
 
     def alone(self, name: str, reader: NodeProto) -> bool:
-        """Whether nobody but ``reader`` needs ``name``."""
+        """Return True if ``name`` has no consumer but ``reader`` and is no output."""
         return not self.shown(name) and all(node is reader for node in self.readers(name))
 
     def before(self, first: NodeProto, second: NodeProto) -> bool:
-        """Whether ``first`` is known to be executed before ``second``."""
+        """Return True if ``first`` is known to execute before ``second``."""
         return self._slot[id(first)] < self._slot[id(second)]
 
     def constant(self, name: str, array: NDArray[Any]) -> str:
-        """Add a constant, called ``name`` or nearly so; its name."""
+        """Add a constant and return its name: ``name``, or similar if that is taken."""
         unique = unused(name, self.taken)
         made = np.ascontiguousarray(array).reshape(np.shape(array))
         self.made.append(numpy_helper.from_array(made, unique))
@@ -240,17 +244,17 @@ class View:
         return unique
 
     def name(self, name: str) -> str:
-        """The name of a new tensor of unknown shape: ``name`` or nearly so."""
+        """Return an unused name, similar to ``name``, for a tensor of unknown shape."""
         return unused(name, self.taken)
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> str:
-        """The name of a new tensor: ``name`` or nearly so."""
+        """Return an unused name, similar to ``name``, for a tensor of ``shape``."""
         unique = unused(name, self.taken)
         self.shapes[unique] = shape
         return unique
 
     def replace(self, node: NodeProto, nodes: Sequence[NodeProto]) -> None:
-        """Put ``nodes`` in the place of ``node``, and remove what nobody needs thereafter."""
+        """Replace ``node`` by ``nodes`` and remove nodes that become unused."""
         self.changed = True
         slot, kept = self._slot[id(node)], list[NodeProto]()
         place = next(index for index, other in enumerate(self.slots[slot]) if other is node)
@@ -279,7 +283,7 @@ class View:
             self._read(node)
 
     def _drop_unread(self, names: Iterable[str]) -> None:
-        """Remove the makers of ``names`` of which no result is needed, and theirs."""
+        """Remove the producers of ``names`` whose results are all unused, and recursively their operands."""
         waiting = list(names)
         while waiting:
             node = self._makers.get(waiting.pop())
@@ -289,45 +293,45 @@ class View:
 
 
 class Writer:
-    """Nodes in place of one node, in order of execution; what they make is called after its first result."""
+    """Builder of the nodes, in execution order, that replace one node."""
 
     def __init__(self, graph: View, node: NodeProto, name: str = "") -> None:
-        """``name``: what they are called after, if not the first result."""
+        """Start a replacement of ``node``; new names begin with ``name``, by default its first output."""
         self.graph, self.node, self.name = graph, node, name or node.output[0]
         self.options: dict[str, Any] = attributes(node)
         self.nodes: list[NodeProto] = []
 
     def input(self, index: int) -> str:
-        """Name of an input, or the empty string where it is absent."""
+        """Return the name of an input; empty if it is absent."""
         return self.node.input[index] if index < len(self.node.input) else ""
 
     def output(self, index: int) -> str:
-        """Name of an output, or the empty string where it is absent."""
+        """Return the name of an output; empty if it is absent."""
         return self.node.output[index] if index < len(self.node.output) else ""
 
     def constant(self, values: ArrayLike, dtype: DTypeLike | None = None, part: str = "constant") -> str:
         return self.graph.constant(f"{self.name}_{part}", np.asarray(values, dtype))
 
     def tensor(self, part: str) -> str:
-        """A name for a new tensor of unknown shape."""
+        """Return an unused name for a tensor of unknown shape."""
         return self.graph.name(f"{self.name}_{part}")
 
     def add(self, op_type: str, *operands: str, result: str = "", label: str = "", **options: Any) -> str:
-        """Name of the result of a new node, ``result`` if given; the node goes by that name, or by ``label``."""
+        """Add a node and return its result's name, ``result`` if given; ``label`` is the node's name."""
         name = result or self.tensor(f"{op_type.lower()}{len(self.nodes)}")
         self.nodes.append(helper.make_node(op_type, list(operands), [name], label or name, **options))
         return name
 
     def finished(self) -> list[NodeProto]:
-        """The nodes, of which the last makes the result."""
+        """Return the nodes; the last one produces the replaced node's first output."""
         self.nodes[-1].output[0] = self.node.output[0]
         return self.nodes
 
 
 def rewriting(name: str, laws: Sequence[Law]) -> Pass:
-    """The pass called ``name`` that applies ``laws`` until none holds anywhere: the model itself where none does.
+    """Return the pass ``name`` that applies ``laws`` until none matches; needs inferred shapes.
 
-    Wants shapes inferred.
+    It returns the model itself if no rule matches.
     """
 
     def step(model: ModelProto) -> ModelProto:
@@ -346,12 +350,14 @@ def rewriting(name: str, laws: Sequence[Law]) -> Pass:
 
 
 Write = Callable[[View, NodeProto], Sequence[NodeProto] | None]
-"""What stands in the place of a node, in order of execution, as :meth:`Law.apply` has it; None: the node stays."""
+"""Function that returns the nodes to replace a node, as :meth:`Law.apply`; None if the node stays."""
 
 
 def written(*operators: str, rank: int | None = None, foreign: bool = False) -> Callable[[Write], OperatorPass]:
-    """Declares of a function that it writes ``operators`` otherwise: the pass that goes over a model's nodes once, in
-    order of execution. Wants shapes inferred; ``rank`` as :func:`looking_at` has it; ``foreign``: of whatever domain.
+    """Return a decorator that turns a function into a pass which rewrites ``operators``.
+
+    The pass visits the model's nodes once, in execution order. Shapes must be inferred. ``rank`` is
+    as in :func:`looking_at`; ``foreign`` includes operators of other domains.
     """
 
     def declared(write: Write) -> OperatorPass:
@@ -373,10 +379,11 @@ def walked(
     wanted: Callable[[NodeProto], bool] = standard,
     upwards: bool = False,
 ) -> ModelProto:
-    """What a writer, which ``start`` makes of the view of a model, puts in the place of the nodes that are ``wanted``.
+    """Replace the ``wanted`` nodes of a model by the results of a writer, in one pass.
 
-    It goes over them once, in order of execution or ``upwards``, and not to what is no longer there. None: the node
-    stays. The model itself where nothing changes.
+    ``start`` makes the writer from the model's view. Nodes are visited in execution order, or in
+    reverse with ``upwards``; nodes that were removed meanwhile are skipped. If the writer returns
+    None, the node stays. Returns the model itself if nothing changes.
     """
     result = without_initializers(model)
     graph = View(result, model)
@@ -393,7 +400,7 @@ def walked(
 
 
 def applied(given: ModelProto, model: ModelProto) -> dict[str, int]:
-    """How often each law was applied to make ``model`` of ``given``, by the names of those that were."""
+    """Return how often each rule was applied from ``given`` to ``model``, without rules never applied."""
     before, counts = _recorded(given), _recorded(model)
     counts.subtract(before)
     return dict(sorted((+counts).items()))
@@ -405,7 +412,7 @@ def _recorded(model: ModelProto) -> Counter[str]:
 
 
 def _fill(result: ModelProto, model: ModelProto, graph: View) -> None:
-    """Let ``result`` have the nodes of ``graph``, and the constants of it and of ``model`` that are read."""
+    """Give ``result`` the nodes of ``graph``, and the used constants of ``graph`` and ``model``."""
     set_nodes(result.graph, (node for nodes in graph.slots for node in nodes))
     separate_names(result.graph)
     used = use_counts(result.graph)
@@ -413,7 +420,7 @@ def _fill(result: ModelProto, model: ModelProto, graph: View) -> None:
 
 
 def _apply_all(graph: View, laws: Sequence[Law]) -> Counter[str]:
-    """Apply ``laws`` to ``graph`` until none holds; how often each was applied."""
+    """Apply ``laws`` to ``graph`` until none matches; return how often each was applied."""
     roots = {node.op_type for nodes in graph.slots for node in nodes}.union(*(law.roots for law in laws))
     by_root = {root: [law for law in laws if root in law.roots or law.roots == ANY] for root in roots}
     counts: Counter[str] = Counter()
@@ -430,7 +437,7 @@ def _apply_all(graph: View, laws: Sequence[Law]) -> Counter[str]:
 
 
 def _applied(graph: View, slot: int, laws: Mapping[str, Sequence[Law]]) -> Law | None:
-    """The law that was applied to a node of ``slot``, the first that holds; None where none does."""
+    """Apply the first matching rule to a node of ``slot`` and return it; None if none matches."""
     for node in graph.slots[slot]:
         for law in laws.get(node.op_type, ()) if standard(node) else ():
             found = law.match(graph, node)

@@ -1,7 +1,7 @@
-"""Laws about linear operators of float models: scales, shifts and products that follow one another are one product.
+"""Rewrite rules for linear operators of float models: merge consecutive scales, shifts and products.
 
-They compute constants anew, in float64, rounded once to float32, and so move rounding: for float models only, before
-they are quantised.
+The rules recompute constants in float64 and round once to float32. This changes rounding, so they
+apply only to float models before quantisation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Affine:
-    """``y = x * scale + shift`` with one factor and one summand a channel, float64 (channels,)."""
+    """``y = x * scale + shift`` with one factor and one summand per channel, float64 (channels,)."""
 
     source: str
     scale: Array
@@ -33,7 +33,7 @@ class Affine:
     per_channel: bool
 
     def after(self, first: Affine) -> Affine:
-        """The composition: ``first``, then this."""
+        """Return the composition that applies ``first`` and then this function."""
         return Affine(
             first.source,
             first.scale * self.scale,
@@ -42,7 +42,7 @@ class Affine:
         )
 
 
-# What a node computes. ----------------------------------------------------------------------------------------------
+# Affine nodes. ------------------------------------------------------------------------------------------------------
 
 
 def _affine(graph: View, node: NodeProto | None) -> Affine | None:
@@ -54,7 +54,7 @@ def _affine(graph: View, node: NodeProto | None) -> Affine | None:
 
 
 def _batch_normalization(graph: View, node: NodeProto) -> Affine | None:
-    """``scale = gamma / sqrt(variance + epsilon)``, ``shift = beta - mean * scale``."""
+    """Return ``scale = gamma / sqrt(variance + epsilon)`` and ``shift = beta - mean * scale``."""
     options = attributes(node)
     parameters = [graph.floats.get(name) for name in node.input[1:5]]
     known = [np.asarray(parameter, np.float64) for parameter in parameters if parameter is not None]
@@ -104,7 +104,10 @@ def _channels(graph: View, name: str) -> int | None:
 
 
 def _chain(graph: View, node: NodeProto) -> Affine | None:
-    """The longest run of affine nodes that ends with ``node``, composed; nobody else reads what lies between."""
+    """Return the composition of the longest chain of affine nodes that ends with ``node``.
+
+    Intermediate tensors must have no other consumers.
+    """
     found = _affine(graph, node)
     while found is not None:
         reader, maker = node, graph.maker(found.source)
@@ -116,7 +119,7 @@ def _chain(graph: View, node: NodeProto) -> Affine | None:
 
 
 def _goes_on(graph: View, node: NodeProto) -> bool:
-    """Whether a chain does not end with ``node``."""
+    """Return True if the affine chain continues after ``node``."""
     reader = graph.only_reader(node.output[0])
     return reader is not None and not graph.shown(node.output[0]) and _affine(graph, reader) is not None
 
@@ -126,7 +129,7 @@ def _goes_on(graph: View, node: NodeProto) -> bool:
 
 @dataclass(frozen=True)
 class _Product:
-    """A Conv, ConvTranspose or Gemm by constants: weights have ``rows`` along an axis, one a channel of the result."""
+    """Conv, ConvTranspose or Gemm by constants; axis ``rows`` of the weights is the result's channels."""
 
     node: NodeProto
     options: Mapping[str, Any]
@@ -140,13 +143,13 @@ class _Product:
 
     @property
     def biases(self) -> Array:
-        """The biases, zeros where there are none."""
+        """Biases, zeros if there are none."""
         name = (*self.node.input, "", "")[2]
         return np.asarray(self.numbers[name], np.float64) if name else np.zeros(self.shape[self.rows])
 
 
 def _product(graph: View, node: NodeProto | None) -> _Product | None:
-    """The product that a node is; None for what is no plain product by constants."""
+    """Return the product that a node is; None if it is not a plain product by constants."""
     if node is None or not standard(node) or node.op_type not in ("Conv", "ConvTranspose", "Gemm"):
         return None
     names = [name for name in node.input[1:] if name]
@@ -169,7 +172,7 @@ def _product(graph: View, node: NodeProto | None) -> _Product | None:
 def _made(
     graph: View, like: NodeProto, source: str, output: str, weights: Array, biases: Array, **options: Any
 ) -> NodeProto:
-    """A product with ``like``'s name and attributes, but for ``options``, and new constants."""
+    """Return a product with the name and attributes of ``like``, except ``options``, and new constants."""
     node = copy_node(like)
     names = [
         graph.constant(f"{output}_{suffix}", values.astype(np.float32))
@@ -187,17 +190,20 @@ def _along(axis: int, rank: int) -> tuple[int, ...]:
 
 
 def _padded(options: Mapping[str, Any]) -> bool:
-    """Whether a Conv reads zeros around its operand."""
+    """Return True if a Conv pads its operand."""
     return any(options.get("pads", ())) or options.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID")
 
 
-# Laws. --------------------------------------------------------------------------------------------------------------
+# Rewrite rules. -----------------------------------------------------------------------------------------------------
 
 
 class ScaleBehindProduct(Law):
-    """`s · (W x + b) + t` = `(s W) x + (s b + t)`: a chain of scales and shifts by constants (Mul, Add, Sub, Div,
-    BatchNormalization), one a channel or one for all, behind a Conv, ConvTranspose or Gemm by constants is part of
-    it. Nobody else may read what lies between."""
+    """`s · (W x + b) + t` = `(s W) x + (s b + t)`: fold scales and shifts into the product before them.
+
+    The left side is a chain of scales and shifts by constants (Mul, Add, Sub, Div,
+    BatchNormalization), one per channel or one for all, after a Conv, ConvTranspose or Gemm by
+    constants. Intermediate tensors must have no other consumers.
+    """
 
     name = "scale-behind-product"
     roots = AFFINE
@@ -205,7 +211,7 @@ class ScaleBehindProduct(Law):
     exact = False
 
     def match(self, graph: View, node: NodeProto) -> tuple[_Product, Affine] | str | None:
-        """The product and the whole chain, which ends with ``node``."""
+        """Return the product and the whole chain, which ends with ``node``."""
         chain = None if _goes_on(graph, node) else _chain(graph, node)
         product = None if chain is None else _product(graph, graph.maker(chain.source))
         if chain is None or product is None:
@@ -214,7 +220,7 @@ class ScaleBehindProduct(Law):
         return "others read the product" if shared else (product, chain)
 
     def apply(self, graph: View, node: NodeProto, found: tuple[_Product, Affine]) -> Sequence[NodeProto]:
-        """The product with other constants."""
+        """Return the product with new constants."""
         product, chain = found
         weights = product.weights * chain.scale.reshape(_along(product.rows, len(product.shape)))
         biases = product.biases * chain.scale + chain.shift
@@ -222,9 +228,13 @@ class ScaleBehindProduct(Law):
 
 
 class ScaleBeforeProduct(Law):
-    """`W (s x + t) + b` = `(W s) x + (W t + b)`: a chain of scales and shifts by constants before a Conv or Gemm by
-    constants is part of it. Nobody else may read what lies between; a shift does not go through padding. Pays where
-    `x` is not computed element by element: there the chain is part of a table, which costs nothing and rounds once."""
+    """`W (s x + t) + b` = `(W s) x + (W t + b)`: fold scales and shifts into the product after them.
+
+    The left side is a chain of scales and shifts by constants before a Conv or Gemm by constants.
+    Intermediate tensors must have no other consumers, and a shift cannot pass padding. Pays unless
+    `x` is the result of an element-wise operator: there the chain becomes part of a table, which is
+    free and rounds once.
+    """
 
     name = "scale-before-product"
     roots = frozenset({"Conv", "Gemm"})
@@ -232,7 +242,7 @@ class ScaleBeforeProduct(Law):
     exact = False
 
     def match(self, graph: View, node: NodeProto) -> tuple[_Product, Affine] | str | None:
-        """The product and the chain before it."""
+        """Return the product and the chain before it."""
         maker = graph.maker(node.input[0])
         product = None if _affine(graph, maker) is None else _product(graph, node)
         chain = None if product is None or maker is None else _chain(graph, maker)
@@ -247,7 +257,7 @@ class ScaleBeforeProduct(Law):
         return product, chain
 
     def apply(self, graph: View, node: NodeProto, found: tuple[_Product, Affine]) -> Sequence[NodeProto]:
-        """The product with other constants."""
+        """Return the product with new constants."""
         product, chain = found
         weights, groups = product.weights, product.options.get("group", 1)
         if node.op_type == "Gemm":
@@ -265,8 +275,11 @@ class ScaleBeforeProduct(Law):
 
 
 class ScaleAsDepthwise(Law):
-    """`s x + t` = a depthwise 1×1 Conv, where `s` or `t` has one number a channel, on planes, and no product is there
-    to take it: the chain is one operator. Holds for operands (N, C, D₁ ...)."""
+    """`s x + t` = a depthwise 1×1 Conv: make one operator of a chain of scales and shifts of planes.
+
+    Holds for operands (N, C, D₁ ...) if `s` or `t` has one number per channel and no product can
+    absorb the chain.
+    """
 
     name = "scale-as-depthwise"
     roots = AFFINE
@@ -274,14 +287,14 @@ class ScaleAsDepthwise(Law):
     exact = False
 
     def match(self, graph: View, node: NodeProto) -> Affine | None:
-        """The whole chain, which ends with ``node``."""
+        """Return the whole chain, which ends with ``node``."""
         chain = None if _goes_on(graph, node) else _chain(graph, node)
         fits = chain is not None and chain.per_channel and len(graph.shapes[chain.source]) >= 3
         later = (ScaleBeforeProduct().match(graph, reader) for reader in graph.readers(node.output[0]))
         return None if not fits or any(isinstance(taken, tuple) for taken in later) else chain
 
     def apply(self, graph: View, node: NodeProto, found: Affine) -> Sequence[NodeProto]:
-        """The convolution."""
+        """Return the convolution."""
         kernel = [1] * (len(graph.shapes[found.source]) - 2)
         scale = found.scale.reshape(-1, 1, *kernel)
         plain = helper.make_node("Conv", [""], [""], node.name or node.output[0], kernel_shape=kernel, group=len(scale))
@@ -289,9 +302,12 @@ class ScaleAsDepthwise(Law):
 
 
 class MergeProducts(Law):
-    """`W₂ (W₁ x + b₁) + b₂` = `(W₂ W₁) x + (W₂ b₁ + b₂)`: two Gemm, or two Conv of one group of which one is 1×1
-    without strides if it is the first, are one. Nobody else may read what lies between; `b₁` does not go through
-    padding; pays where the one takes fewer multiplications than both, which is a matter of rank."""
+    """`W₂ (W₁ x + b₁) + b₂` = `(W₂ W₁) x + (W₂ b₁ + b₂)`: merge two consecutive products.
+
+    Both are Gemm, or both are Conv with one group and one of them is 1×1, without strides if it is
+    the first. The intermediate tensor must have no other consumers, and `b₁` cannot pass padding.
+    Pays if the merged product takes fewer multiplications than both, which depends on their ranks.
+    """
 
     name = "merge-products"
     roots = frozenset({"Conv", "Gemm"})
@@ -299,7 +315,7 @@ class MergeProducts(Law):
     exact = False
 
     def match(self, graph: View, node: NodeProto) -> tuple[_Product, _Product] | str | None:
-        """Both products."""
+        """Return both products."""
         maker = graph.maker(node.input[0], node.op_type)
         first, second = _product(graph, maker), _product(graph, node)
         if first is None or second is None or {p.options.get("group", 1) for p in (first, second)} != {1}:
@@ -319,7 +335,7 @@ class MergeProducts(Law):
         return (first, second) if merged < spent else f"{merged:,} multiplications are no fewer than {spent:,}"
 
     def apply(self, graph: View, node: NodeProto, found: tuple[_Product, _Product]) -> Sequence[NodeProto]:
-        """The one product; windows are those of the one that has any."""
+        """Return the merged product, with the window of the Conv that is not 1×1."""
         first, second = found
         weights, biases = _merged(first, second)
         source, output = first.node.input[0], node.output[0]
@@ -335,18 +351,18 @@ class MergeProducts(Law):
 
 
 def _is_pointwise(product: _Product) -> bool:
-    """Whether a Conv reads one element of every channel, and nothing around its operand."""
+    """Return True if a Conv reads one element of every channel, without padding."""
     return prod(product.shape[2:]) == 1 and not _padded(product.options)
 
 
 def _multiplications(graph: View, node: NodeProto, weights: int) -> int:
-    """How many a product of so many weights takes for the result of ``node``."""
+    """Return the multiplications that a product with ``weights`` weights takes for the result of ``node``."""
     shape = graph.shapes[node.output[0]]
     return weights * shape[0] * prod(shape[2:])
 
 
 def _merged(first: _Product, second: _Product) -> tuple[Array, Array]:
-    """Weights and biases of both products as one: of Gemm (K, N), of Conv those with the larger window."""
+    """Return the merged weights and biases: of Gemm (K, N), of Conv those with the larger window."""
     if first.node.op_type == "Gemm":
         inner, outer = (p.weights if p.rows else p.weights.T for p in (first, second))
         return inner @ outer, first.biases @ outer + second.biases
@@ -359,8 +375,11 @@ def _merged(first: _Product, second: _Product) -> tuple[Array, Array]:
 
 
 class MeanAsPool(Law):
-    """`ReduceMean(x)` of whole planes (N, C, D₁ ...) = `GlobalAveragePool(x)`, reshaped where dimensions are dropped.
-    Pays because every variant has pools, and because ONNX Runtime sums integers in them: to the bit like ours."""
+    """`ReduceMean(x)` of whole planes (N, C, D₁ ...) = `GlobalAveragePool(x)`, reshaped if axes are dropped.
+
+    Pays because every variant has pools, and because ONNX Runtime sums integers in them, bit-equal
+    with the accelerator.
+    """
 
     name = "mean-as-pool"
     roots = frozenset({"ReduceMean"})
@@ -368,7 +387,7 @@ class MeanAsPool(Law):
     exact = False
 
     def match(self, graph: View, node: NodeProto) -> tuple[int, ...] | str | None:
-        """The shape of the pool's result."""
+        """Return the shape of the pool's result."""
         shape, options = graph.shapes.get(node.input[0], ()), attributes(node)
         axes = options.get("axes", graph.constants.get((*node.input, "")[1]))
         if len(shape) < 3 or 0 in shape or axes is None or node.output[0] not in graph.shapes:
@@ -378,7 +397,7 @@ class MeanAsPool(Law):
         return (*shape[:2], *(1 for _ in shape[2:]))
 
     def apply(self, graph: View, node: NodeProto, found: tuple[int, ...]) -> Sequence[NodeProto]:
-        """The pool, and what gives its result the shape of the mean."""
+        """Return the pool, and a Reshape to the shape of the mean if it differs."""
         result = graph.shapes[node.output[0]]
         if result == found:
             return [helper.make_node("GlobalAveragePool", node.input[:1], node.output, node.name)]

@@ -1,6 +1,7 @@
-"""Rows of a constant table that integers choose at run time: what is computed of each row alone, the table can hold.
+"""Precompute functions of rows that run-time integers select from a constant table.
 
-A one-hot encoding is such rows, too: those of a unit matrix. Its product with constant weights reads rows of these.
+A function of each row by itself can be applied to the table instead. A one-hot encoding selects
+rows of a unit matrix, so its product with constant weights selects rows of the weights.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ _SAME_ORDER = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Expand
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A float32 tensor (*S, D): rows of ``table`` (R, D), chosen by the integers of ``chosen``, which has shape S.
+    """A float32 tensor (*S, D) of rows of ``table`` (R, D), selected by integers ``chosen`` of shape S.
 
-    ``classes``: those of a one-hot encoding, whose ``table`` is empty until it is needed. ``limits``: the integers are
-    taken for these where they are below or above.
+    ``classes`` is the size of a one-hot encoding, whose ``table`` stays empty until it is needed.
+    ``limits`` clamp the integers before the selection.
     """
 
     chosen: str
@@ -39,16 +40,20 @@ class Rows:
 
 @looking_at("Gather", "OneHot", "Cast")
 def tabulate_rows(model: ModelProto) -> ModelProto:
-    """A copy in which what is computed from rows of constant tables, each row by itself, is rows of another table.
+    """Replace row-wise functions of rows of constant tables by rows of other tables.
 
-    Where that is no larger than what is chosen from it, or the product of a one-hot encoding with constant weights.
-    Wants shapes inferred and constants folded. A model without such rows is returned as it is.
+    Applies if the new table is no larger than the rows selected from it, or for the product of a
+    one-hot encoding with constant weights. Needs inferred shapes and folded constants. A model
+    without such rows is returned unchanged.
     """
     return walked(model, lambda graph: _Finder(graph).rewritten, upwards=True)
 
 
 class _Finder:
-    """Finds rows in order of execution; they are written from the last ones up, by which what is between them goes."""
+    """Finder of selected rows, in execution order.
+
+    Rewriting goes from the last rows upwards, so that intermediate nodes are removed.
+    """
 
     def __init__(self, graph: View) -> None:
         self.graph = graph
@@ -61,7 +66,7 @@ class _Finder:
                 self._rows[node.output[0]] = found
 
     def rewritten(self, node: NodeProto) -> Sequence[NodeProto] | None:
-        """The nodes that stand for ``node``, which makes rows; None where it stays."""
+        """Return the nodes that replace ``node``, whose result is selected rows; None if it stays."""
         found = self._rows.get(node.output[0])
         if found is None or node.op_type == "Gather":
             return None
@@ -90,7 +95,10 @@ class _Finder:
     # One-hot encodings along the last dimension. --------------------------------------------------------------------
 
     def _one_hot(self, node: NodeProto) -> Rows | None:
-        """OneHot: integers from -depth to depth - 1, the negative ones count from the end; others choose nothing."""
+        """Return the rows of a OneHot with indices from -depth to depth - 1.
+
+        Negative indices count from the end; indices out of range select zeros.
+        """
         indices, depth, values = node.input
         rank = len(self._shapes[node.output[0]])
         if depth not in self._arrays or values not in self._arrays or self._types.get(indices) not in _INTEGERS:
@@ -103,7 +111,7 @@ class _Finder:
         return Rows(indices, _EMPTY, size, (-size - 1, size))
 
     def _compared(self, node: NodeProto | None) -> Rows | None:
-        """Equal of integers (*S, 1) and 0 to depth - 1; integers beyond choose nothing."""
+        """Return the rows of an Equal of integers (*S, 1) with 0 to depth - 1; others select zeros."""
         if node is None or node.output[0] not in self._shapes:
             return None
         *outer, depth = self._shapes[node.output[0]]
@@ -117,7 +125,7 @@ class _Finder:
         return None
 
     def _product(self, node: NodeProto) -> Rows | None:
-        """Rows times constant weights (K, N)."""
+        """Return the rows of a product of rows with constant weights (K, N)."""
         source, weights = self._rows.get(node.input[0]), self._arrays.get(node.input[1])
         if source is None or weights is None or weights.ndim != 2 or weights.dtype != np.float32:
             return None
@@ -128,7 +136,10 @@ class _Finder:
     # Functions of rows. ---------------------------------------------------------------------------------------------
 
     def _function(self, node: NodeProto) -> Rows | None:
-        """An element-wise function of rows that the same integers choose, and of constants that are the same in all."""
+        """Return the rows of an element-wise function of rows with the same indices, and of constants.
+
+        The constants must be the same in every row.
+        """
         shape = self._shapes[node.output[0]]
         sources = {name: self._rows[name] for name in node.input if name in self._rows}
         if not sources or any(source.classes for source in sources.values()):
@@ -147,7 +158,7 @@ class _Finder:
         return self._of_tables(node, first, operands)
 
     def _of_tables(self, node: NodeProto, source: Rows, operands: list[NDArray[Any]]) -> Rows | None:
-        """``node`` on whole tables, where the result is a table no larger than what is chosen from it."""
+        """Evaluate ``node`` on whole tables; None if the result is larger than the rows selected from it."""
         shape = self._shapes[node.output[0]]
         if len(source.table) * shape[-1] > prod(shape):
             return None
@@ -162,7 +173,7 @@ class _Finder:
     # Nodes. ---------------------------------------------------------------------------------------------------------
 
     def _gather(self, w: Writer, rows: Rows, shape: tuple[int, ...]) -> Sequence[NodeProto]:
-        """The nodes that choose from the table, by integers of ``shape``."""
+        """Return the nodes that select from the table, with indices of ``shape``."""
         table = _beyond(np.eye(rows.classes, dtype=np.float32), rows) if rows.classes else rows.table
         indices = rows.chosen if self._shapes[rows.chosen] == shape else self._original(rows.chosen)
         kind = helper.tensor_dtype_to_np_dtype(self._types[indices])
@@ -174,7 +185,7 @@ class _Finder:
         return w.finished()
 
     def _original(self, name: str) -> str:
-        """What ``name`` is a copy of, of the same elements in the same order."""
+        """Return the tensor that ``name`` is a reshaped copy of."""
         while (node := self.graph.maker(name, *_SAME_ORDER)) is not None:
             shape = self._shapes.get(node.input[0])
             if shape is None or prod(shape) != prod(self._shapes[name]) or node.input[0] not in self._types:
@@ -187,15 +198,18 @@ _EMPTY = np.zeros((0, 0), np.float32)
 
 
 def _beyond(weights: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
-    """``weights`` with a row of zeros where what is beyond them lies, and once more behind it for what counts from
-    their end: the integers that ``rows`` is limited to are rows of it, in both directions."""
+    """Return ``weights`` extended by a row of zeros for indices out of range.
+
+    If negative indices are allowed, ``weights`` are appended once more, so that the clamped
+    indices, negative ones included, address the extended table.
+    """
     assert rows.limits is not None
     zeros = np.zeros((1, weights.shape[1]), np.float32)
     return np.concatenate([weights, zeros, *([weights] if rows.limits[0] < -1 else [])])
 
 
 def _of_every_row(array: NDArray[Any] | None, rank: int) -> NDArray[Any] | None:
-    """A constant that is the same in every row of a tensor of ``rank`` dimensions, without leading ones; else None."""
+    """Return a constant that is equal in every row of a rank-``rank`` tensor as one row, else None."""
     if array is None or array.ndim > rank or prod(array.shape[:-1]) != 1:
         return None
     return array.reshape(array.shape[-1:])

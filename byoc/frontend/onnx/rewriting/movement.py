@@ -1,4 +1,4 @@
-"""Laws about the movement of data, and what is computed twice: exact, in every model."""
+"""Rewrite rules for data movement and common subexpressions; exact, for every model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from byoc.runtimes.protobuf import attributes, bodies, copy_node
 
 Shape = tuple[int, ...]
 KEEPERS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
-"""Operators that give a tensor another shape, and keep its elements in their order."""
+"""Operators that change a tensor's shape and keep the order of its elements."""
 CHAINED = KEEPERS | {"Transpose"}
 CLAMPS = frozenset({"Relu", "Clip"})
 
@@ -28,20 +28,20 @@ CLAMPS = frozenset({"Relu", "Clip"})
 
 @dataclass(frozen=True)
 class _Factor:
-    """A part of a dimension: ``size`` steps of ``stride`` elements of the source."""
+    """Part of a dimension: ``size`` steps with a stride of ``stride`` source elements."""
 
     size: int
     stride: int
 
 
 def _factors(shape: Shape) -> list[list[_Factor]]:
-    """The dimensions of a tensor that lies in its own order."""
+    """Return the dimensions of a tensor in its own element order."""
     strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
     return [[_Factor(size, stride)] if size > 1 else [] for size, stride in zip(shape, strides, strict=True)]
 
 
 def _grouped(factors: Iterable[_Factor], shape: Shape) -> list[list[_Factor]] | None:
-    """The same elements as dimensions of ``shape``; None where that cuts a factor into uneven parts."""
+    """Regroup factors into dimensions of ``shape``; None if that splits a factor unevenly."""
     waiting, dims = list(factors)[::-1], []
     for size in shape:
         dim: list[_Factor] = []
@@ -62,7 +62,7 @@ def _grouped(factors: Iterable[_Factor], shape: Shape) -> list[list[_Factor]] | 
 
 
 def _joined(factors: Iterable[_Factor]) -> list[_Factor]:
-    """The same factors, those that continue each other as one."""
+    """Merge factors that continue each other."""
     found: list[_Factor] = []
     for factor in factors:
         if found and found[-1].stride == factor.size * factor.stride:
@@ -74,7 +74,7 @@ def _joined(factors: Iterable[_Factor]) -> list[_Factor]:
 
 @dataclass(frozen=True)
 class _Plan:
-    """One movement in place of a chain: the source in the shape ``before``, permuted, in the shape ``after``."""
+    """One movement that replaces a chain: reshape to ``before``, permute, reshape to ``after``."""
 
     source: str
     before: Shape
@@ -84,7 +84,7 @@ class _Plan:
 
     @property
     def moves(self) -> bool:
-        """Whether elements change their order."""
+        """True if the order of elements changes."""
         return bool(self.perm)
 
     @property
@@ -95,37 +95,41 @@ class _Plan:
 
     @property
     def cost(self) -> tuple[int, int]:
-        """What the law makes less: movements that copy, then nodes."""
+        """Cost that the rule reduces: movements that copy, then nodes."""
         return int(self.moves), self.nodes
 
 
 def _plan(source: str, whole: Shape, dims: Sequence[Sequence[_Factor]], after: Shape) -> _Plan:
-    """The movement of fewest nodes that makes a tensor of shape ``after``, of dimensions ``dims``, of ``whole``."""
+    """Return the movement with the fewest nodes from shape ``whole`` to shape ``after``.
+
+    ``dims`` are the dimensions of the result in factors of the source.
+    """
     factors = _joined(factor for dim in dims for factor in dim)
     if len(factors) < 2:
         return _Plan(source, whole, (), after, whole)
     plans = [_permuted(source, whole, [factor.size for factor in _sorted(factors)], factors, after)]
     single = [_joined(dim) for dim in dims]
-    if all(len(dim) < 2 for dim in single):  # ends in ``after`` itself
+    if all(len(dim) < 2 for dim in single):  # ends in ``after``
         apart = [factor for dim in single for factor in dim]
         ones = [1] * (len(after) - len(apart))
         plans.append(_permuted(source, whole, [*ones, *(factor.size for factor in _sorted(apart))], apart, after))
     own = [factor for dim in _factors(whole) for factor in dim]
     parts = [[f for f in own if factor.stride <= f.stride < factor.stride * factor.size] for factor in factors]
     if all(prod(f.size for f in part) == factor.size for part, factor in zip(parts, factors, strict=True)):
-        plans.append(_permuted(source, whole, whole, [f for part in parts for f in part], after))  # begins in ``whole``
+        plans.append(_permuted(source, whole, whole, [f for part in parts for f in part], after))  # from ``whole``
     return min(plans, key=lambda plan: plan.nodes)
 
 
 def _sorted(factors: Iterable[_Factor]) -> list[_Factor]:
-    """In the order of the source."""
+    """Return the factors in the order of the source."""
     return sorted(factors, key=lambda factor: -factor.stride)
 
 
 def _permuted(source: str, whole: Shape, before: Sequence[int], factors: Sequence[_Factor], after: Shape) -> _Plan:
-    """The plan that brings the dimensions ``before`` into the order of ``factors``.
+    """Return the plan that permutes the dimensions ``before`` into the order of ``factors``.
 
-    Those of one element go where ``after`` has any, if it has as many, else in front.
+    Dimensions of size 1 go to the positions where ``after`` has them if the counts match, else to
+    the front.
     """
     axes = [axis for axis, size in enumerate(before) if size > 1]
     ones = [axis for axis, size in enumerate(before) if size == 1]
@@ -138,16 +142,19 @@ def _permuted(source: str, whole: Shape, before: Sequence[int], factors: Sequenc
 
 
 class ComposeMovement(Law):
-    """`R₁(T₁(R₂(T₂(x))))` = `R(T(R'(x)))`: a chain of Reshape, Flatten, Squeeze, Unsqueeze and Transpose is one
-    Transpose between two reshapes, or less. Holds where no reshape cuts a dimension unevenly; pays where it takes fewer
-    copies, or as many and fewer nodes."""
+    """`R₁(T₁(R₂(T₂(x))))` = `R(T(R'(x)))`: merge a chain of movements into one Transpose between reshapes.
+
+    The chain consists of Reshape, Flatten, Squeeze, Unsqueeze and Transpose; the result may have
+    fewer nodes still. Holds if no reshape splits a dimension unevenly. Pays if it takes fewer
+    copies, or as many copies and fewer nodes.
+    """
 
     name = "compose-movement"
     roots = CHAINED
     measure = "movements that copy, then movements"
 
     def match(self, graph: View, node: NodeProto) -> _Plan | str | None:
-        """The cheapest plan from any tensor of the chain above ``node``, if it is cheaper than what it replaces."""
+        """Return the cheapest plan from any tensor of the chain above ``node`` that reduces the cost."""
         result = graph.shapes.get(node.output[0])
         chain = _chain(graph, node)
         if result is None or 0 in result or not chain:
@@ -170,7 +177,7 @@ class ComposeMovement(Law):
         return best or reason
 
     def apply(self, graph: View, node: NodeProto, found: _Plan) -> Sequence[NodeProto]:
-        """Up to three nodes; an Identity for none."""
+        """Return up to three nodes; an Identity if no movement remains."""
         name, nodes, source = node.output[0], list[NodeProto](), found.source
         if found.moves and found.before != found.whole:
             source = _reshape(graph, nodes, source, graph.tensor(f"{name}_factors", found.before), found.before)
@@ -195,7 +202,7 @@ def _reshape(graph: View, nodes: list[NodeProto], source: str, target: str, shap
 
 
 def _chain(graph: View, node: NodeProto) -> list[NodeProto]:
-    """``node`` and the movements above it, from it upwards, as far as shapes are known."""
+    """Return ``node`` and the movements above it, nearest first, as far as shapes are known."""
     found: list[NodeProto] = []
     current: NodeProto | None = node
     while current is not None and _known(graph, current):
@@ -210,19 +217,19 @@ def _known(graph: View, node: NodeProto) -> bool:
 
 
 def _order(node: NodeProto, rank: int) -> tuple[int, ...]:
-    """The permutation of a Transpose."""
+    """Return the permutation of a Transpose."""
     return tuple(attributes(node).get("perm", range(rank)[::-1]))
 
 
 def _copies(graph: View, node: NodeProto) -> bool:
-    """Whether a Transpose changes the order of elements."""
+    """Return True if a Transpose changes the order of elements."""
     shape = graph.shapes[node.input[0]]
     moved = [axis for axis in _order(node, len(shape)) if shape[axis] > 1]
     return moved != sorted(moved)
 
 
 def _followed(graph: View, chain: Sequence[NodeProto]) -> list[list[_Factor]] | None:
-    """The dimensions behind ``chain``, whose last node is executed first, in factors of its source."""
+    """Return the dimensions after ``chain`` in factors of its source; its last node runs first."""
     dims: list[list[_Factor]] | None = _factors(graph.shapes[chain[-1].input[0]])
     for node in reversed(chain):
         if dims is not None and node.op_type == "Transpose":
@@ -232,23 +239,26 @@ def _followed(graph: View, chain: Sequence[NodeProto]) -> list[list[_Factor]] | 
     return dims
 
 
-# What is computed element by element, before movement. --------------------------------------------------------------
+# Element-wise operators before movement. ----------------------------------------------------------------------------
 
 REARRANGERS = CHAINED | {"DepthToSpace", "SpaceToDepth"}
 
 
 class ComputeBeforeMoving(Law):
-    """`f(M(x), M(y), c)` = `M(f(x, y, c'))` for element-wise `f`, one movement `M` (Reshape and its like, Transpose,
-    DepthToSpace, SpaceToDepth) and constants `c`. Holds where `c` is one number, has its numbers along dimensions that
-    a reshape leaves alone, or can be transposed; where `M` copies, nobody else may read what it makes. Pays because `f`
-    then follows what makes `x`, and movement meets movement."""
+    """`f(M(x), M(y), c)` = `M(f(x, y, c'))`: compute element-wise `f` before movement `M` (constants `c`).
+
+    `M` is one movement: Reshape and similar, Transpose, DepthToSpace or SpaceToDepth. Holds if `c`
+    is one number, varies only along dimensions that a reshape keeps, or can be transposed. If `M`
+    copies, its results must have no other consumers. Pays because `f` is then adjacent to the
+    producer of `x`, and movements become adjacent.
+    """
 
     name = "compute-before-moving"
     roots = ANY  # the element-wise ones, which operator families know
     measure = "movements on the longest path to each element-wise operator"
 
     def match(self, graph: View, node: NodeProto) -> _Unmoved | str | None:
-        """The movement, and what takes the place of constants."""
+        """Return the movement, and the constants of the right side."""
         if node.op_type not in (CLAMPS if graph.quantised else installed().closes.elementwise):
             return None
         moved = [name for name in dict.fromkeys(node.input) if name and name not in graph.constants]
@@ -274,7 +284,7 @@ class ComputeBeforeMoving(Law):
         return _Unmoved(movers[0], dict(zip(moved, (mover.input[0] for mover in movers), strict=True)), known)
 
     def apply(self, graph: View, node: NodeProto, found: _Unmoved) -> Sequence[NodeProto]:
-        """The operator on what is not moved, and the movement."""
+        """Return the operator on the unmoved operands, and the movement."""
         before, after = copy_node(node), copy_node(found.mover)
         computed = graph.tensor(f"{node.output[0]}_unmoved", graph.shapes[found.mover.input[0]])
         names = dict(found.sources)
@@ -289,7 +299,7 @@ class ComputeBeforeMoving(Law):
 
 @dataclass(frozen=True)
 class _Unmoved:
-    """One of the movements, what each of them moves by what it makes, and constants as they meet that."""
+    """One of the movements, the operands of all by their results, and the constants for the operands."""
 
     mover: NodeProto
     sources: Mapping[str, str]
@@ -297,7 +307,7 @@ class _Unmoved:
 
 
 def _movement(graph: View, node: NodeProto) -> tuple[Any, ...]:
-    """What makes two movements of tensors of one shape the same."""
+    """Return a key that is equal for equal movements of tensors of one shape."""
     if node.op_type in KEEPERS:
         return ("keep",)
     if node.op_type == "Transpose":
@@ -306,7 +316,7 @@ def _movement(graph: View, node: NodeProto) -> tuple[Any, ...]:
 
 
 def _unmoved(numbers: NDArray[Any], graph: View, mover: NodeProto) -> NDArray[Any] | None:
-    """A constant that meets the operand of ``mover`` as ``numbers`` meet its result; None where there is none."""
+    """Return a constant that matches the mover's operand as ``numbers`` match its result; None if none does."""
     if numbers.size == 1:
         return numbers.reshape(())
     source, result = graph.shapes[mover.input[0]], graph.shapes[mover.output[0]]
@@ -325,16 +335,19 @@ def _unmoved(numbers: NDArray[Any], graph: View, mover: NodeProto) -> NDArray[An
 
 
 class ClampBeforeChoice(Law):
-    """`clamp(C(x, y))` = `C(clamp(x), clamp(y))` for Relu and Clip with constant limits and `C` a Concat or MaxPool.
-    Holds because a clamp is monotone; pays because it then belongs to what makes `x`, where it costs nothing. Nobody
-    else may read what `C` makes, and no operand of a Concat may be constant."""
+    """`clamp(C(x, y))` = `C(clamp(x), clamp(y))`: clamp before a Concat or MaxPool `C`.
+
+    The clamp is a Relu, or a Clip with constant limits. Holds because a clamp is monotone. Pays
+    because the clamp then belongs to the producer of `x`, where it is free. The result of `C` must
+    have no other consumers, and no operand of a Concat may be constant.
+    """
 
     name = "clamp-before-choice"
     roots = CLAMPS
     measure = "choices on the longest path to each clamp"
 
     def match(self, graph: View, node: NodeProto) -> NodeProto | str | None:
-        """The Concat or MaxPool."""
+        """Return the Concat or MaxPool."""
         choice = graph.maker(node.input[0], "Concat", "MaxPool")
         if choice is None or len([name for name in choice.output if name]) != 1:
             return None
@@ -348,7 +361,7 @@ class ClampBeforeChoice(Law):
         return choice if graph.alone(node.input[0], node) else "others read what it clamps"
 
     def apply(self, graph: View, node: NodeProto, found: NodeProto) -> Sequence[NodeProto]:
-        """A clamp an operand, and the choice among what they make."""
+        """Return a clamp for each operand, and the Concat or MaxPool of the clamped operands."""
         choice, clamps = copy_node(found), []
         for position, name in enumerate(found.input):
             clamp, suffix = copy_node(node), f"_{position}" if len(found.input) > 1 else ""
@@ -365,15 +378,18 @@ class ClampBeforeChoice(Law):
 
 
 class PadIntoConv(Law):
-    """`Conv(Pad(x))` = `Conv'(x)` for a Pad with zeros around rows and columns, which is padding of the Conv. Holds in
-    quantised models, too, where the Pad's result has the quantisation of what it pads. Nobody else may read that."""
+    """`Conv(Pad(x))` = `Conv'(x)`: turn a Pad with zeros around rows and columns into padding of the Conv.
+
+    Holds in quantised models too if the Pad's result has the quantisation of its operand. The Pad
+    must have no other consumers.
+    """
 
     name = "pad-into-conv"
     roots = frozenset({"Conv"})
     measure = "paddings"
 
     def match(self, graph: View, node: NodeProto) -> tuple[str, list[int]] | str | None:
-        """What is padded, and by how much in all, begins of all axes before ends."""
+        """Return the padded tensor and the total padding, begins of all axes before ends."""
         reader, pad = node, graph.maker(node.input[0], "Pad", DEQUANTIZE)
         if pad is not None and pad.op_type == DEQUANTIZE:
             reader, pad = _requantised_alike(graph, pad, node)
@@ -391,7 +407,7 @@ class PadIntoConv(Law):
         return pad.input[0], [a + b for a, b in zip(margins, own, strict=False)]
 
     def apply(self, graph: View, node: NodeProto, found: tuple[str, list[int]]) -> Sequence[NodeProto]:
-        """The convolution with more padding."""
+        """Return the convolution with more padding."""
         conv = copy_node(node)
         kept = [item for item in node.attribute if item.name not in ("pads", "auto_pad")]
         del conv.attribute[:]
@@ -401,8 +417,10 @@ class PadIntoConv(Law):
 
 
 def _requantised_alike(graph: View, dequantize: NodeProto, node: NodeProto) -> tuple[NodeProto, NodeProto | None]:
-    """The QuantizeLinear whose result ``dequantize`` reads for ``node`` alone, and the Pad before it, if what that pads
-    is dequantised alike."""
+    """Return the first node and the Pad of a chain Pad, QuantizeLinear, ``dequantize``, ``node``.
+
+    The Pad is None if its operand has another quantisation or a tensor between has other consumers.
+    """
     quantize = graph.maker(dequantize.input[0], QUANTIZE)
     pad = None if quantize is None else graph.maker(quantize.input[0], "Pad")
     source = None if pad is None else graph.maker(pad.input[0], DEQUANTIZE)
@@ -410,13 +428,13 @@ def _requantised_alike(graph: View, dequantize: NodeProto, node: NodeProto) -> t
         return dequantize, None
     scales = [[*each.input[1:3]] for each in (source, quantize, dequantize)]
     if not graph.alone(quantize.output[0], dequantize) or min(map(len, scales)) < 2:
-        return quantize, None  # what has no zero point may be of another element type
+        return quantize, None  # without a zero point, the element type may differ
     alike = all(graph.same_numbers(first, other) for first, *others in zip(*scales, strict=True) for other in others)
     return quantize, pad if alike else None
 
 
 def _zero_margins(graph: View, pad: NodeProto) -> list[int] | None:
-    """Margins of a Pad with zeros, begins of all spatial axes before ends; None for other Pads."""
+    """Return the margins of a Pad with zeros, begins of all spatial axes before ends; None for others."""
     names = [*pad.input[1:], "", "", ""][:3]
     if attributes(pad).get("mode", b"constant") != b"constant" or names[0] not in graph.constants:
         return None
@@ -429,23 +447,25 @@ def _zero_margins(graph: View, pad: NodeProto) -> list[int] | None:
     return [*margins[2:half], *margins[half + 2 :]]
 
 
-# What is there already. ---------------------------------------------------------------------------------------------
+# Common subexpressions. ---------------------------------------------------------------------------------------------
 
 _NOT_SHARED = frozenset({"Dropout", "Identity", "RandomNormal", "RandomUniform", "RandomNormalLike"})
 _NOT_SHARED |= {"RandomUniformLike", "Bernoulli", "Multinomial"}
 
 
 class ShareEqual(Law):
-    """`y = f(x)`, `z = f(x)` = `z = y = f(x)`: of two equal operators on the same operands there is one. Holds for
-    whatever draws no random numbers and has no body, in float models: in quantised ones every operator has
-    quantisations of its own, with which ONNX Runtime makes one operator of it."""
+    """`y = f(x)`, `z = f(x)` = `z = y = f(x)`: keep one of two equal operators on the same operands.
+
+    Holds for operators without random numbers and bodies, in float models only. In quantised models
+    every operator has its own quantisations, with which ONNX Runtime fuses it into one operator.
+    """
 
     name = "share-equal"
     roots = ANY
     measure = "nodes that compute or copy"
 
     def match(self, graph: View, node: NodeProto) -> NodeProto | None:
-        """An equal node that is executed before."""
+        """Return an equal node that executes earlier."""
         if graph.quantised or node.op_type in _NOT_SHARED or any(True for _ in bodies(node)):
             return None
         if all(name in graph.constants for name in node.input if name):
@@ -453,23 +473,24 @@ class ShareEqual(Law):
         return next((other for other in graph.alike(node, _computation) if graph.before(other, node)), None)
 
     def apply(self, graph: View, node: NodeProto, found: NodeProto) -> Sequence[NodeProto]:
-        """Other names for its results."""
+        """Return Identity nodes that give the earlier node's results the names of this node's."""
         pairs = zip(found.output, node.output, strict=True)
         return [helper.make_node("Identity", [one], [other]) for one, other in pairs if other]
 
 
 def _computation(graph: View, node: NodeProto) -> Hashable:
-    """Operator, attributes, what is read, and which results there are."""
+    """Return operator, attributes, operands, and which results exist."""
     options = tuple(sorted(item.SerializeToString(deterministic=True) for item in node.attribute))
     reads = tuple(graph.numbers(name) for name in node.input)
     return node.op_type, node.domain, options, reads, tuple(map(bool, node.output))
 
 
 EXACT: tuple[Law, ...] = (PadIntoConv(), ClampBeforeChoice(), ComputeBeforeMoving(), ComposeMovement(), ShareEqual())
-"""The laws that are exact, in the order in which they are tried.
+"""The exact rules in the order in which they are tried.
 
-Each makes these smaller, the first that it changes: paddings, choices on the longest path to each clamp, movements that
-copy, movements on the longest path to each element-wise operator, movements, nodes.
+Each reduces the first quantity in this list that it changes: paddings, choices on the longest path
+to each clamp, movements that copy, movements on the longest path to each element-wise operator,
+movements, nodes.
 """
 fold_pads = rewriting("fold_pads", EXACT[:1])
 exact_laws = rewriting("exact_laws", EXACT)

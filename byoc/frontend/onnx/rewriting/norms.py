@@ -1,4 +1,4 @@
-"""Finds normalisations that an exporter wrote as elementary operators, so that each is quantised as one."""
+"""Find normalisations written as elementary operators, so that each is quantised as one operator."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from byoc.runtimes.protobuf import attributes, opset_of, standard
 
 LAYER, ROOT_MEAN_SQUARE, SOFTMAX = "LayerNormalization", "RMSNormalization", "Softmax"
 LEAST_OPSET = {LAYER: 17, ROOT_MEAN_SQUARE: 23, SOFTMAX: 13}
-"""From which opset on each operator is there; a Softmax is along one axis from then on."""
+"""First opset with each operator; from opset 13 on, a Softmax is along one axis."""
 _SAME_ORDER = ("Reshape", "Squeeze", "Unsqueeze", "Expand", "Identity")
 _LEAST = (-np.inf, float(np.finfo(np.float32).min))
 
 
 class Rows(NamedTuple):
-    """The rows of a tensor along ``axes``, which are sorted."""
+    """Rows of a tensor along ``axes``, which are sorted."""
 
     source: str
     axes: tuple[int, ...]
 
 
 class Deviation(NamedTuple):
-    """How far the elements of rows are from their mean, or where it is not ``centred`` from 0: the root mean square."""
+    """Standard deviation of rows, or their root mean square if not ``centred``."""
 
     rows: Rows
     epsilon: float
@@ -38,7 +38,7 @@ class Deviation(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Rows, less their means where the deviation is centred, divided by that, times ``gain``, plus ``bias``."""
+    """Rows, minus their means if ``by`` is centred, divided by ``by``, times ``gain``, plus ``bias``."""
 
     by: Deviation
     gain: NDArray[np.float32] | None = None
@@ -50,14 +50,17 @@ _ROOTS = ("Add", "Mul", "Div")
 
 @looking_at(*_ROOTS)
 def recognise_norms(model: ModelProto) -> ModelProto:
-    """A copy in which normalisations of rows are LayerNormalization, RMSNormalization or Softmax nodes.
+    """Rewrite normalisations of rows as LayerNormalization, RMSNormalization or Softmax nodes.
 
-    ``(x - mean) / sqrt(variance + epsilon)``, or without the mean, then a constant factor and summand. The mean may be
-    a sum over its length, the variance ``mean((x - mean)^2)`` or ``mean(x^2) - mean^2``, at least 0; squares are Pow or
-    Mul, roots Sqrt or Pow, quotients Div or Reciprocal and Mul. The factor may stand behind the reciprocal, and
-    ``x * f + (summand - mean * f)`` for the whole. ``exp(x - max(x))`` over its sum is a Softmax. Rows of other
-    than the last dimensions are transposed. Wants shapes inferred and constants folded. Where the model cannot have the
-    opset that an operator needs, that stays as it is.
+    The pattern is ``(x - mean) / sqrt(variance + epsilon)``, or the same without the mean, then a
+    constant factor and summand. The mean may be a sum divided by the length. The variance may be
+    ``mean((x - mean)^2)`` or ``mean(x^2) - mean^2``, clamped at 0. Squares may be Pow or Mul, roots
+    Sqrt or Pow, quotients Div or Reciprocal and Mul. The factor may multiply the reciprocal, and
+    the whole may be ``x * f + (summand - mean * f)``. ``exp(x - max(x))`` divided by its sum is a
+    Softmax.
+
+    Rows not along the last dimensions are transposed. Needs inferred shapes and folded constants.
+    An operator that needs a newer opset than the model can be converted to is not written.
     """
     wanted: set[int] = set()
 
@@ -74,7 +77,10 @@ def recognise_norms(model: ModelProto) -> ModelProto:
 
 
 def _normalised(finder: _Finder, node: NodeProto, wanted: set[int]) -> list[NodeProto] | None:
-    """A normalisation that ends in ``node``, where its operator is there; the opset from which it is is ``wanted``."""
+    """Return the normalisation that ends in ``node``, and add the opset that it needs to ``wanted``.
+
+    Returns None if there is no normalisation or the model's opset lacks its operator.
+    """
     rows = finder.softmax(node)
     found = (finder.biased(node) or finder.gained(node)) if rows is None else None
     if rows is None and found is None:
@@ -92,7 +98,7 @@ def _normalised(finder: _Finder, node: NodeProto, wanted: set[int]) -> list[Node
 
 
 def _normalisation(w: Writer, op_type: str, found: Found) -> None:
-    """The operator, between Transpose nodes where its rows are not the last dimensions."""
+    """Write the operator, between Transposes if its rows are not along the last dimensions."""
     source, axes = found.by.rows
     shape = w.graph.shapes[source]
     order = [axis for axis in range(len(shape)) if axis not in axes] + list(axes)
@@ -109,20 +115,20 @@ def _normalisation(w: Writer, op_type: str, found: Found) -> None:
 
 
 def _of_a_row(array: NDArray[np.float32], shape: tuple[int, ...], axes: tuple[int, ...]) -> NDArray[np.float32]:
-    """A constant that is the same for all rows of a tensor of ``shape`` along ``axes``, as the numbers of one."""
+    """Return a constant, equal for all rows of a tensor of ``shape`` along ``axes``, as one row."""
     row = [size if axis in axes else 1 for axis, size in enumerate(shape)]
     return np.broadcast_to(array, row).reshape([shape[axis] for axis in axes])
 
 
 def _both_ways(node: NodeProto | None) -> Iterator[tuple[str, str]]:
-    """The two operands of a node in either order."""
+    """Yield the two operands of a node in either order."""
     if node is not None and len(node.input) == 2:
         yield node.input[0], node.input[1]
         yield node.input[1], node.input[0]
 
 
 class _Finder:
-    """Looks for patterns from their last node back."""
+    """Pattern matcher that starts at the last node of a pattern."""
 
     def __init__(self, graph: View) -> None:
         self.graph = graph
@@ -131,7 +137,7 @@ class _Finder:
     # Normalisations. ------------------------------------------------------------------------------------------------
 
     def biased(self, node: NodeProto) -> Found | None:
-        """A normalisation less the means, with a gain or without, and a summand."""
+        """Return a centred normalisation with a summand, with or without a gain."""
         if node.op_type != "Add":
             return None
         for constant, other in _both_ways(node):
@@ -142,7 +148,7 @@ class _Finder:
         return self._shifted(node)
 
     def _shifted(self, node: NodeProto) -> Found | None:
-        """``x * f + (summand - mean * f)``."""
+        """Match ``x * f + (summand - mean * f)``."""
         for first, second in _both_ways(node):
             product, rest = self.graph.maker(first, "Mul"), self.graph.maker(second, "Sub")
             shift = None if rest is None else self.graph.maker(rest.input[1], "Mul")
@@ -155,7 +161,7 @@ class _Finder:
         return None
 
     def gained(self, node: NodeProto) -> Found | None:
-        """A normalisation, perhaps times a constant."""
+        """Return a normalisation, possibly multiplied by a constant."""
         bare = self._bare(node)
         for constant, other in _both_ways(node) if bare is None and node.op_type == "Mul" else ():
             maker = self.graph.maker(other)
@@ -165,7 +171,7 @@ class _Finder:
         return bare
 
     def _bare(self, node: NodeProto) -> Found | None:
-        """What ``node`` ends, if it divides rows by their deviation, or multiplies by what :meth:`_factors` finds."""
+        """Return the normalisation without bias that ``node`` ends by a Div, or a Mul with a reciprocal."""
         if node.op_type == "Div":
             found = [by for by in self._deviations(node.input[1]) if self._is_data(node.input[0], by)]
             return Found(found[0]) if found else None
@@ -176,11 +182,11 @@ class _Finder:
         return None
 
     def _is_data(self, name: str, by: Deviation) -> bool:
-        """Whether a tensor is what the deviation is that of: the rows, less their means if it is centred."""
+        """Return True if a tensor is the deviation's rows, minus their means if it is centred."""
         return self._centred(name) == by.rows if by.centred else name == by.rows.source
 
     def _factors(self, name: str) -> Iterator[tuple[Deviation, NDArray[np.float32] | None]]:
-        """The deviations of which a tensor may be the reciprocal, times a constant where there is one."""
+        """Yield the deviations whose reciprocal a tensor may be, with the constant factor if there is one."""
         yield from ((by, None) for by in self._reciprocals(name))
         for constant, other in _both_ways(self.graph.maker(name, "Mul")):
             for by in self._reciprocals(other):
@@ -205,7 +211,7 @@ class _Finder:
             yield from (by for by in self._roots_of(node.input[0]) if self._stands_over(name, by.rows))
 
     def _roots_of(self, name: str) -> Iterator[Deviation]:
-        """The deviations of which a tensor may be the square, epsilon included."""
+        """Yield the deviations whose square, plus epsilon, a tensor may be."""
         for number, variance in _both_ways(self.graph.maker(self._flat(name), "Add")):
             epsilon, moment = self._number(number), self._mean(variance)
             if epsilon is None:
@@ -219,7 +225,7 @@ class _Finder:
                 yield Deviation(rows, epsilon, centred=True)
 
     def _difference_of_moments(self, name: str) -> Rows | None:
-        """The rows of which a tensor is the mean square less the square of the mean, at least 0."""
+        """Return the rows whose mean square minus squared mean, clamped at 0, a tensor is."""
         clipped = self.graph.maker(self._flat(name), "Max", "Relu")
         if clipped is not None:
             inner = [other for number, other in _both_ways(clipped) if self._number(number) == 0]
@@ -237,7 +243,7 @@ class _Finder:
     # Softmax. -------------------------------------------------------------------------------------------------------
 
     def softmax(self, node: NodeProto) -> Rows | None:
-        """The rows, along one axis, of which ``node`` is the Softmax."""
+        """Return the rows, along one axis, whose Softmax ``node`` computes."""
         pairs = [(node.input[0], node.input[1])] if node.op_type == "Div" else []
         for numerator, factor in _both_ways(node) if node.op_type == "Mul" else ():
             inverse = self.graph.maker(self._flat(factor), "Reciprocal")
@@ -254,16 +260,16 @@ class _Finder:
         return None
 
     def _largest(self, name: str) -> Rows | None:
-        """The rows whose maxima a tensor holds, perhaps joined to the least number there is."""
+        """Return the rows whose maxima a tensor contains, possibly after a Max with the smallest number."""
         for number, other in _both_ways(self.graph.maker(self._flat(name), "Max")):
             if self._number(number) in _LEAST:
                 return self._reduced(other, "ReduceMax")
         return self._reduced(name, "ReduceMax")
 
-    # What patterns are made of. -------------------------------------------------------------------------------------
+    # Parts of patterns. ---------------------------------------------------------------------------------------------
 
     def _flat(self, name: str) -> str:
-        """What ``name`` has the elements of, in the same order."""
+        """Return the tensor that ``name`` is a reshaped copy of."""
         while (node := self.graph.maker(name, *_SAME_ORDER)) is not None:
             before, behind = (self.shapes.get(side) for side in (node.input[0], name))
             if before is None or behind is None or prod(before) != prod(behind):
@@ -272,7 +278,7 @@ class _Finder:
         return name
 
     def _stands_over(self, name: str, rows: Rows) -> bool:
-        """Whether a tensor has one number a row, which operators spread over it."""
+        """Return True if a tensor has one number per row, in a shape that broadcasts to the rows."""
         shape, own = self.shapes[rows.source], self.shapes.get(name, ())
         kept = tuple(1 if axis in rows.axes else size for axis, size in enumerate(shape))
         return (1,) * (len(shape) - len(own)) + own == kept
@@ -285,7 +291,7 @@ class _Finder:
         return len(own) <= len(shape) and all(n == 1 or (axis in rows.axes and n == shape[axis]) for axis, n in sizes)
 
     def _centred(self, name: str) -> Rows | None:
-        """The rows of which a tensor is what they are less their means."""
+        """Return the rows from which a tensor subtracts their means."""
         node = self.graph.maker(name, "Sub")
         rows = None if node is None else self._mean_over(node.input[1])
         return rows if node is not None and rows is not None and rows.source == node.input[0] else None
@@ -298,12 +304,12 @@ class _Finder:
         return node.input[0] if square else None
 
     def _mean_over(self, name: str) -> Rows | None:
-        """The rows whose means a tensor holds, in the shape in which they spread over these."""
+        """Return the rows whose means a tensor contains, in a shape that broadcasts to them."""
         rows = self._mean(name)
         return rows if rows is not None and self._stands_over(name, rows) else None
 
     def _mean(self, name: str) -> Rows | None:
-        """The rows whose means a tensor holds, in any shape: a ReduceMean, or a ReduceSum over its length."""
+        """Return the rows whose means a tensor contains, in any shape, by ReduceMean or ReduceSum."""
         rows = self._reduced(name, "ReduceMean")
         node = self.graph.maker(self._flat(name), "Mul", "Div")
         if rows is not None or node is None:
@@ -319,7 +325,7 @@ class _Finder:
         return None
 
     def _reduced(self, name: str, op_type: str) -> Rows | None:
-        """The rows, along constant axes, of which a tensor is a reduction, in any shape."""
+        """Return the rows, along constant axes, that a tensor is a reduction of, in any shape."""
         node = self.graph.maker(self._flat(name), op_type)
         if node is None or node.input[0] not in self.shapes:
             return None

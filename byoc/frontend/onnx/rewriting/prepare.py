@@ -1,4 +1,4 @@
-"""The passes on ONNX models in their order: what every model goes through before quantisation and import."""
+"""The passes on ONNX models in order, which every model goes through before quantisation and import."""
 
 from __future__ import annotations
 
@@ -60,19 +60,20 @@ from byoc.runtimes.protobuf import (
 
 
 def prepare(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None) -> ModelProto:
-    """A copy at a current opset with static shapes, folded constants and, where float, folded BatchNormalization.
+    """Return the model at a current opset, with static shapes, folded constants and, if float, folded scales.
 
-    Serves float and quantised models: what stands between quantised values is left as it is. ``shapes`` gives
-    dynamic inputs their dimensions. The argument is not changed.
+    Serves float and quantised models: operators between quantised values stay unchanged. ``shapes``
+    sets the dimensions of dynamic inputs. The argument is not changed.
 
     Raises:
-        InputError: unsupported opset; an input that is dynamic; ``shapes`` that do not fit the model.
+        InputError: unsupported opset; an input that is dynamic; ``shapes`` that do not fit the
+            model.
     """
     return apply(passes(model, shapes), model)
 
 
 def apply(steps: Iterable[Pass], model: ModelProto) -> ModelProto:
-    """What ``steps``, one after another, make of ``model``; shapes are not inferred again of what has not changed."""
+    """Apply ``steps`` in order; skip shape inference if nothing changed since the last one."""
     current, inferred = model, False
     for step in steps:
         infers = step.__name__ == infer_shapes.__name__
@@ -85,10 +86,10 @@ def apply(steps: Iterable[Pass], model: ModelProto) -> ModelProto:
 
 @dataclass(frozen=True)
 class Stage:
-    """A pass in its place: for which ``models``, and ``why`` it stands there.
+    """A pass in the order: the ``models`` that it is for, and ``why`` it has this position.
 
-    ``rounds``: it may move rounding (:data:`ROUNDING`). ``light``: it never looks at weights, and runs without them.
-    ``for_cpu``: what it writes runs on the CPU.
+    ``rounds`` is True if it may change rounding (:data:`ROUNDING`), ``light`` if it never reads
+    weights and runs without them, ``for_cpu`` if the operators that it writes run on the CPU.
     """
 
     step: Pass
@@ -100,19 +101,22 @@ class Stage:
 
 
 def inline_functions(model: ModelProto) -> ModelProto:
-    """The model with the bodies of its local functions in place of their calls."""
+    """Replace calls of the model's local functions by their bodies."""
     return inline_local_functions(model) if model.functions else model
 
 
 def order_nodes(model: ModelProto) -> ModelProto:
-    """A copy in which every node stands behind what it and its bodies read; some writers do not mind bodies."""
+    """Sort the nodes so that each follows the producers of all tensors that it or its bodies read.
+
+    Some exporters ignore what bodies read.
+    """
     result = copy_model(model)
     sort_nodes(result.graph)
     return result
 
 
 def drop_unread(model: ModelProto) -> ModelProto:
-    """A copy without nodes and constants that nobody reads; the model where there are none."""
+    """Remove unused nodes and constants; return the model itself if there are none."""
     used = use_counts(model.graph)
     makers = (tuple(node.output) for node in model.graph.node)
     kept = all(used[tensor.name] for tensor in model.graph.initializer)
@@ -124,7 +128,7 @@ def drop_unread(model: ModelProto) -> ModelProto:
 
 
 def drop_dead_code(model: ModelProto) -> ModelProto:
-    """A copy without what nobody reads, and without shapes, some of which are of what is gone."""
+    """Remove unused nodes and constants, and all inferred shapes, because some belong to removed tensors."""
     result = copy_model(model)
     remove_dead_code(result.graph)
     del result.graph.value_info[:]
@@ -132,7 +136,7 @@ def drop_dead_code(model: ModelProto) -> ModelProto:
 
 
 LAWS: tuple[Law, ...] = (*FOLDS, *OTHERS, *EXACT)
-"""All laws; those that are not exact are tried where models are float."""
+"""All rules; those that are not exact are tried only in float models."""
 
 _SHAPES = "what follows asks for shapes"
 ORDER: tuple[Stage, ...] = (
@@ -196,23 +200,26 @@ ORDER: tuple[Stage, ...] = (
     Stage(complete_types, "float", "the quantiser asks for element types"),
     Stage(name_nodes, "all", "every node that there will be is there", light=True),
 )
-"""All passes, in the order in which a model goes through those that are for it."""
+"""All passes, in the order in which they are applied to the models that they are for."""
 
 ROUNDING = frozenset(stage.step.__name__ for stage in ORDER if stage.rounds)
-"""Passes that compute constants anew, or write an operator as others of equal meaning: where huge terms cancel, what
-that does to rounding can be seen. ONNX Runtime's own recurrent layers approximate Sigmoid and Tanh besides, otherwise
-than its Sigmoid and Tanh do (5 of 150 drawn are left out).
+"""Passes that recompute constants or replace an operator by equivalent ones, which changes rounding.
+
+The change can be visible where large terms cancel. In addition, ONNX Runtime's recurrent layers
+approximate Sigmoid and Tanh differently from its Sigmoid and Tanh operators (the pass is omitted
+for 5 of 150 random models).
 """
 
 
 def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None) -> tuple[Pass, ...]:
-    """The passes that ``model`` goes through, in their order; what they are called is their name.
+    """Return the passes that ``model`` goes through, in order, under their own names.
 
-    Passes that change how numbers are rounded are for float models, but for those that ONNX Runtime makes as well:
-    between quantised values nothing may change.
+    Between quantised values nothing may change. Passes that change rounding are therefore for float
+    models, except those that do what ONNX Runtime does itself.
     """
     quantised = is_quantised(inline_functions(model))
-    # A newer version of an operator may round otherwise, which a quantised model shows: no newer than needed.
+    # A newer operator version may round differently, which a quantised model shows: convert no
+    # further than needed.
     target = PLAIN_OPSET if quantised else TARGET_OPSET
     settled: dict[Pass, Pass] = {
         fix_shapes: partial(fix_shapes, shapes=shapes),
@@ -223,9 +230,9 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
 
 
 def _pass(stage: Stage, step: Pass) -> Pass:
-    """``step`` under the name of its stage, without weights where it does not look at them.
+    """Name ``step`` after its stage, and run it without weights if it never reads them.
 
-    Copying half a gigabyte each time is what takes long.
+    Copying half a gigabyte of weights for every pass would dominate the run time.
     """
 
     def run(model: ModelProto) -> ModelProto:

@@ -1,7 +1,7 @@
-"""Reasons why float nodes stay on the CPU, found by changing the node alone and asking passes and quantiser again.
+"""Find out why float nodes stay on the CPU, by changing the node alone and running the passes again.
 
-A node that is rewritten or quantised without one of its attributes, optional inputs or outputs stays because of that
-part. No pass states its conditions a second time.
+If a node without one of its attributes, optional inputs or outputs is rewritten or quantised, that
+part is the reason. No pass has to state its conditions a second time.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from byoc.operators.registry import Registry, SupportRow, installed, support_tab
 from byoc.runtimes.protobuf import array_of, copy_model, shapes_of, standard, types_of
 
 LARGEST_BYTES = 1 << 26
-"""Bytes of a node's constants beyond which it is not tried alone."""
+"""Size of a node's constants, in bytes, above which it is not tried alone."""
 
 
 def rewritten_operators() -> frozenset[str]:
-    """Return the operators that passes write in another form, as far as passes declare them."""
+    """Return the operators that passes rewrite as others, as far as passes declare them."""
     return frozenset(name for stage in ORDER for name in _operators(stage) if name not in BOUNDARIES)
 
 
 def support_rows(registry: Registry | None = None) -> tuple[SupportRow, ...]:
-    """Return the support table: a row a family, and one of the operators that run only as others."""
+    """Return the support table: a row per family, and one for operators that only run rewritten."""
     rows = support_table(registry)
     known = {name for row in rows for name in (*row.operators, *row.closes)}
     rule = "when a model is imported it is written as other operators, which run by their own rules"
@@ -48,10 +48,11 @@ def _operators(stage: Stage) -> Collection[str]:
 
 @dataclass(frozen=True, eq=False)
 class KeptNodes:
-    """Nodes that a prepared model still has.
+    """Nodes that remain in a prepared model.
 
-    ``left_out``: names of passes that were left out of this model. ``quantised``: whether the file was quantised.
-    ``quantises``: whether the quantiser quantises every node of a float model.
+    ``left_out`` names the passes that were omitted for this model. ``quantised`` is True if the
+    file was quantised. ``quantises`` returns True if the quantiser quantises every node of a float
+    model.
     """
 
     model: ModelProto
@@ -60,7 +61,7 @@ class KeptNodes:
     quantises: Callable[[ModelProto], bool]
 
     def explain(self, nodes: Sequence[Node]) -> tuple[Node, ...]:
-        """Return ``nodes``; those that stay in float have a remark that names the cause, where it is known."""
+        """Return ``nodes``; those that stay in float have a remark that names the cause, if it is known."""
         protos = {proto.name: proto for proto in self.model.graph.node}
         return tuple(
             replace(node, remark=self.reason(protos[node.name]) or node.remark)
@@ -70,13 +71,13 @@ class KeptNodes:
         )
 
     def _is_open(self, node: Node) -> bool:
-        """Return whether a node is in float for no cause known so far, but that its operands are in float."""
+        """Return True if no cause is known for a node in float, or only that its operands are in float."""
         if node.integer or node.op_type in BOUNDARIES:
             return False
         return not node.remark or (not self.quantised and node.remark.endswith(NOT_QUANTISED))
 
     def reason(self, node: NodeProto) -> str:
-        """Return what prevents that ``node`` is rewritten or quantised; the empty string where nothing is known."""
+        """Return what prevents that ``node`` is rewritten or quantised; empty if nothing is known."""
         stages = [stage for stage in ORDER if node.op_type in _operators(stage)]
         known = not self.quantised and node.op_type in _quantised_operators()
         alone = self._alone(node) if stages or known else None
@@ -101,11 +102,11 @@ class KeptNodes:
     def _is_quantised(self, model: ModelProto) -> bool:
         try:
             return self.quantises(model)
-        except Exception:  # as in _rewrites
+        except Exception:  # any exception, as in _rewrites
             return False
 
     def _applicable(self, stage: Stage, alone: ModelProto) -> str:
-        """Return why a pass that rewrites the node alone did not do so in the model."""
+        """Return why a pass that rewrites the node alone did not rewrite it in the model."""
         name = stage.step.__name__
         if name in self.left_out:
             parts = [part.text for part in _parts(alone.graph.node[0]) if part.field == "attribute"]
@@ -134,9 +135,10 @@ class KeptNodes:
         return types_of(self.model.graph)
 
     def _alone(self, node: NodeProto) -> ModelProto | None:
-        """Return a float model of the node alone, at the opset of float models; what is not constant is an input.
+        """Return a float model of the node alone, at the opset of float models; computed operands are inputs.
 
-        None where a type is not known, or where the constants are too large to be copied for every attempt.
+        Returns None if a type is unknown or if the constants are too large to be copied for every
+        attempt.
         """
         inputs: list[ValueInfoProto] = []
         constants: list[TensorProto] = []
@@ -153,22 +155,22 @@ class KeptNodes:
             return None
         graph = helper.make_graph([node], "alone", inputs, outputs, constants)
         model = helper.make_model(graph, opset_imports=self.model.opset_import, ir_version=self.model.ir_version)
-        newest = fold_constants(convert_opset(model))  # attributes can become constant operands
+        newest = fold_constants(convert_opset(model))  # converting can turn attributes into constant operands
         return _with_inferred_outputs(newest if len(newest.graph.node) == 1 else model)
 
     def _declared(self, name: str, source: str = "") -> ValueInfoProto:
-        """Return the declaration of a tensor; of a dequantised one with the shape of its ``source``."""
+        """Return the declaration of a tensor; a dequantised one has the shape of its ``source``."""
         shape = self._shapes.get(source or name)
         return helper.make_tensor_value_info(name, self._types.get(name, TensorProto.FLOAT), shape)
 
     def _dequantised(self, name: str) -> str:
-        """Return the tensor that is quantised and dequantised as ``name``, if the type of that is not known."""
+        """Return the tensor that ``name`` is quantised or dequantised from, if the type of ``name`` is unknown."""
         while name not in self._types and name in self._producers and self._producers[name].op_type in BOUNDARIES:
             name = self._producers[name].input[0]
         return name
 
     def _constant(self, name: str) -> TensorProto | None:
-        """Return a constant operand; of a dequantised one the integers as float, whose values decide nothing."""
+        """Return a constant operand; a dequantised one as its integers in float, since values do not matter."""
         maker = self._producers.get(name)
         stored = self._constants.get(maker.input[0]) if maker is not None and maker.op_type == DEQUANTIZE else None
         if stored is not None:
@@ -183,7 +185,7 @@ def _quantised_operators() -> Collection[str]:
 
 
 def _causes(alone: ModelProto, runs: Callable[[ModelProto], bool]) -> list[str]:
-    """Return the parts without which a node ``runs``: every one that is enough, else as few together as possible."""
+    """Return the parts without which a node ``runs``: each sufficient one, else a minimal set."""
     parts = list(_parts(alone.graph.node[0]))
     parts += _computed_operands(alone)
 
@@ -191,7 +193,7 @@ def _causes(alone: ModelProto, runs: Callable[[ModelProto], bool]) -> list[str]:
         return runs(_without(alone, removed))
 
     single = [part.text for part in (*parts, *_numbers(alone)) if works([part])]
-    if single:  # of an operand that may be absent or constant, the latter
+    if single:  # of "absent" and "constant" for the same operand, keep the latter
         longest = (text for text in single if not any(other.startswith(f"{text} ") for other in single))
         return [" or ".join(dict.fromkeys(longest))]
     if not works(parts):
@@ -206,9 +208,10 @@ def _causes(alone: ModelProto, runs: Callable[[ModelProto], bool]) -> list[str]:
 
 @dataclass(frozen=True)
 class _Part:
-    """A part that a node may go without: an attribute by its name, or an input or output by its place.
+    """A removable part of a node: an attribute by name, or an input or output by position.
 
-    ``computed``: an input that may be constant instead of computed at run time. ``number``: one that may be 0.
+    The field ``computed`` is an input that could be constant instead; ``number`` is an input that
+    could be 0.
     """
 
     text: str
@@ -237,7 +240,7 @@ def _parts(node: NodeProto) -> Iterator[_Part]:
 
 
 def _is_known(node: NodeProto) -> bool:
-    """Return whether onnx has a schema of a node's operator."""
+    """Return True if onnx has a schema of a node's operator."""
     return standard(node) and bool(defs.has(node.op_type))
 
 
@@ -246,7 +249,7 @@ def _is_list(value: object) -> bool:
 
 
 def _computed_operands(alone: ModelProto) -> Iterator[_Part]:
-    """Yield the operands behind the first that are computed at run time."""
+    """Yield the operands after the first that are computed at run time."""
     (node,) = alone.graph.node
     computed = {value.name for value in alone.graph.input}
     for index, name in enumerate(node.input):
@@ -255,7 +258,7 @@ def _computed_operands(alone: ModelProto) -> Iterator[_Part]:
 
 
 def _numbers(alone: ModelProto) -> Iterator[_Part]:
-    """Yield the optional numbers, of type float, that a node goes without or that are computed at run time."""
+    """Yield the optional float operands that are absent, or scalar and computed at run time."""
     (node,), shapes = alone.graph.node, shapes_of(alone.graph)
     option = defs.OpSchema.FormalParameterOption.Optional
     constants = {tensor.name for tensor in alone.graph.initializer}
@@ -270,7 +273,7 @@ def _numbers(alone: ModelProto) -> Iterator[_Part]:
 
 
 def _formal(node: NodeProto, index: int) -> str:
-    """Return what the operator's schema calls an input."""
+    """Return the name of an input in the operator's schema."""
     inputs = defs.get_schema(node.op_type).inputs if _is_known(node) else ()
     return inputs[index].name if index < len(inputs) else "input"
 
@@ -303,20 +306,20 @@ def _without(alone: ModelProto, removed: Collection[_Part]) -> ModelProto:
 
 
 def _with_inferred_outputs(model: ModelProto) -> ModelProto:
-    """Return a node alone with the output shapes that its inputs decide; those declared where none are inferred."""
+    """Return a single-node model with inferred output shapes; the declared ones if inference fails."""
     plain = copy_model(model)
     for value in plain.graph.output:
         value.type.tensor_type.ClearField("shape")
     try:
         inferred = infer_shapes(plain)
-    except Exception:  # as in _rewrites
+    except Exception:  # any exception, as in _rewrites
         return model
     known = all(value.type.tensor_type.HasField("shape") for value in inferred.graph.output)
     return inferred if known else model
 
 
 def _make_constant(model: ModelProto, name: str) -> None:
-    """Let an input of known shape be a constant of ones, in place."""
+    """Turn an input of known shape into a constant of ones, in place."""
     shape = shapes_of(model.graph).get(name)
     if shape is None:
         return
@@ -328,17 +331,17 @@ def _make_constant(model: ModelProto, name: str) -> None:
 
 
 def _rewrites(stage: Stage, model: ModelProto) -> bool:
-    """Return whether a pass replaces a node alone by others; a node of the same operator on the same data is none."""
+    """Return True if a pass replaces a node that is alone; the same operator on the same data does not count."""
     (node,) = model.graph.node
     try:
         made = stage.step(model)
-    except Exception:  # a node without a part that it needs is no model, and passes need not refuse it
+    except Exception:  # without a part that it needs, the node is invalid, and passes may fail in any way
         return False
     return not any(other.op_type == node.op_type and other.input[:1] == node.input[:1] for other in made.graph.node)
 
 
 def _told(value: ValueInfoProto) -> str:
-    """Return the type and shape of a tensor in words."""
+    """Return the type and shape of a tensor as text."""
     kind = value.type.tensor_type
     element = helper.tensor_dtype_to_np_dtype(kind.elem_type).name
     if not kind.HasField("shape"):

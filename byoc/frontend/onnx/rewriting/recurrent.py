@@ -1,7 +1,8 @@
-"""Writes LSTM, GRU and RNN as their steps, one after another, in matrix products and element-wise operators.
+"""Unroll LSTM, GRU and RNN into their steps: matrix products and element-wise operators.
 
-The products of the inputs are one for the whole sequence. What corresponds in all steps has one name but for the number
-of the step (``edit.step_family``), so that the quantiser gives it one scale: steps are then alike, and are tiled alike.
+The products of the inputs are computed once for the whole sequence. Corresponding tensors of all
+steps have one name plus the step number (:func:`byoc.runtimes.protobuf.step_family`). The quantiser
+then gives them one scale, so all steps are equal and get equal tilings.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from byoc.frontend.onnx.rewriting.law import View, written
 from byoc.runtimes.protobuf import attributes, unused_step
 
 MOST_STEPS = 1024
-"""Steps of one direction; more would be a graph that nothing gets through."""
+"""Maximum number of steps of one direction; more would give an unmanageably large graph."""
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 _FACTORS: Mapping[str, Mapping[str, float]] = {
@@ -33,26 +34,27 @@ _FACTORS: Mapping[str, Mapping[str, float]] = {
     "Tanh": {},
     "ThresholdedRelu": {"alpha": 0.0},
 }
-"""Activations and their factors; the values are those that ONNX Runtime uses where the node gives none."""
+"""Activations and their factors, with ONNX Runtime's defaults for factors that the node omits."""
 
 
 @written(*_GATES)
 def unroll(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Recurrent layers of constant weights as their steps.
+    """Unroll recurrent layers with constant weights.
 
-    Both directions, initial states, any activations, clipping, both layouts, and both forms of GRU. Layers with
-    peepholes, coupled gates, lengths that differ from the sequence's, or more steps than MOST_STEPS stay as they are.
+    Supports both directions, initial states, all activations, clipping, both layouts, and both
+    forms of GRU. Layers with peepholes, coupled gates, lengths that differ from the sequence's, or
+    more than MOST_STEPS steps stay unchanged.
     """
     return _Layer(graph, node).write() or None
 
 
 class _Layer:
-    """One recurrent node and the nodes in its place."""
+    """Writer of the nodes that replace one recurrent node."""
 
     def __init__(self, graph: View, node: NodeProto) -> None:
         self._graph, self._node, self._arrays, self._shapes = graph, node, graph.constants, graph.shapes
         self._known: dict[str, str] = {}
-        """Constants that are written once, by what they would be called."""
+        """Constants that are shared, by name."""
         self._options: dict[str, Any] = attributes(node)
         self._nodes: list[NodeProto] = []
         self._inputs = [*node.input, *[""] * (8 - len(node.input))]
@@ -60,7 +62,7 @@ class _Layer:
         self._step = 0
 
     def write(self) -> list[NodeProto]:
-        """The nodes; none for a layer that has to stay."""
+        """Return the nodes; none for a layer that must stay."""
         data, weights, recurrent, bias, lengths, *states = self._inputs
         shape = self._shapes.get(data, ())
         known = all(name in self._arrays and is_float(self._arrays[name]) for name in (weights, recurrent))
@@ -87,7 +89,7 @@ class _Layer:
         return self._nodes
 
     def _functions(self, directions: int) -> list[list[Callable[[str, str], str]]] | None:
-        """The activations of every direction; None where one is not known."""
+        """Return the activations of every direction; None if one is unknown."""
         names = [text.decode() for text in self._options.get("activations", ())]
         names = names or list(_DEFAULTS[self._node.op_type]) * directions
         known = {name.lower(): name for name in _FACTORS}
@@ -105,7 +107,7 @@ class _Layer:
         clip = self._options.get("clip", 0.0)
 
         def apply(x: str, what: str) -> str:
-            if clip and what != "cell":  # which ONNX Runtime does not clip
+            if clip and what != "cell":  # ONNX Runtime does not clip the cell
                 limits = self._constant(-clip), self._constant(clip)
                 x = self._make("Clip", x, *limits, what=f"{what}_clipped")
             if name == "Affine":
@@ -122,7 +124,7 @@ class _Layer:
     def _direction(
         self, number: int, flat: str, functions: Sequence[Callable[[str, str], str]], reverse: bool
     ) -> tuple[list[str], str]:
-        """The states of all steps of a direction, in the order of the sequence, and the last cell state if any."""
+        """Return a direction's states in sequence order followed by the last one, and its last cell state."""
         steps, batch, hidden = self._sizes
         weights, recurrent = (self._arrays[name][number] for name in self._inputs[1:3])
         gates, kind = _GATES[self._node.op_type], self._node.op_type
@@ -201,13 +203,13 @@ class _Layer:
         return self._make("Add", new, left, what="h")
 
     def _joined(self, x: str, h: str, recurrent: str) -> str:
-        """Inputs and recurrent products of a step; a state of zeros adds nothing."""
+        """Add the inputs' and the recurrent products of a step; a zero state adds nothing."""
         if not h:
             return x
         return self._make("Add", x, self._make("MatMul", h, recurrent, what="recurrent"), what="sums")
 
     def _initial(self, name: str, number: int) -> str:
-        """A direction's initial state, (batch, hidden); empty where it is 0."""
+        """Return a direction's initial state, (batch, hidden); empty if it is 0."""
         _, batch, hidden = self._sizes
         if not name or (name in self._arrays and not self._arrays[name].any()):
             return ""
@@ -252,7 +254,7 @@ class _Layer:
         return self._known[name]
 
     def _shared(self, what: str, array: NDArray[np.float32]) -> str:
-        """A constant that all steps of a direction have in common."""
+        """Return a constant that all steps of a direction share."""
         return self._once(f"{self._label}_{what.replace(' ', '_')}_weights", array)
 
     def _make(self, op_type: str, *inputs: str, what: str = "", result: str = "", **options: Any) -> str:
@@ -273,5 +275,5 @@ class _Layer:
 
 
 def is_float(array: NDArray[Any]) -> bool:
-    """Whether constant weights are of a type that is quantised."""
+    """Return True if constant weights are of a type that is quantised."""
     return bool(array.dtype == np.float32)

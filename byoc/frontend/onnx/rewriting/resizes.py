@@ -1,7 +1,8 @@
-"""Interpolation becomes products: resizing rows and columns linearly, or by cubes, is a constant matrix each.
+"""Rewrite linear and cubic resizing as products with one constant matrix each for rows and columns.
 
-The matrices are what the operator itself makes of unit vectors, so every way to place coordinates is covered. A plane
-that grows by a whole factor, alike everywhere, is cheaper as a convolution: one channel a position within the factor.
+ONNX Runtime's Resize of unit vectors gives the matrices, so every coordinate mode is covered.
+Enlarging by the same whole factor everywhere is cheaper as a convolution, with one channel per
+position within the factor.
 """
 
 from __future__ import annotations
@@ -20,21 +21,24 @@ from byoc.runtimes.session import OnnxRuntimeSession
 _MODES = (b"linear", b"cubic")
 _CROPPED = b"tf_crop_and_resize"
 _LARGEST = 4096
-"""Rows or columns of a plane; matrices of more would be larger than the planes."""
+"""Maximum rows or columns of a plane; larger matrices would exceed the planes in size."""
 Matrix = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class _Parameters:
-    """What a Resize of four dimensions is given: scales or sizes at input ``position``, and a region of interest."""
+    """Parameters of a four-dimensional Resize: scales or sizes at input ``position``, and the region."""
 
     position: int
     numbers: NDArray[np.generic]
     region: NDArray[np.generic]
 
     def along(self, axis: int) -> _Parameters:
-        """Those of a Resize of one dimension, and of one element of the other to two: what keeps its shape is copied,
-        whatever its scales."""
+        """Return the parameters of a Resize along ``axis`` only.
+
+        The other spatial axis is resized from one element to two, because ONNX Runtime copies
+        tensors whose shape does not change, whatever the scales.
+        """
         numbers, region = np.ones_like(self.numbers), np.zeros_like(self.region)
         numbers[axis], numbers[5 - axis] = self.numbers[axis], 2
         region[4:] = 1
@@ -44,9 +48,10 @@ class _Parameters:
 
 @written("Resize")
 def expand_resizes(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """A Resize of (N, C, H, W) between elements as two matrix products, or a grouped convolution.
+    """Rewrite an interpolating Resize of (N, C, H, W) as two matrix products, or a grouped convolution.
 
-    Where something stands beyond the edges, of numbers less that, for there the matrices have 0.
+    If positions beyond the edges have a value, it is subtracted first and added afterwards, because
+    the matrices have 0 there.
     """
     real = bool(node.input) and graph.types.get(node.input[0]) == TensorProto.FLOAT
     matrices = _matrices(graph, node) if real else None
@@ -63,7 +68,7 @@ def expand_resizes(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
 
 
 def _matrices(graph: View, node: NodeProto) -> tuple[Matrix, Matrix] | None:
-    """What the rows and the columns are multiplied by, (H', H) and (W', W); None for what is no such Resize."""
+    """Return the matrices (H', H) and (W', W) for rows and columns; None if the node is not such a Resize."""
     if attributes(node).get("mode") not in _MODES:
         return None
     before, after = (graph.shapes.get(name, ()) for name in (node.input[0], node.output[0]))
@@ -80,13 +85,13 @@ def _matrices(graph: View, node: NodeProto) -> tuple[Matrix, Matrix] | None:
 
 
 def _parameters(graph: View, node: NodeProto) -> _Parameters | None:
-    """The constant parameters of a Resize, those that it gives for some ``axes`` only spread over all dimensions."""
+    """Return the constant parameters of a Resize, extended from its ``axes`` to all dimensions."""
     given = [index for index, name in enumerate(node.input) if name and index >= 2]
     constants = graph.constants
     if len(given) != 1 or node.input[given[0]] not in constants or constants[node.input[given[0]]].ndim != 1:
         return None
     if attributes(node).get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
-        return None  # what one dimension is resized to depends on the others
+        return None  # the size of one dimension depends on the others
     numbers = constants[node.input[given[0]]]
     axes = [int(axis) % 4 for axis in attributes(node).get("axes", ())] or [0, 1, 2, 3]
     region = np.array([0] * 4 + [1] * 4, np.float32)
@@ -102,7 +107,7 @@ def _parameters(graph: View, node: NodeProto) -> _Parameters | None:
 
 
 def _matrix(graph: View, node: NodeProto, parameters: _Parameters, axis: int, size: int) -> Matrix:
-    """What a Resize makes of the unit vectors along ``axis``, a column each; 0 where it extrapolates."""
+    """Return the matrix whose columns are the Resize of unit vectors along ``axis``; 0 where it extrapolates."""
     copy = NodeProto()
     copy.CopyFrom(node)
     copy.input[0], copy.input[parameters.position], copy.output[0] = "units", "parameter", "made"
@@ -131,7 +136,7 @@ def _matrix(graph: View, node: NodeProto, parameters: _Parameters, axis: int, si
 
 
 def _products(w: Writer, source: str, channels: int, rows: Matrix, columns: Matrix) -> str:
-    """Rows and columns of ``source`` times these."""
+    """Multiply the rows and columns of ``source`` by these matrices."""
     row_taps, column_taps, label = _taps(rows), _taps(columns), w.node.name
     if row_taps is None or column_taps is None or len(row_taps) != len(column_taps):
         wide = w.add("MatMul", source, w.constant(columns.T))
@@ -145,9 +150,9 @@ def _products(w: Writer, source: str, channels: int, rows: Matrix, columns: Matr
 
 
 def _taps(matrix: Matrix) -> Matrix | None:
-    """(factor, 3): what every position within a factor takes of the element before, its own, and the one behind.
+    """Return, as (factor, 3), the weights of the previous, own and next element for each position.
 
-    None where elements differ in that, or the ends do other than to repeat themselves.
+    Returns None if elements have different weights, or if the ends are not repeated.
     """
     large, small = matrix.shape
     if large % small or small < 3:

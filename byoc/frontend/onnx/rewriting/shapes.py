@@ -1,4 +1,4 @@
-"""Static shapes and element types: inputs are fixed, onnx infers, ONNX Runtime is asked for what onnx leaves open."""
+"""Infer static shapes and element types: inputs are fixed, and onnx and ONNX Runtime infer the rest."""
 
 from __future__ import annotations
 
@@ -31,17 +31,23 @@ from isa.errors import InputError
 _EXAMPLE = (1, 3, 224, 224)
 _POOLS = frozenset({"MaxPool", "AveragePool", "LpPool", "QLinearAveragePool"})
 _COPIES = 2
-"""What a run may take for every byte of its values: calibration, host, regions, oracle, comparison. Large ones: 0.3."""
+"""Memory factor of large tensors: bytes per byte of values in calibration, host, regions and oracle.
+
+The comparison is included. Measured for large networks: 0.3.
+"""
 _SAMPLES = 24
-"""The same for inputs and outputs: samples of calibration and comparison, drawn and compared in float64. Seen: 24."""
+"""The same factor for inputs and outputs.
+
+Samples of calibration and comparison are drawn and compared in float64. Measured: 24.
+"""
 
 
 def fix_shapes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None) -> ModelProto:
-    """A copy whose graph inputs have the static shapes given by ``shapes`` (input name → dimensions).
+    """Set the static shapes of graph inputs given by ``shapes`` (input name → dimensions).
 
     Raises:
-        InputError: a name that is no input, a shape that contradicts the model's, an input that is still dynamic, an
-            output that is no tensor.
+        InputError: a name that is no input, a shape that contradicts the model's, an input that is
+            still dynamic, an output that is not a tensor.
     """
     result = copy_model(model)
     constant = {tensor.name for tensor in result.graph.initializer}
@@ -67,22 +73,24 @@ def fix_shapes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = N
 
 
 def infer_shapes(model: ModelProto) -> ModelProto:
-    """A copy with the type and shape of every value that onnx can infer, constants' contents included.
+    """Infer the type and shape of every value that onnx can infer, including from constants' contents.
 
-    Shapes recorded in the file with symbolic dimensions are dropped first, so that fixed inputs decide. Raises
-    InputError for shapes that contradict each other and for values that take more than the limit on memory.
+    Shapes recorded in the file with symbolic dimensions are dropped first, so that fixed inputs
+    take effect. Raises InputError for contradictory shapes and for values that exceed the memory
+    limit.
     """
     return without_large_constants(model, _inferred)
 
 
 @looking_at(*_POOLS)
 def shorten_pools(model: ModelProto) -> ModelProto:
-    """A copy in which pools whose size is rounded up have the size that ONNX Runtime gives them, by explicit pads.
+    """Give pools whose size is rounded up ONNX Runtime's size, by explicit pads.
 
-    With ``ceil_mode`` a last window that would begin behind the input and its padding does not count; before opset 22
-    the standard, and with it shape inference, counts it (onnxruntime/core/providers/cpu/nn/pool_attributes.h). Such a
-    pool gets pads at the end that leave that window out, without ``ceil_mode``. Pools for which both agree stay as
-    they are. Wants static inputs; shapes are inferred anew behind every pool that changes.
+    With ``ceil_mode``, ONNX Runtime drops a last window that would start after the input and its
+    first padding. Before opset 22 the standard, and shape inference, count it
+    (onnxruntime/core/providers/cpu/nn/pool_attributes.h). Such a pool gets end pads that exclude
+    the window, without ``ceil_mode``. Pools for which both agree stay unchanged. Needs static
+    inputs; shapes are inferred again after every changed pool.
     """
     current = model
     while (shorter := _shorten_first(current)) is not None:
@@ -91,7 +99,7 @@ def shorten_pools(model: ModelProto) -> ModelProto:
 
 
 def _shorten_first(model: ModelProto) -> ModelProto | None:
-    """A copy in which the first pool with a window too many has lost it; None where there is none."""
+    """Return a copy in which the first pool with an extra window has lost it; None if there is none."""
     shapes = shapes_of(model.graph)
     for index, node in enumerate(model.graph.node):
         options = attributes(node) if node.op_type in _POOLS else {}
@@ -104,20 +112,20 @@ def _shorten_first(model: ModelProto) -> ModelProto | None:
                 del changed.attribute[:]
                 changed.attribute.extend([*kept, onnx.helper.make_attribute("pads", pads)])
                 del result.graph.value_info[:]
-                for value in result.graph.output:  # what was inferred or declared for the longer one
+                for value in result.graph.output:  # shapes inferred or declared for the longer result
                     value.type.tensor_type.ClearField("shape")
                 return result
     return None
 
 
 def _shorter_pads(options: Mapping[str, Any], spatial: tuple[int, ...]) -> list[int] | None:
-    """Pads with which rounding down gives ONNX Runtime's size; None where rounding up does so, too."""
+    """Return pads that give ONNX Runtime's size when rounding down; None if rounding up gives it too."""
     kernel = options["kernel_shape"]
     rank = len(kernel)
     strides, dilations = options.get("strides", [1] * rank), options.get("dilations", [1] * rank)
     pads = list(options.get("pads", [0] * (2 * rank)))
     if {len(spatial), len(strides), len(dilations), len(pads) / 2} != {rank} or min(strides, default=1) < 1:
-        return None  # no pool that anybody can run
+        return None  # not a valid pool
     ends, shorter = pads[rank:], False
     for axis, size in enumerate(spatial):
         begin, reach = pads[axis], dilations[axis] * (kernel[axis] - 1) + 1
@@ -144,7 +152,7 @@ def _inferred(model: ModelProto) -> ModelProto:
 
 
 def _undeclared(model: ModelProto) -> ModelProto:
-    """A copy with the shapes that nodes make, whatever the file says of them; without any where onnx finds none."""
+    """Return a copy with the shapes that onnx infers, ignoring those in the file; none if inference fails."""
     plain = copy_model(model)
     del plain.graph.value_info[:]
     for value in plain.graph.output:
@@ -155,9 +163,9 @@ def _undeclared(model: ModelProto) -> ModelProto:
 
 
 def _ends(graph: GraphProto) -> bool:
-    """Whether onnx follows contents of shapes to an end: it keeps steps of Slice in 32 bits, where 2^32 is 0.
+    """Return True if onnx's data propagation terminates: it keeps Slice steps in 32 bits, where 2^32 is 0.
 
-    Steps that are computed are not known to be small.
+    Computed steps are not known to be small.
     """
     steps = {node.input[4] for node in all_nodes(graph) if node.op_type == "Slice" and len(node.input) > 4} - {""}
     if not steps:
@@ -170,9 +178,9 @@ def _ends(graph: GraphProto) -> bool:
 
 
 def _require_memory(values: Iterable[ValueInfoProto], held: Collection[str] = ()) -> None:
-    """Raises InputError where values of known size, and what is made of them, exceed the limit on memory.
+    """Raise InputError if values of known size, and their copies, exceed the memory limit.
 
-    ``held``: inputs and outputs, of which every sample is there at once.
+    ``held`` names inputs and outputs, of which all samples are in memory at the same time.
     """
     sizes = {value.name: (_SAMPLES if value.name in held else _COPIES) * _nbytes(value) for value in values}
     if sizes:
@@ -181,7 +189,7 @@ def _require_memory(values: Iterable[ValueInfoProto], held: Collection[str] = ()
 
 
 def _nbytes(value: ValueInfoProto) -> int:
-    """Bytes of a value; 0 where its size or its type is not known."""
+    """Return the bytes of a value; 0 if its size or type is unknown."""
     dims, element = _dims(value), value.type.tensor_type.elem_type
     known = [dim for dim in dims if dim is not None]
     if len(known) < len(dims) or element in (TensorProto.UNDEFINED, TensorProto.STRING):
@@ -199,13 +207,13 @@ def _drop_symbolic(graph: GraphProto) -> None:
 
 
 def _dims(value: ValueInfoProto) -> list[int | None]:
-    """Dimensions, None where unknown; an input without any shape counts as one unknown dimension."""
+    """Return the dimensions, None where unknown; an input without a shape counts as one unknown dimension."""
     if not value.type.HasField("tensor_type"):
         return []
     kind = value.type.tensor_type
     if not kind.HasField("shape"):
         return [None]
-    # Exporters write 0 and -1 for "any".
+    # Exporters write 0 and -1 for unknown sizes.
     return [dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else None for dim in kind.shape.dim]
 
 
@@ -244,16 +252,17 @@ def _dynamic_message(value: ValueInfoProto) -> str:
 
 TensorTypes = Mapping[str, tuple[tuple[int, ...], str]]
 SEQUENCE = "sequence"
-"""The element type of what is no tensor."""
+"""Element type of values that are not tensors."""
 
-_SMALL = 4096  # elements: larger constants cannot be shapes, so inference does not need their contents
+_SMALL = 4096  # elements; larger constants cannot be shapes, so inference does not need their contents
 _DROPPED_ATTRIBUTES = {"channels_last", "opset"}
 
 
 def tensor_types(model: onnx.ModelProto) -> tuple[TensorTypes, frozenset[str]]:
-    """Shape and NumPy element type of every tensor, and the names of those whose shape depends on the data.
+    """Return the shape and NumPy type of every tensor, and the names of those with data-dependent shapes.
 
-    ONNX Runtime is asked for what onnx leaves open; of an open tensor the shape is that of one inference.
+    ONNX Runtime provides what onnx cannot infer. The shape of a data-dependent tensor is that of
+    one inference.
     """
     types = _collect(shape_inference.infer_shapes(_with_proxies(model), data_prop=_ends(model.graph)))
     missing = [name for node in model.graph.node for name in node.output if name and name not in types]
@@ -266,9 +275,10 @@ def tensor_types(model: onnx.ModelProto) -> tuple[TensorTypes, frozenset[str]]:
 
 
 def complete_types(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model, with the types of the tensors that onnx leaves open, but not of those whose shape depends on the data.
+    """Add the types of tensors that onnx cannot infer, except those with data-dependent shapes.
 
-    onnx knows no operators of ONNX Runtime's own, nor what a GroupNormalization makes, and nothing behind them.
+    onnx does not know ONNX Runtime's own operators or the result of GroupNormalization, and infers
+    nothing after them.
     """
     known = {value.name for value in (*model.graph.value_info, *model.graph.output)}
     missing = [name for node in model.graph.node for name in node.output if name and name not in known]
@@ -298,7 +308,10 @@ def _reject_dynamic_inputs(model: onnx.ModelProto, types: TensorTypes) -> None:
 
 
 def _with_proxies(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy without large constants, with ONNX Runtime's operators replaced by standard ones of the same shape."""
+    """Return a copy without large constants, with ONNX Runtime's operators replaced by standard ones.
+
+    Each replacement has a result of the same shape.
+    """
     graph = model.graph
     small = [tensor for tensor in graph.initializer if np.prod(tensor.dims) <= _SMALL]
     large = [tensor for tensor in graph.initializer if np.prod(tensor.dims) > _SMALL]
@@ -326,7 +339,10 @@ def _with_proxies(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _proxy(node: onnx.NodeProto) -> tuple[str, tuple[int, ...]] | None:
-    """A standard operator of the same shape, and which of the node's inputs it reads; None where nobody knows one."""
+    """Return a standard operator with the same result shape, and the input positions that it reads.
+
+    Returns None if there is none.
+    """
     _, form, integer = installed().integer_forms.get(node.op_type, (None, None, None))
     if form is None or not isinstance(integer, QLinear):
         return None
@@ -365,10 +381,11 @@ def _collect(model: onnx.ModelProto) -> dict[str, tuple[tuple[int, ...], str]]:
 def _from_onnxruntime(
     model: onnx.ModelProto, missing: list[str]
 ) -> tuple[dict[str, tuple[tuple[int, ...], str]], frozenset[str]]:
-    """Shapes that ``missing`` tensors have when ONNX Runtime runs the model; nothing if it refuses the model.
+    """Return the shapes of ``missing`` tensors when ONNX Runtime runs the model; nothing if it rejects it.
 
-    What control flow makes has no shape that could be inferred. It runs on zeros and on other numbers: a shape that is
-    not the same both times depends on the data, as does all that is made by operators for just that.
+    Shapes after control flow cannot be inferred. The model runs on zeros and on other numbers. A
+    shape that differs between the runs depends on the data, as do the results of operators with
+    data-dependent sizes.
     """
     types = _collect(model)
     constants = {tensor.name for tensor in model.graph.initializer}
@@ -396,16 +413,16 @@ def _from_onnxruntime(
 
 
 _VARYING = frozenset({"NonZero", "NonMaxSuppression", "Unique", "Compress", "StringSplit"})
-"""Operators whose results are as long as the data say."""
+"""Operators whose results have data-dependent sizes."""
 
 
 def _data_dependent(model: onnx.ModelProto) -> set[str]:
-    """What operators make whose results are as long as the data say, even where that was the same twice."""
+    """Return the results of operators with data-dependent sizes, even if both runs gave the same size."""
     return {name for node in model.graph.node if node.op_type in _VARYING for name in node.output}
 
 
 def _behind(model: onnx.ModelProto, names: set[str]) -> set[str]:
-    """``names``, and everything computed from them."""
+    """Return ``names`` and all tensors computed from them."""
     reached = set(names)
     for node in model.graph.node:
         if reached.intersection(node.input):
@@ -414,7 +431,7 @@ def _behind(model: onnx.ModelProto, names: set[str]) -> set[str]:
 
 
 def _numbers(shape: tuple[int, ...], dtype: str, *, other: bool) -> NDArray[Any]:
-    """Zeros, or numbers of both signs."""
+    """Return zeros, or with ``other`` numbers of both signs."""
     if not other or np.dtype(dtype).kind not in "fi":
         return np.zeros(shape, dtype)
     return (np.arange(int(np.prod(shape))) % 7 - 3).reshape(shape).astype(dtype)

@@ -1,4 +1,4 @@
-"""Fourier transforms written as products by constants, short-time ones as one-dimensional convolutions."""
+"""Rewrite Fourier transforms as products by constants, short-time ones as one-dimensional convolutions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from byoc.runtimes.protobuf import attributes
 
 @written("STFT", "DFT")
 def convolve_spectra(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Write an STFT as a convolution and a DFT as a matrix product, of float32. Wants constants folded."""
+    """Rewrite a float32 STFT as a convolution and a DFT as a matrix product; needs folded constants."""
     if graph.types.get(node.input[0]) != TensorProto.FLOAT:
         return None
     return _windowed(graph, node) if node.op_type == "STFT" else _whole(graph, node)
@@ -23,7 +23,8 @@ def convolve_spectra(graph: View, node: NodeProto) -> Sequence[NodeProto] | None
 def _windowed(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
     """Return an STFT as a Conv whose channels are the real parts of all bins, then the imaginary parts.
 
-    None where the window, the step or the length of a frame is computed at run time, or shapes are unknown.
+    Returns None if the window, the step or the frame length is computed at run time, or if shapes
+    are unknown.
     """
     signal, step, window, length = (*node.input, "", "")[:4]
     shape = graph.shapes.get(signal)
@@ -55,8 +56,8 @@ def _windowed(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
 def _whole(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
     """Return a DFT as a MatMul whose columns are the real parts of all bins, then the imaginary parts.
 
-    None where the length or the axis is computed at run time, where the length is not that of the axis, or for the
-    inverse of half a spectrum.
+    Returns None if the length or the axis is computed at run time, if the length is not that of the
+    axis, or for the inverse of half a spectrum.
     """
     signal, length, axis = (*node.input, "", "")[:3]
     shape, options = graph.shapes.get(signal), attributes(node)
@@ -83,7 +84,7 @@ def _whole(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
 
 
 _AXIS_INPUT = 20
-"""From this opset on a DFT has its axis as an input."""
+"""First opset in which a DFT has its axis as an input."""
 
 
 def _weights(window: NDArray[np.float64], bins: int, parts: int) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Movement of several results or operands as movement of one: a Split is slices, a scattering a gathering of both."""
+"""Rewrite movement with several results or operands: Split as Slices, scatters as a Gather."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ _ELEMENTS = (TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8)
 
 @written("Split")
 def slice_splits(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Return a Slice for each output of a Split that is read; None where its sizes are not known.
+    """Return a Slice for each used output of a Split; None if its sizes are unknown.
 
-    In a quantised model only where nothing else becomes an integer operator thereby: a DequantizeLinear in front moves
-    down through slices, but not through a Split (:mod:`byoc.frontend.onnx.rewriting.integers`).
+    In a quantised model, every output must be quantised by its only consumer. A DequantizeLinear
+    before it moves down through slices but not through a Split
+    (:mod:`byoc.frontend.onnx.rewriting.integers`), which would turn other operators into integer
+    ones.
     """
     sizes = _split_sizes(graph, node)
     read = {number: name for number, name in enumerate(node.output) if name and graph.is_read(name)}
@@ -45,7 +47,7 @@ def slice_splits(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
 
 
 def _split_sizes(graph: View, node: NodeProto) -> list[int] | None:
-    """Return the length of every output of a Split along its axis; None where it is not known before the run."""
+    """Return the length of every output of a Split along its axis; None if it is only known at run time."""
     shape = graph.shapes.get(node.input[0])
     if shape is None:
         return None
@@ -63,9 +65,10 @@ def _bounds(start: int, end: int, axis: int) -> tuple[tuple[str, int], ...]:
 
 @written("PRelu")
 def turn_slopes(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Return a PRelu whose slopes lie along one axis as one whose slopes are by channel, between two Transposes.
+    """Return a PRelu with slopes along one axis as a per-channel PRelu between two Transposes.
 
-    The values do not change, so that quantised models may be rewritten too. None for slopes along several axes.
+    The values do not change, so quantised models are rewritten too. Returns None for slopes along
+    several axes.
     """
     shape = graph.shapes.get(node.input[0], ())
     slope = graph.shapes.get(node.input[1], ())
@@ -89,10 +92,11 @@ SCATTERINGS = ("ScatterND", "ScatterElements")
 
 @written(*SCATTERINGS)
 def gather_scatters(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """A ScatterND or ScatterElements of known indices as a Gather of rows of its data and its updates.
+    """Rewrite a ScatterND or ScatterElements with constant indices as a Gather of its data and updates.
 
-    Where several updates go to one place, and where they are combined with what is there, it stays. In a quantised
-    model what is gathered has the quantisation of the result, which changes none of it. Wants constants folded.
+    It stays if several updates have the same position, or if updates are combined with the data. In
+    a quantised model the gathered tensor has the quantisation of the result, which changes no
+    value. Needs folded constants.
     """
     data, indices, updates = node.input
     known = graph.types.get(node.output[0]) in _ELEMENTS and data in graph.shapes and indices in graph.constants
@@ -112,7 +116,7 @@ def gather_scatters(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
     w = Writer(graph, node)
     row = w.constant([-1, math.prod(shape[depth:])], np.int64)
     both = w.add("Concat", w.add("Reshape", data, row), w.add("Reshape", updates, row), axis=0)
-    if reader is not None:  # they already have its quantisation
+    if reader is not None:  # data and updates already have the result's quantisation
         both = w.add(DEQUANTIZE, w.add(QUANTIZE, both, *reader.input[1:]), *reader.input[1:])
     chosen = w.add("Gather", both, w.constant(rows), axis=0)
     w.add("Reshape", chosen, w.constant(shape, np.int64), label=node.name)
@@ -120,7 +124,7 @@ def gather_scatters(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
 
 
 def _quantisation_behind(graph: View, name: str) -> NodeProto | None:
-    """The QuantizeLinear of one zero point that is all that reads ``name``."""
+    """Return the QuantizeLinear with one zero point that is the only consumer of ``name``."""
     reader = None if graph.shown(name) else graph.only_reader(name)
     if reader is None or reader.op_type != QUANTIZE or len(reader.input) < 3:
         return None
@@ -128,7 +132,7 @@ def _quantisation_behind(graph: View, name: str) -> NodeProto | None:
 
 
 def _places(node: NodeProto, indices: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """Where each update goes: its row, of the leading dimensions that the indices count, or its element."""
+    """Return the row (of the indexed leading dimensions) or element that each update replaces."""
     if node.op_type == "ScatterND":
         leading = shape[: indices.shape[-1]]
         parts = [found.reshape(-1) % size for found, size in zip(np.moveaxis(indices, -1, 0), leading, strict=True)]

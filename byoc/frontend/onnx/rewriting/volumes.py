@@ -1,8 +1,9 @@
-"""Writes convolutions and pools of volumes (N, C, D, H, W) as those of planes, and movement.
+"""Rewrite convolutions and pools of volumes (N, C, D, H, W) as operators on planes and data movement.
 
-What the window does not look across is folded away: depth into the channels of a pool, rows into columns where the
-window is one pixel wide. A convolution whose window goes across all three dimensions becomes one of planes for every
-depth: the planes that its taps in depth read stand side by side as input channels.
+Dimensions that the window does not span are merged: depth into the channels of a pool, rows into
+columns if the window is one pixel wide. A convolution whose window spans all three dimensions
+becomes one of planes for every depth. The planes that its taps in depth read are concatenated as
+input channels.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Window = dict[str, Any]
 
 @dataclass(frozen=True)
 class _Volume:
-    """Shapes of input and result, and the window (depth, rows, columns); pads at the begin and end of each."""
+    """Shapes of operand and result, and the window (depth, rows, columns) with begin and end pads."""
 
     source: Numbers
     result: Numbers
@@ -37,19 +38,19 @@ class _Volume:
     ends: Numbers
 
     def still(self, *axes: int) -> bool:
-        """Whether the window is one position wide, and goes over every position, along these dimensions."""
+        """Return True if the window has size and stride 1, and no padding, along these dimensions."""
         sizes = all(self.kernel[axis] == self.strides[axis] == 1 for axis in axes)
         return sizes and not any(self.begins[axis] or self.ends[axis] for axis in axes)
 
     def window(self, *axes: int) -> Window:
-        """The attributes of the window along these dimensions only."""
+        """Return the attributes of the window along these dimensions only."""
         pick = [[numbers[axis] for axis in axes] for numbers in (self.kernel, self.strides, self.dilations)]
         pads = [numbers[axis] for numbers in (self.begins, self.ends) for axis in axes]
         return {**dict(zip(("kernel_shape", "strides", "dilations"), pick, strict=True)), "pads": pads}
 
 
 def _volume(node: NodeProto, shapes: dict[str, Numbers]) -> _Volume | None:
-    """What a node does to a volume; None for other nodes, and for windows that are not written otherwise."""
+    """Return the volume that a node processes; None for other nodes and unsupported windows."""
     if node.op_type not in _WRITERS or not standard(node):
         return None
     options = attributes(node)
@@ -73,8 +74,11 @@ def _volume(node: NodeProto, shapes: dict[str, Numbers]) -> _Volume | None:
 
 @dataclass(frozen=True, eq=False)
 class _Unit:
-    """A node between quantised values: the DequantizeLinear of its operand, and what is ``behind`` it, a QuantizeLinear
-    last; ``weights`` dequantises its constant weights."""
+    """A node between quantised values.
+
+    ``head`` is the DequantizeLinear of its operand, ``behind`` the nodes after it, the last one a
+    QuantizeLinear. ``weights`` dequantises its constant weights.
+    """
 
     node: NodeProto
     head: NodeProto
@@ -83,7 +87,11 @@ class _Unit:
 
 
 def _unit(graph: View, last: NodeProto) -> _Unit | None:
-    """What ends in a QuantizeLinear; None where operand or result do not have one scale, or weights have others."""
+    """Return the unit that ends in a QuantizeLinear.
+
+    Returns None if operand or result lacks a single scale, or if weights have other scales than one
+    or one per filter.
+    """
     behind, node = [last], graph.maker(last.input[0])
     if node is not None and node.op_type in ("Relu", "Clip"):
         behind, node = [node, last], graph.maker(node.input[0])
@@ -106,7 +114,7 @@ def _single(graph: View, node: NodeProto) -> bool:
 
 
 def _along_filters(graph: View, node: NodeProto) -> bool:
-    """Whether a node dequantises constants with one scale, or one a filter."""
+    """Return True if a node dequantises constants with one scale, or one per filter."""
     if any(name and name not in graph.constants for name in node.input):
         return False
     options = attributes(node)
@@ -114,10 +122,10 @@ def _along_filters(graph: View, node: NodeProto) -> bool:
 
 
 class _Writer(Writer):
-    """Nodes in place of one node; the last one makes its result."""
+    """Writer of the nodes that replace one node; the last one produces its result."""
 
     fill = ""
-    """What padding reads; empty: 0."""
+    """Name of the padding value; empty for 0."""
 
     def __init__(self, graph: View, node: NodeProto, name: str = "") -> None:
         super().__init__(graph, node, name)
@@ -130,7 +138,7 @@ class _Writer(Writer):
         return self.add(op_type, x, *inputs, label=label, **options)
 
     def weights(self) -> Any:
-        """The constant weights; None where they are computed."""
+        """Return the constant weights; None if they are computed."""
         return self.graph.constants.get(self.node.input[1])
 
     def weighted(self, values: Any) -> str:
@@ -139,11 +147,11 @@ class _Writer(Writer):
     # Pools. ---------------------------------------------------------------------------------------------------------
 
     def maximum(self, volume: _Volume) -> bool:
-        """Every plane of every channel, then every column of depths."""
+        """Write a MaxPool as one of every plane of every channel, then one of every column of depths."""
         return self.pool(volume, {})
 
     def average(self, volume: _Volume) -> bool:
-        """Averages of averages: of as many elements each, or as many as there are in each."""
+        """Write an AveragePool as averages of averages, counting padding or not as the node does."""
         return self.pool(volume, {"count_include_pad": 1} if self.options.get("count_include_pad", 0) else {})
 
     def pool(self, volume: _Volume, counted: Window) -> bool:
@@ -165,7 +173,7 @@ class _Writer(Writer):
         return compute(self.node.op_type, x, label=self.node.name if last else "", **window, **counted)
 
     def whole(self, volume: _Volume) -> bool:
-        """A global pool is one of planes as high as the volume is deep and high."""
+        """Write a global pool as one of planes of (depth · rows) rows."""
         images, channels, depth, rows, columns = volume.source
         x = self.reshape(self.source, (images, channels, depth * rows, columns))
         if self.node.op_type == "GlobalMaxPool":
@@ -205,7 +213,7 @@ class _Writer(Writer):
         return self.computed("Conv", *inputs, label=self.node.name, group=self.options.get("group", 1), **window)
 
     def across(self, volume: _Volume, weights: Any) -> bool:
-        """Planes in order of depth, those that a result's taps in depth read side by side as its channels."""
+        """Write a convolution of planes, with the planes that the taps in depth read concatenated as channels."""
         groups = int(self.options.get("group", 1))
         images, channels, depth, rows, columns = volume.source
         taps, stride, dilation = volume.kernel[0], volume.strides[0], volume.dilations[0]
@@ -229,7 +237,7 @@ class _Writer(Writer):
 
 
 class _IntegerWriter(_Writer):
-    """The same between quantised values: what only moves moves integers."""
+    """The same writer between quantised values: data movement moves integers."""
 
     def __init__(self, graph: View, unit: _Unit) -> None:
         super().__init__(graph, unit.node, unit.behind[-1].output[0])
@@ -237,7 +245,7 @@ class _IntegerWriter(_Writer):
         self.fill = unit.head.input[2] if len(unit.head.input) > 2 else ""
 
     def computed(self, op_type: str, x: str, *inputs: str, label: str = "", **options: Any) -> str:
-        """The operator between copies of what stood around the node."""
+        """Add the operator between copies of the nodes around the replaced one."""
         made = self._copy(self._unit.head, x)
         made = self.add(op_type, made, *inputs, label=label, **options)
         for node in self._unit.behind:
@@ -251,14 +259,15 @@ class _IntegerWriter(_Writer):
         return None if self._unit.weights is None else self.graph.constants[self._unit.weights.input[0]]
 
     def weighted(self, values: Any) -> str:
-        """Dequantised as they were, a filter by a filter."""
+        """Dequantise the weights with their own scales, along the filters."""
         assert self._unit.weights is not None
         return self.add(DEQUANTIZE, self.constant(values), *self._unit.weights.input[1:], axis=0)
 
     def average(self, volume: _Volume) -> bool:
-        """One pool of rows in the order in which its windows read them: an average of averages is another number.
+        """Write an AveragePool as one pool of rows in the order in which its windows read them.
 
-        Integers are summed as ONNX Runtime does, row by row.
+        An average of averages would round differently. Integers are summed row by row, as in ONNX
+        Runtime.
         """
         counted = bool(self.options.get("count_include_pad", 0))
         if volume.still(0) or volume.still(1, 2):
@@ -284,7 +293,7 @@ class _IntegerWriter(_Writer):
 
 
 def _beside(window: Window, first: bool = True) -> Window:
-    """A window along one dimension, that of rows or else columns, as one of planes."""
+    """Return a window along one dimension, rows or else columns, as a window of planes."""
     pair = {name: [values[0], 1] if first else [1, values[0]] for name, values in window.items() if name != "pads"}
     begin, end = window["pads"]
     return {**pair, "pads": [begin, 0, end, 0] if first else [0, begin, 0, end]}
@@ -301,11 +310,10 @@ _WRITERS: Mapping[str, Callable[[_Writer, _Volume], bool]] = {
 
 @written(*_WRITERS, rank=5)
 def flatten_volumes(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """In float models Conv of constant weights, MaxPool, AveragePool and global pools of three spatial dimensions as
-    those of two.
+    """Rewrite Conv of constant weights, MaxPool, AveragePool and global pools of volumes in float models.
 
-    Averages across depth and planes are averages of averages. Those of elements that lie apart, and those that count
-    padding and round up, stay as they are.
+    They become operators on planes. Averages across depth and planes are averages of averages.
+    AveragePool with dilations, or with counted padding and a size rounded up, stays unchanged.
     """
     volume, writer = _volume(node, graph.shapes), _Writer(graph, node)
     return writer.nodes if volume is not None and _WRITERS[node.op_type](writer, volume) else None
@@ -313,9 +321,10 @@ def flatten_volumes(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
 
 @written(QUANTIZE, rank=5)
 def flatten_integer_volumes(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """The same of what stands between quantised values, to the bit: what only moves moves integers.
+    """Rewrite the same operators between quantised values, bit-exact, with movement of integers.
 
-    An average is one of rows that lie as its window reads them, so those that leave padding out of the count stay, too.
+    An average is one of rows in the order in which its window reads them. Averages that do not
+    count padding therefore stay too.
     """
     unit = _unit(graph, node)
     volume = None if unit is None else _volume(unit.node, graph.shapes)
