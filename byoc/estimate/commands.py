@@ -11,14 +11,19 @@ idle; of a stream that is made, :func:`run` says command by command when all is 
 from __future__ import annotations
 
 import sys
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice, takewhile
 from math import gcd
 from typing import NamedTuple
 
+from byoc.estimate.banks import BankUse, Passing, delay
 from byoc.estimate.bus import Bus, transfer_cycles
 from byoc.estimate.constants import (
     COMMAND_OVERHEAD,
     DMA_SETUP,
+    EX_DRAIN,
+    EX_FILL,
     FIRST_COMMAND,
     ISSUE_CYCLES,
     QUEUE_DEPTH,
@@ -241,29 +246,45 @@ class TileClock:
 
 
 class Task(NamedTuple):
-    """A command: its unit, slots of the bus or cycles of EX, and commands that must be over before it begins."""
+    """A command: its unit, slots of the bus or cycles of EX, and commands that must be over before it begins.
+
+    ``banks``: what it does to banks where words of transfers may delay EX.
+    """
 
     unit: int
     work: int
     needs: tuple[int, ...]
+    banks: tuple[BankUse, ...] = ()
 
 
-def run(tasks: Sequence[Task]) -> tuple[int, ...]:
+class Times(NamedTuple):
+    """The cycles of EX or the slots of the bus that each command takes, and when it is over."""
+
+    work: Sequence[int]
+    ends: Sequence[int]
+
+
+def run(tasks: Sequence[Task]) -> Times:
     """When each of the commands, in stream order, is over.
 
     A command waits for room in its unit's queue, behind which all later ones wait, too, and for what it needs; loads
-    and stores share the bus.
+    and stores share the bus. Where words of transfers delay EX, all is estimated again with these delays.
     """
     clock = _CommandClock(tasks)
-    while clock.proceed():
-        pass
-    return tuple(clock.ends[:-1])
+    delays = clock.run()
+    if any(delays):
+        tasks = [task._replace(work=task.work + late) for task, late in zip(tasks, delays, strict=True)]
+        clock = _CommandClock(tasks)
+        clock.run()
+    return Times([task.work for task in tasks], clock.ends[:-1])
 
 
 class _CommandClock:
     """Ends of all commands, as far as they are known: what is not waits for a transfer that still moves."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
+        self._tasks = tasks
+        self._moved: dict[int, list[Passing]] = {_LD: [], _ST: []}  # transfers that are over, and whose words pass
         self._units = [task.unit for task in tasks]
         self._work = [task.work for task in tasks]
         self._needs = [task.needs for task in tasks]
@@ -272,9 +293,27 @@ class _CommandClock:
         self._queues = [[-1] * QUEUE_DEPTH for _ in _UNITS]
         self._issued, self._time = 0, FIRST_COMMAND
         self.free = [0, 0, 0]
+        self._began = [0, 0, 0]  # when the bytes of the last transfer of each unit began to move
         self._moving: dict[int, tuple[int, int, int]] = {}  # by unit: when bytes begin to move, slots left, command
 
-    def proceed(self) -> bool:
+    def run(self) -> list[int]:
+        """Go on until all is over; the cycles by which words of transfers would delay each command of EX."""
+        while self._proceed():
+            pass
+        return [
+            self._delay(number) if task.unit == _EX and task.banks else 0 for number, task in enumerate(self._tasks)
+        ]
+
+    def _delay(self, number: int) -> int:
+        """Cycles by which words of transfers delay a command of EX."""
+        task, end = self._tasks[number], self.ends[number] - EX_DRAIN
+        begin, passing = self.ends[number] - task.work + EX_FILL, list[Passing]()
+        for moved in self._moved.values():
+            first = bisect_right(moved, begin, key=lambda one: one.end)
+            passing += takewhile(lambda one: one.begin < end, islice(moved, first, None))
+        return delay(task.banks, begin, end, passing) if passing else 0
+
+    def _proceed(self) -> bool:
         """Go on until a transfer is over; False where there is none."""
         moving = True
         while moving:
@@ -317,7 +356,8 @@ class _CommandClock:
         if unit == _EX:
             ends[number] = free[_EX] = begin + self._work[number]
         else:
-            self._moving[unit] = begin + _LEAD[unit], self._work[number], number
+            self._began[unit] = begin + _LEAD[unit]
+            self._moving[unit] = self._began[unit], self._work[number], number
         return True
 
     def _grant(self) -> bool:
@@ -345,4 +385,6 @@ class _CommandClock:
 
     def _over(self, unit: int, end: int) -> None:
         number = self._moving.pop(unit)[2]
+        for use in self._tasks[number].banks:
+            self._moved[unit].append(Passing(self._began[unit], end, use))
         self.ends[number] = self.free[unit] = end + TRANSFER_OVERHEAD - _LEAD[unit]

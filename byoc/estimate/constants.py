@@ -213,11 +213,6 @@ records are two more; beside a table they and one more are three. The former whe
 
 Measured: 2 alone: the same; none, too: -0.00 % (+0.00 %).
 """
-OWN_BANKS = 1.02
-"""What operands in banks of their own are worth where loads come later for them: waits for banks are not estimated.
-
-Measured on v5, 64 KiB: 1: ViT +1.10 %, ShuffleNet +0.60 % at most; boundless: lstm-small +12.00 %.
-"""
 
 # Other plans of a region. --------------------------------------------------------------------------------------------
 

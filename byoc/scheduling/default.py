@@ -123,17 +123,19 @@ class _Candidate(NamedTuple):
 def _candidate(context: RegionContext, plan: LayerPlan, memory: Memory) -> _Candidate | None:
     """The schedule of a plan; None where that finds no place."""
     streamed, cycles = _stream(context, plan, memory)
-    found = pipelined(streamed, cycles, memory.scratch, memory.arch, memory.bus, memory.apart, memory.windows)
-    if found is None:
+    plans = pipelined(streamed, cycles, memory.scratch, memory.arch, memory.bus, memory.apart, memory.windows)
+    if not plans:
         return None
+    shared = memory.windows.union(pointer.buffer for pointer in memory.residents.values())
+    rehearsed = [one.rehearsed(shared, context.loads, memory.arch) for one in plans]
+    found, best = min(zip(plans, rehearsed, strict=True), key=lambda pair: pair[1].cycles)
     choices = _as_choices(context.layers, plan)
     scheduled = Scheduled(found.steps, memory, found.requests, found.addresses, choices)
-    shared = memory.windows.union(pointer.buffer for pointer in memory.residents.values())
     compute = sum(cycles)
     # Of a batch the last image: those before it have the same constants.
     image = context.searches[-len({layer.name for layer in context.layers}) :]
     least = least_cycles([search.cost for search in image], compute, memory.arch.sram_bytes)
-    return _Candidate(plan, scheduled, found.rehearsed(shared), compute, least, len(streamed), found.free)
+    return _Candidate(plan, scheduled, best, compute, least, len(streamed), found.free)
 
 
 class _Trials:

@@ -21,16 +21,15 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
 
+from byoc.estimate.banks import BankUse, CommandLoads
 from byoc.estimate.bus import Bus, registers_of, transfer_cycles
-from byoc.estimate.commands import Stored, Task, TileClock, run
+from byoc.estimate.commands import Stored, Task, TileClock, Times, run
 from byoc.estimate.constants import (
     AHEAD_SHARES,
-    BANK_PORTS,
     COMMAND_OVERHEAD,
     DISTANCE,
     FORGOTTEN,
     MARGIN,
-    OWN_BANKS,
     TRIES,
     WINDOW,
 )
@@ -38,44 +37,51 @@ from byoc.scheduling.memplan import Request, Taken, check_plan, lowest_gap, own_
 from byoc.scheduling.stream import Pointer, Step, TileSteps, lifetimes, used_buffers
 from isa.access import Access, strided, touch
 from isa.arch import Arch
-from isa.instruction import Unit, ceil_div
+from isa.instruction import Unit
 
 _LD, _EX, _ST = (unit.value for unit in (Unit.LD, Unit.EX, Unit.ST))
 _OUTPUT = "EX_OUTPUT_ADDRESS"
 
 
 class Cue(NamedTuple):
-    """A step in stream order, the tile that it belongs to or is wanted by, and the cycles that EX computes in it."""
+    """A step in stream order, and the tile that it belongs to or is wanted by.
+
+    ``release``: a load reads what tiles before this one store, 0 for none.
+    """
 
     step: Step
     tile: int
-    cycles: int = 0
+    release: int = 0
 
 
 class Rehearsed(NamedTuple):
-    """Steps in stream order, and when each would be over."""
+    """Steps in stream order, and their estimated times."""
 
     steps: Sequence[Step]
-    ends: Sequence[int]
+    times: Times
 
     @property
     def cycles(self) -> int:
-        return max(self.ends, default=0)
+        return max(self.times.ends, default=0)
 
     def layers(self) -> dict[str, int]:
-        """Cycles by layer, which add up to all: those up to the end of a computation, for which it waited, are its own.
+        """Return the cycles by layer, which add up to all, by the rule of accounts (docs/machine.md, section 7).
 
-        What nothing computes has those up to the end of its transfers.
+        While EX computes, cycles are its command's; otherwise they are those of the oldest command that is not over.
         """
         found = dict.fromkeys((step.source.layer for step in self.steps), 0)
-        computed = {step.source.layer for step in self.steps if step.unit is Unit.EX}
-        done = 0
-        for step, end in zip(self.steps, self.ends, strict=True):
-            if end > done and (step.unit is Unit.EX or step.source.layer not in computed):
-                found[step.source.layer] += end - done
+        finished, done, oldest = list(accumulate(self.times.ends, max)), 0, 0
+        commands = zip(self.steps, *self.times, strict=True)
+        computes = [(end - work, end, step.source.layer) for step, work, end in commands if step.unit is Unit.EX]
+        for begin, end, layer in (*computes, (self.cycles, self.cycles, "")):
+            while done < begin:
+                oldest = bisect_right(finished, done, oldest)
+                until = min(finished[oldest], begin)
+                found[self.steps[oldest].source.layer] += until - done
+                done = until
+            if end > done:
+                found[layer] += end - done
                 done = end
-        if self.steps:
-            found[self.steps[-1].source.layer] += self.cycles - done
         return found
 
 
@@ -84,50 +90,33 @@ def rehearse(
     requests: Sequence[Request],
     addresses: Sequence[int],
     shared: Collection[int],
-    bank: int = 0,
+    loads: CommandLoads,
+    arch: Arch,
 ) -> Rehearsed:
     """The estimated times of a stream in the scratchpad that ``requests`` and ``addresses`` plan.
 
     What takes another's place waits for that. ``shared``: buffers of which commands use parts, residents and windows.
-    ``bank``: bytes of a bank whose ports commands of EX wait for; 0: they never do.
+    ``loads``: what commands ask of the scratchpad.
     """
-    order, waits = _Order(requests, addresses, frozenset(shared)), _BankWaits(requests, addresses, bank)
-    tasks = [Task(cue.step.unit.value, waits.work(cue), order.needs(number, cue)) for number, cue in enumerate(cues)]
+    order = _Order(requests, addresses, frozenset(shared))
+    tasks = [
+        Task(cue.step.unit.value, work, order.needs(number, cue), banks)
+        for number, cue in enumerate(cues)
+        for work, banks in (_work(cue.step, addresses, loads, arch),)
+    ]
     return Rehearsed([cue.step for cue in cues], run(tasks))
 
 
-class _BankWaits:
-    """Estimate of the cycles that EX waits for banks (docs/machine.md, section 5)."""
-
-    def __init__(self, requests: Sequence[Request], addresses: Sequence[int], bank: int) -> None:
-        self._bank = bank
-        self._ends = [address + request.nbytes for request, address in zip(requests, addresses, strict=True)]
-        self._addresses = addresses
-        self._turns: dict[tuple[Pointer, ...], int] = {}
-
-    def work(self, cue: Cue) -> int:
-        """Cycles of EX with its waits for banks, or slots of the bus."""
-        if cue.step.unit is not Unit.EX:
-            return cue.step.slots
-        pointers = tuple(cue.step.pointers.values())
-        if len(pointers) <= BANK_PORTS or not self._bank:
-            return cue.cycles
-        turns = self._turns.get(pointers)
-        if turns is None:
-            turns = self._turns[pointers] = ceil_div(self._most(pointers), BANK_PORTS)
-        return cue.cycles + (turns - 1) * (cue.cycles - COMMAND_OVERHEAD)
-
-    def _most(self, pointers: Sequence[Pointer]) -> int:
-        """Return the number of operands in the fullest bank.
-
-        Each operand is assumed to end at the next operand in its buffer, or at the end of the buffer.
-        """
-        starts = [self._addresses[buffer] + offset for buffer, offset in pointers]
-        banks = []
-        for (buffer, _), start in zip(pointers, starts, strict=True):
-            end = min([other for other in starts if other > start] + [self._ends[buffer]])
-            banks.append((start // self._bank, (end - 1) // self._bank))
-        return max(sum(low <= bank <= high for low, high in banks) for bank, _ in banks)
+def _work(step: Step, addresses: Sequence[int], loads: CommandLoads, arch: Arch) -> tuple[int, tuple[BankUse, ...]]:
+    """Return the cycles of EX or the slots of the bus, with waits for the scratchpad, and the use of banks."""
+    starts = [addresses[buffer] + offset for buffer, offset in step.pointers.values()]
+    if step.unit is Unit.EX:
+        cycles, uses = loads.compute(step).served(starts, arch, loads.word_slots)
+        return COMMAND_OVERHEAD + cycles, uses
+    nbytes, words = loads.transfer(step, step.unit)
+    bank = arch.sram_bytes // arch.sram_banks
+    use = BankUse(starts[0] // bank, (starts[0] + nbytes - 1) // bank, words)
+    return max(step.slots, words * loads.word_slots), (use,)
 
 
 # What waits for what. ------------------------------------------------------------------------------------------------
@@ -176,6 +165,7 @@ class _Order:
         self._requests, self._addresses, self._shared = requests, addresses, shared
         self._uses: dict[int, _Use] = {}
         self._occupants, self._meetings = _Occupants(), _Meetings()
+        self._stores: list[tuple[int, int]] = []  # tile and number of each store
 
     def needs(self, number: int, cue: Cue) -> tuple[int, int]:
         """The last commands of the two other units that must be over before this one begins, -1 for none."""
@@ -189,10 +179,12 @@ class _Order:
                 if whole:
                     found[_EX], found[_ST] = max(found[_EX], use.made, use.read), max(found[_ST], use.stored)
                 use.load(number, cue.tile)
+                found[_ST] = max(found[_ST], self._stored(cue.release))
                 continue
             found[_LD] = max(found[_LD], use.loaded if whole else use.loaded_for(cue.tile))
             if unit == _ST:
                 found[_EX], use.stored = max(found[_EX], use.made), number
+                self._stores.append((cue.tile, number))
             elif writes:
                 found[_ST], use.made = max(found[_ST], use.stored if whole else -1), number
             else:
@@ -202,6 +194,11 @@ class _Order:
         if unit == _EX:
             self._meetings.enter(number, found[_ST])
         return found[_LD], found[_ST if unit == _EX else _EX]
+
+    def _stored(self, release: int) -> int:
+        """The last store of a tile before tile ``release``, -1 for none."""
+        at = bisect_left(self._stores, (release, 0))
+        return self._stores[at - 1][1] if at else -1
 
     def _moved_in(self, buffer: int, found: list[int]) -> _Use:
         """The use of a buffer that takes the place of others: ``found`` becomes what waits for those, too."""
@@ -379,7 +376,7 @@ class Pipelined(NamedTuple):
     """The stream and its scratchpad plan.
 
     ``cycles``: the estimate by which loads were moved. ``free``: every larger scratchpad gets the same. ``crowded``:
-    loads come later for want of room. ``bank``: as in :func:`rehearse`.
+    loads come later for want of room.
     """
 
     cues: tuple[Cue, ...]
@@ -388,15 +385,14 @@ class Pipelined(NamedTuple):
     cycles: int
     free: bool
     crowded: bool
-    bank: int
 
     @property
     def steps(self) -> tuple[Step, ...]:
         return tuple([cue.step for cue in self.cues])
 
-    def rehearsed(self, shared: Collection[int]) -> Rehearsed:
-        """A better estimate, of the stream as it is; ``shared`` as in :func:`rehearse`."""
-        return rehearse(self.cues, self.requests, self.addresses, shared, self.bank)
+    def rehearsed(self, shared: Collection[int], loads: CommandLoads, arch: Arch) -> Rehearsed:
+        """A better estimate, of the stream as it is on ``arch``; ``shared`` and ``loads`` as in :func:`rehearse`."""
+        return rehearse(self.cues, self.requests, self.addresses, shared, loads, arch)
 
 
 def pipelined(
@@ -407,20 +403,19 @@ def pipelined(
     bus: Bus,
     apart: Collection[int] = (),
     windows: Collection[int] = (),
-) -> Pipelined | None:
-    """The steps of ``tiles`` in stream order with a checked plan of the scratchpad, or None where that fails.
+) -> tuple[Pipelined, ...]:
+    """The steps of ``tiles`` in stream order with checked plans of the scratchpad, none where all fail.
 
     ``cycles``: estimated cycles of each tile's computation. ``scratch``: names and bytes of the buffers by number.
     ``apart``: those that are read beside four other operands. ``windows``: those that hold what several loads bring,
-    whose place nothing else takes.
+    whose place nothing else takes. Where own banks for operands delay loads, there is a plan without them, too.
     """
     beside = _beside(tiles) if arch.memory.one_operand else {}
     found = _pipelined(tiles, cycles, scratch, arch, bus, apart, windows, beside)
+    dense = None
     if beside and (found is None or found.crowded):
         dense = _pipelined(tiles, cycles, scratch, arch, bus, apart, windows, {})
-        if found is None or (dense is not None and dense.cycles * OWN_BANKS < found.cycles):
-            return dense
-    return found
+    return tuple([one for one in (found, dense) if one is not None])
 
 
 def _pipelined(
@@ -453,10 +448,10 @@ def _pipelined(
     space = _Space(requests, addresses, arch, windows)
     estimate = _run(tiles, cycles, fetches, space)
     check_plan(space.requests, space.addresses, arch.sram_bytes, arch.granule)
-    cues = tuple(_stream(tiles, cycles, fetches))
+    cues = tuple(_stream(tiles, fetches))
     crowded = not (profile.free and space.free and share == AHEAD_SHARES[0])
     placed = tuple(space.requests), tuple(space.addresses)
-    return Pipelined(cues, *placed, estimate, free and space.free, crowded, 0 if arch.memory.one_operand else bank)
+    return Pipelined(cues, *placed, estimate, free and space.free, crowded)
 
 
 def _beside(tiles: Sequence[TileSteps]) -> dict[int, frozenset[int]]:
@@ -668,7 +663,7 @@ class _Space:
             insort(self._taken, self._coming.pop())
 
 
-def _stream(tiles: Sequence[TileSteps], cycles: Sequence[int], fetches: Sequence[Fetch]) -> Iterator[Cue]:
+def _stream(tiles: Sequence[TileSteps], fetches: Sequence[Fetch]) -> Iterator[Cue]:
     """All steps in order. A load for later follows the computation: EX must not wait until LD's queue has room."""
     own: list[list[Cue]] = [[] for _ in tiles]
     ahead: list[list[Cue]] = [[] for _ in tiles]
@@ -676,14 +671,15 @@ def _stream(tiles: Sequence[TileSteps], cycles: Sequence[int], fetches: Sequence
     for fetch in fetches:
         names = {fetch.buffer: fetch.place} if fetch.place != fetch.buffer else {}
         steps = _renamed(fetch.steps, names)
-        (ahead if fetch.position < fetch.tile else own)[fetch.position].extend(Cue(step, fetch.tile) for step in steps)
+        (ahead if fetch.position < fetch.tile else own)[fetch.position].extend(
+            Cue(step, fetch.tile, fetch.release) for step in steps
+        )
         for number in range(fetch.tile, fetch.last + 1) if names else ():
             moved.setdefault(number, {}).update(names)
     for number, tile in enumerate(tiles):
         names = moved.get(number, {})
         yield from own[number]
-        each = cycles[number] // max(len(tile.computes), 1)
-        yield from (Cue(step, number, each) for step in _renamed(tile.computes, names))
+        yield from (Cue(step, number) for step in _renamed(tile.computes, names))
         yield from ahead[number]
         yield from (Cue(step, number) for step in _renamed(tile.stores, names))
 

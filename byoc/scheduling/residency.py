@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from byoc.estimate.banks import CommandLoads
 from byoc.estimate.bus import Bus
 from byoc.operators.layer import Layer, Resident, Slots, Tiling, aligned, counts, find_shortage, order_of
 from byoc.operators.nest import allowed_channels
@@ -67,6 +68,11 @@ class RegionContext:
     def rooms(self) -> Rooms:
         """What could stay in the scratchpad."""
         return Rooms(self.layers, self.lowered, self.arch)
+
+    @cached_property
+    def loads(self) -> CommandLoads:
+        """What commands ask of the scratchpad."""
+        return CommandLoads(self.arch, self.bus)
 
     @cached_property
     def graph(self) -> FusionGraph:

@@ -222,7 +222,7 @@ class Subject:
             first=sum([step.slots for step in tiles[0].loads]),
             nbytes=_peak([nbytes for _, nbytes in memory.scratch], tiles, self.arch.granule),
             budget=budget,
-            estimate=None if clocked is None else clocked.cycles,
+            estimate=clocked[0].cycles if clocked else None,
         )
 
     def room(self, site: Site, residents: Collection[str]) -> tuple[Resident, int]:

@@ -45,8 +45,7 @@ def _run(sram_bytes: int) -> Pipelined:
     """Tile 0 computes for 10,000 cycles and tiles 1 to 4, whose weights have two buffers, for 10 each."""
     scratch = [("input", 800), ("weights 0", WEIGHTS), ("weights 1", WEIGHTS)]
     arch = Arch(sram_bytes=sram_bytes, sram_banks=1, alignment=8)
-    found = pipelined(_tiles(4, 2), [10_000, 10, 10, 10, 10], scratch, arch, DEFAULT_BUS)
-    assert found is not None
+    (found,) = pipelined(_tiles(4, 2), [10_000, 10, 10, 10, 10], scratch, arch, DEFAULT_BUS)
     return found
 
 
@@ -81,10 +80,9 @@ def test_a_load_follows_the_store_of_what_it_reads() -> None:
         TileSteps((load(0, Pointer(0), Transfer(0, 800), SOURCE, DEFAULT_BUS),), (_compute(0, 1),), (written,)),
         TileSteps((load(4096, Pointer(2), Transfer(0, 800), SOURCE, DEFAULT_BUS),), (_compute(2),), ()),
     ]
-    found = pipelined(
+    (found,) = pipelined(
         tiles, [10_000, 10], [("a", 800), ("b", 800), ("c", 800)], Arch(sram_bytes=8192, sram_banks=1), DEFAULT_BUS
     )
-    assert found is not None
     assert _order(found) == [("LD", 0), ("EX", 0), ("ST", 1), ("LD", 2), ("EX", 2)]
     assert found.cycles == 10_209 + 101 + 108 + 209 + 10
 
@@ -115,8 +113,7 @@ def test_contents_are_what_they_would_be_without_loading_ahead(seed: int) -> Non
     sizes.append(4000)
     arch = Arch(sram_bytes=(sum(sizes) + int(random.integers(100, 30_000))) // 8 * 8, sram_banks=1, alignment=8)
     scratch = [(str(buffer), size) for buffer, size in enumerate(sizes)]
-    found = pipelined(tiles, random.integers(10, 4000, count).tolist(), scratch, arch, DEFAULT_BUS)
-    assert found is not None
+    (found,) = pipelined(tiles, random.integers(10, 4000, count).tolist(), scratch, arch, DEFAULT_BUS)
     check_plan(found.requests, found.addresses, arch.sram_bytes, arch.alignment)
     memory = np.full(arch.sram_bytes, -1)
     seen = []

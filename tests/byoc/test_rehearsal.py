@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from benchmarks.brute_force import LAYERS, measured
+from byoc.estimate.banks import CommandLoads, ComputeLoad, EngineStep, OperandLoad
 from byoc.estimate.bus import DEFAULT_BUS
+from byoc.estimate.constants import COMMAND_OVERHEAD
 from byoc.operators.layer import make_layer, streamed, tile_count
 from byoc.operators.nest import Transfer
 from byoc.scheduling.memplan import Request
@@ -32,9 +34,21 @@ def _load(buffer: int, tile: int) -> Cue:
     return Cue(load(0, Pointer(buffer), NBYTES, SOURCE, DEFAULT_BUS), tile)
 
 
+class _GivenLoads(CommandLoads):
+    """Loads of steps whose only register is the number of their cycles, with operands of ``nbytes``."""
+
+    def __init__(self, arch: Arch, nbytes: int = 800) -> None:
+        super().__init__(arch, DEFAULT_BUS)
+        self._nbytes = nbytes
+
+    def compute(self, step: EngineStep) -> ComputeLoad:
+        operands = tuple(OperandLoad(number, 0, self._nbytes, 1) for number in range(len(step.pointers)))
+        return ComputeLoad(step.registers["cycles"] - COMMAND_OVERHEAD, 0, operands)
+
+
 def _compute(source: int, target: int, tile: int, cycles: int) -> Cue:
     pointers = {"EX_INPUT_ADDRESS": Pointer(source), "EX_OUTPUT_ADDRESS": Pointer(target)}
-    return Cue(Step(OP_LUT, Unit.EX, {}, pointers, SOURCE), tile, cycles)
+    return Cue(Step(OP_LUT, Unit.EX, {"cycles": cycles}, pointers, SOURCE), tile)
 
 
 def _store(buffer: int, tile: int) -> Cue:
@@ -42,7 +56,8 @@ def _store(buffer: int, tile: int) -> Cue:
 
 
 def _rehearsed(cues: list[Cue], addresses: tuple[int, ...]) -> int:
-    return rehearse(cues, [Request(str(number), 800, 0, 9) for number in range(len(addresses))], addresses, ()).cycles
+    requests, arch = [Request(str(number), 800, 0, 9) for number in range(len(addresses))], Arch(isa="v4")
+    return rehearse(cues, requests, addresses, (), _GivenLoads(arch), arch).cycles
 
 
 def test_one_tile_after_another() -> None:
@@ -74,16 +89,39 @@ def test_a_command_waits_for_the_ports_of_a_bank_that_serves_five_operands() -> 
     """Five operands of one bank take two turns: 984 cycles more beside 16 of fill and drain. Four do not wait."""
     names = ("EX_INPUT_ADDRESS", "EX_CHANNEL_ADDRESS", "EX_OPERAND_ADDRESS", "EX_TABLE_ADDRESS", "EX_OUTPUT_ADDRESS")
     pointers = {name: Pointer(number) for number, name in enumerate(names)}
-    cues = [Cue(Step(OP_LUT, Unit.EX, {}, pointers, SOURCE), 0, 1000)]
-    requests = [Request(name, 64, 0, 0) for name in names]
+    cues = [Cue(Step(OP_LUT, Unit.EX, {"cycles": 1000}, pointers, SOURCE), 0)]
+    requests, arch = [Request(name, 64, 0, 0) for name in names], Arch(isa="v4", sram_bytes=1 << 14, sram_banks=16)
 
-    def cycles(addresses: tuple[int, ...], bank: int) -> int:
-        return rehearse(cues, requests, addresses, (), bank).cycles
+    def cycles(*addresses: int) -> int:
+        return rehearse(cues, requests, addresses, (), _GivenLoads(arch, 64), arch).cycles
 
-    together, apart = (0, 64, 128, 192, 256), (0, 64, 128, 192, 1024)
-    assert cycles(together, 0) == cycles(apart, 1024) == 1_146
-    assert cycles(together, 1024) == 1_146 + 984
-    assert cycles((0, 64, 128, 192, 1000), 1024) == 1_146 + 984, "the last operand touches both banks"
+    assert cycles(0, 64, 128, 192, 1024) == 1_146
+    assert cycles(0, 64, 128, 192, 256) == 1_146 + 984
+    assert cycles(0, 64, 128, 192, 1000) == 1_146 + 984, "the last operand touches both banks"
+
+
+def test_words_of_a_transfer_delay_a_command_in_the_same_bank() -> None:
+    """800 words of the operands take 800 cycles of a bank; LD brings 25 words in 101 cycles meanwhile."""
+    arch = Arch(isa="v5", sram_bytes=1 << 14, sram_banks=16)
+    cues = [_compute(0, 1, 0, 16 + 100), _load(2, 1)]
+
+    class Loads(_GivenLoads):
+        def compute(self, step: EngineStep) -> ComputeLoad:
+            return ComputeLoad(100, 0, (OperandLoad(0, 0, 100, 500), OperandLoad(1, 0, 100, 300)))
+
+    def cycles(address: int) -> int:
+        requests = [Request(str(number), nbytes, 0, 9) for number, nbytes in enumerate((100, 100, 800))]
+        return rehearse(cues, requests, (0, 100, address), (), Loads(arch), arch).cycles
+
+    assert cycles(1024) == 146 + 16 + 800
+    assert cycles(200) == 146 + 16 + 800 + 25
+
+
+def test_a_load_waits_for_the_store_of_what_it_reads() -> None:
+    """The store is over at 1,564 as above; the load of tile 1 reads what tile 0 stores and takes 209 cycles."""
+    tile = [_load(0, 0), _compute(0, 1, 0, 1000), _store(1, 0)]
+    last = [_load(2, 1)._replace(release=1), _compute(2, 3, 1, 10)]
+    assert _rehearsed([*tile, *last], (0, 800, 1600, 2400)) == 1_564 + 209 + 10
 
 
 @pytest.mark.parametrize("name", sorted(LAYERS))
@@ -92,8 +130,8 @@ def test_an_estimate_is_near_what_the_engine_takes(name: str, monkeypatch: pytes
     found: list[int] = []
     rehearsed = Pipelined.rehearsed
 
-    def watched(stream: Pipelined, shared: Collection[int]) -> Rehearsed:
-        made = rehearsed(stream, shared)
+    def watched(stream: Pipelined, shared: Collection[int], loads: CommandLoads, arch: Arch) -> Rehearsed:
+        made = rehearsed(stream, shared, loads, arch)
         assert sum(made.layers().values()) == made.cycles
         found.append(made.cycles)
         return made
