@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 
-from dla_sim.engine.accounts import explain, kind_cycles, layer_cycles
+from dla_sim.engine.accounts import explain, kind_cycles, layer_bank_waits, layer_cycles
 from dla_sim.engine.times import CommandTimes, compute_times
 from dla_sim.engine.workload import Workload
 from dla_sim.prepared import prepare, resized
@@ -85,6 +85,11 @@ class ProgramTiming:
         """Return the cycles of a run under ``timing`` by layer, which sum to its total; raise as :meth:`run`."""
         _, times = self._times(timing)
         return layer_cycles(self._prepared.labels, self._prepared.demands, times)
+
+    def bank_waits(self, timing: Timing) -> dict[str, int]:
+        """The cycles by layer in which EX waits for banks and ports of the scratchpad. Raises as :meth:`run` does."""
+        workload, times = self._times(timing)
+        return layer_bank_waits(self._prepared.labels, explain(workload, times))
 
     def _times(self, timing: Timing) -> tuple[Workload, CommandTimes]:
         workload = Workload(self._prepared.demands, timing)

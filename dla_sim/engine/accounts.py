@@ -273,6 +273,14 @@ def layer_cycles(labels: Labels, demands: Demands, times: CommandTimes) -> dict[
     return dict(zip(labels.layers, cycles.tolist(), strict=True))
 
 
+def layer_bank_waits(labels: Labels, causes: Causes) -> dict[str, int]:
+    """The cycles of EX with the cause ``sram``, by layer."""
+    members = causes.by_unit[EX]
+    waits = causes.commands[members, SRAM]
+    cycles = np.bincount(labels.layer[members], weights=waits, minlength=len(labels.layers)).astype(np.int64)
+    return dict(zip(labels.layers, cycles.tolist(), strict=True))
+
+
 def _timeline(labels: Labels, by_unit: Sequence[Int64], times: CommandTimes) -> tuple[Int64, Int64, Int64]:
     """Return (length, kind, layer) of consecutive intervals of the run in which no unit changes state."""
     edges = np.unique(np.concatenate([[0, times.total], times.start, times.end]))

@@ -135,13 +135,16 @@ def explain(wanted: Compiling, layer: LayerName = None, json: options.Json = Non
 def _list(chosen: Sequence[Choices], cycles: Sequence[Mapping[str, Taken]]) -> None:
     from experiments.report.terminal import line, plain_table, report_console
 
+    waits = any(one.bank_waits for region in cycles for one in region.values())
     table = plain_table(
-        ("layer", "fold"), ("region", "right"), ("tiling", "left"), ("estimate", "right", 1), ("cycles", "right", 2)
-    )
+        ("layer", "fold"), ("region", "right"), ("tiling", "left"), ("estimate", "right", 1), ("cycles", "right", 2),
+        *([("waits for banks", "right", 3)] if waits else ()),
+    )  # fmt: skip
     for region, choices in enumerate(chosen):
         groups = _grouped(choices)
         for choice in choices.layers:
-            figures = [f"{one:,}" for one in cycles[region][choice.layer]]
+            taken = cycles[region][choice.layer]
+            figures = [f"{one:,}" for one in (taken if waits else taken[:2])]
             table.add_row(choice.layer, str(region), groups.get(choice.layer, _tiling(choice)), *figures)
     console = report_console()
     console.print(table)
@@ -227,6 +230,7 @@ def _print_explanation(found: Explanation) -> None:
         *(() if found.group is None else (_group_line(found.group),)),
         f"*: {found.why}",
         f"among all layers {found.estimate:,} cycles were expected of it, and it takes {found.cycles:,}",
+        *([f"in {found.bank_waits:,} of them EX waits for banks of the scratchpad"] if found.bank_waits else ()),
         f"considered: {found.fitting + 1} tilings that fit and {found.unfitting} that do not; cycles are estimates",
         *(() if found.layouts is None else found.layouts.lines()),
         "a tiling: output channels x rows [of input channels], outer loop, buffers of inputs/constants/outputs",

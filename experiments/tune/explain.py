@@ -58,8 +58,9 @@ class Explanation:
     """Explanation of the tiling of layer ``layer`` in region ``region``.
 
     ``budget_bytes`` is the scratchpad that resident tensors leave to it. ``estimate`` is the compiler's estimate of its
-    cycles among all layers, ``cycles`` the simulated number. If the layer is in a ``group``, it has the group's bands
-    and tiles, and the other fields describe it outside the group.
+    cycles among all layers, ``cycles`` the simulated number, and ``bank_waits`` those of them in which EX waits for
+    banks of the scratchpad. If the layer is in a ``group``, it has the group's bands and tiles, and the other fields
+    describe it outside the group.
 
     ``resident``: its operands and results that stay in the scratchpad. ``others``: the best of the ``fitting`` other
     tilings that were considered and fit. ``misfits``: the best of the ``unfitting`` ones, which do not fit.
@@ -73,6 +74,7 @@ class Explanation:
     budget_bytes: int
     estimate: int
     cycles: int
+    bank_waits: int
     winner: Considered
     group: GroupChoice | None
     chosen_by: str
@@ -183,10 +185,14 @@ class _WatchingPool(SearchPool[Compiled]):
 
 
 class Taken(NamedTuple):
-    """Cycles of a layer: the compiler's estimate for its schedule, and the simulated number."""
+    """Cycles of a layer: the compiler's estimate for its schedule, and the simulated number.
+
+    ``bank_waits``: the simulated cycles in which EX waits for banks of the scratchpad.
+    """
 
     estimate: int
     cycles: int
+    bank_waits: int
 
 
 def compiled_regions(
@@ -226,8 +232,11 @@ def region_layouts(
 def taken(compiled: Compiled, timing: Timing) -> Mapping[str, Taken]:
     """Return the estimated and simulated cycles of a region's layers, by name."""
     program, report = compiled
-    measured = ProgramTiming(program).layers(timing)
-    return {name: Taken(estimate, measured.get(name, 0)) for name, estimate in report.estimates.items()}
+    timed = ProgramTiming(program)
+    cycles, waits = timed.layers(timing), timed.bank_waits(timing)
+    return {
+        name: Taken(estimate, cycles.get(name, 0), waits.get(name, 0)) for name, estimate in report.estimates.items()
+    }
 
 
 def explain_all(
@@ -338,6 +347,7 @@ class _Account:
             budget_bytes=self._budget,
             estimate=cycles.estimate,
             cycles=cycles.cycles,
+            bank_waits=cycles.bank_waits,
             winner=self._considered(winner),
             group=self._group,
             chosen_by=options.chosen.source if pinned else "compiler",
