@@ -125,7 +125,7 @@ def measured(record: type[BaseModel], machine: Machine, parts: Parts) -> dict[st
 
 
 def summed(tables: Sequence[Mapping[str, int]], names: Sequence[str] = ()) -> dict[str, int]:
-    """Return the cycles of all tables added by name; ``names`` come first and are 0 if no table has them."""
+    """Return the sum of several tables of cycles by name; ``names`` come first and are 0 if no table has them."""
     total = dict.fromkeys(names, 0)
     for table in tables:
         for name, cycles in table.items():
@@ -163,7 +163,7 @@ def lower_bound(machine: Machine, parts: Parts) -> int:
 def roofline(machine: Machine, parts: Parts) -> int | None:
     """Return a lower bound on the cycles of any schedule, tiling and mapping; None if a part's demand is unknown.
 
-    The demand of a part is known from its compilation. A part counts with at least its :func:`lower_bound`.
+    The demand of a part is known from its compilation. Each part counts with at least its :func:`lower_bound`.
     """
     if any(part.demand is None for part in parts):
         return None

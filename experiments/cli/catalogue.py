@@ -1,6 +1,6 @@
-"""``dla models``, ``presets``, ``settings``, ``support``, ``isa``, ``cache``, ``doctor``: lists of what is available.
+"""``dla models``, ``presets``, ``settings``, ``support``, ``isa``, ``cache``, ``doctor``: lists and the installation.
 
-Instructions and operators include those of installed packages. They are printed as a table or as documentation, and the
+Lists of instructions and operators include installed packages. They are printed as a table or as documentation, and the
 instruction set also as headers for C and Verilog.
 """
 
@@ -188,7 +188,7 @@ SupportFormatOption = Annotated[SupportFormat, typer.Option("--format", help="A 
 def support(
     format: SupportFormatOption = SupportFormat.table, built_in: BuiltIn = False, output: options.Output = None
 ) -> None:
-    """Show which ONNX operators run on the accelerator, including those of installed packages, and their rules."""
+    """Show which ONNX operators run on the accelerator, including operators of installed packages, and their rules."""
     from byoc.frontend.onnx.rewriting.reasons import support_rows
     from byoc.operators import registry
     from byoc.operators.registry import markdown

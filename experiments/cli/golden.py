@@ -27,7 +27,7 @@ app = typer.Typer(help="Golden outputs: record, check, bless, compare.", no_args
 
 
 class Format(StrEnum):
-    """Purpose of the files of an export."""
+    """File format of an export."""
 
     readmemh = "readmemh"
 

@@ -113,7 +113,7 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Accept the options of ``dla`` itself, whose help is that of the application."""
+    """Accept the options of ``dla`` itself; the application has the help text."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -156,7 +156,7 @@ def _fail(message: str) -> int:
 
 
 def _report_bug(error: Exception) -> int:
-    """Print one line that names the traceback's file and who gets the report: an installed package, or dla."""
+    """Print one line with the traceback's file and the place to report the bug: an installed package, or dla."""
     import tempfile
     import traceback
 

@@ -159,7 +159,7 @@ _CHOICES = tuple(
     inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=about)
     for name, about in (("pins", Pins), ("tuned", TunedLog))
 )
-"""Options that take a schedule from a file, unlike those with a few fixed values."""
+"""Compiler options that take a schedule from a file: ``--pins`` and ``--tuned``."""
 
 Command = Callable[..., int | None]
 
@@ -213,7 +213,7 @@ def _made(record: Any, given: dict[str, Any]) -> Any:
 
 
 def expanded(command: Command) -> Command:
-    """Return ``command`` for Typer, in which one option per field replaces each parameter that is a record."""
+    """Return ``command`` for Typer: each parameter that is a record becomes one option per field."""
     signature = inspect.signature(command, eval_str=True)
     records: dict[str, Any] = {
         p.name: p.annotation for p in signature.parameters.values() if is_dataclass(p.annotation)

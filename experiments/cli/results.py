@@ -72,7 +72,7 @@ def _place(part: inspect.Parameter) -> Place | None:
 
 
 def _word(part: inspect.Parameter) -> str:
-    """Return the name of an option on command lines; Typer stores the first of its names as the default of a mark."""
+    """Return the name of an option on command lines; Typer stores the first name as the default of its annotation."""
     words = (getattr(mark, "default", None) for mark in getattr(part.annotation, "__metadata__", ()))
     return next((word.removeprefix("--") for word in words if isinstance(word, str)), part.name)
 

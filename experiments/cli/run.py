@@ -49,7 +49,7 @@ def command(
 
 
 def _on_hardware(wanted: RunRequest) -> RunRequest:
-    """Return the request with hardware in place of the simulator."""
+    """Return the request with the hardware (RTL) as its engine."""
     from experiments.extras import require_amaranth
 
     require_amaranth()

@@ -94,7 +94,7 @@ def _run(wanted: SystemRequest, json: Path | None, csv: Path | None, trace: Path
 
 
 MANY_JOBS = 50_000
-"""Number of jobs that takes seconds to simulate, about which a note informs users who gave no ``until``."""
+"""Number of jobs above which a note is printed unless ``--until`` is given; their simulation takes seconds."""
 
 
 def _how_much(wanted: SystemRequest) -> str:

@@ -241,7 +241,7 @@ def layer_energies(
 
 
 def row_activity(row: FlatRow) -> Activity:
-    """Return the activity of a sweep point from its row of ``experiments.sweep.results.flat_rows``, with status ok."""
+    """Return the activity of a sweep point from a row of ``experiments.sweep.results.flat_rows`` with status ok."""
     words = row["instructions"] + row["register_writes"]
     return Activity(
         macs=row["macs"],

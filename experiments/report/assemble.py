@@ -253,7 +253,7 @@ def end_to_end(compiled: CompiledNetwork, host: Host, regions: Mapping[int, int]
 
     ``regions`` are the cycles of each region; the bus moves ``bus_bytes`` per cycle. A region's input that no other
     region produces crosses the bus once, and so does a region's output that the CPU or the application consumes.
-    Tensors between regions stay in the accelerator's memory. With banked memory, tensors cross the bus packed, and the
+    Tensors that pass from region to region are not moved. With banked memory, tensors cross the bus packed, and the
     host moves the same number of bytes to pack or unpack them.
     """
     partition = compiled.partition
@@ -277,7 +277,7 @@ def end_to_end(compiled: CompiledNetwork, host: Host, regions: Mapping[int, int]
 
 
 def _interface_cycles(compiled: CompiledNetwork, host: Host) -> int:
-    """Return the CPU cycles of the nodes that integer inputs and outputs remove from the network."""
+    """Return the cycles of the CPU nodes that integer inputs and outputs (``--integer-io``) remove."""
     between = connect(compiled.package, replace(compiled.options, integer_io=True)).graph
     kept = {node.name for node in between.nodes}
     return sum(layer.estimated_cycles for layer in host.layers if layer.node not in kept)

@@ -126,7 +126,7 @@ class PointFigures(Measured):
 
 
 class Bus(Part):
-    """Bus of ``width_bytes`` per cycle, of which whole bursts can use ``sustained_bytes``.
+    """Bus of ``width_bytes`` per cycle; whole bursts can use ``sustained_bytes`` of them.
 
     The bus sustains less than its width if fewer than ``bursts_to_fill`` bursts are in flight (``outstanding_bursts``).
     """
@@ -249,7 +249,7 @@ class EndToEnd(Part):
         transfer_cycles: every tensor that enters or leaves the accelerator crosses the bus once.
         dla_macs: multiply-accumulates of the nodes on the accelerator.
         cpu_macs: multiply-accumulates of the nodes on the CPU.
-        interface_cycles: the part of ``cpu_cycles`` that disappears if the application exchanges integers.
+        interface_cycles: part of ``cpu_cycles`` that integer inputs and outputs (``--integer-io``) remove.
         segments: all parts, which run one after another.
         fallbacks: nodes on the CPU by operator and reason, most expensive first.
     """
@@ -283,7 +283,7 @@ class EndToEnd(Part):
 
     @property
     def integer_cpu_share(self) -> float:
-        """Share of the CPU if the application exchanges integers; 0 if nothing takes cycles."""
+        """Share of the CPU with integer inputs and outputs (``--integer-io``); 0 if nothing takes cycles."""
         rest = self.cycles - self.interface_cycles
         return (self.cpu_cycles - self.interface_cycles) / rest if rest else 0.0
 
@@ -303,7 +303,7 @@ class FirstDifference(Part):
 
 
 class OutputsCheck(Part):
-    """Comparison of the model's outputs with those of the whole model on its runtime.
+    """Comparison of the model's outputs with the outputs of the whole model on its runtime.
 
     ``exact`` means that the CPU only quantises and dequantises, so that outputs must be equal. Otherwise
     ``differences`` come from the CPU's own computation.

@@ -124,7 +124,7 @@ def end_to_end_line(found: EndToEnd) -> str:
 
 
 def integer_line(found: EndToEnd) -> str:
-    """Return the share of the CPU if the application exchanges integers."""
+    """Return the CPU's share of the time if the network's inputs and outputs are integers (``--integer-io``)."""
     rest = found.cpu_cycles - found.interface_cycles
     return f"with --integer-io {found.integer_cpu_share:.1%} of the time ({rest:,} cycles) on the CPU"
 
@@ -357,7 +357,7 @@ def _check_line(report: RunReport) -> Text:
 
 
 def _hardware_line(found: HardwareCheck) -> Text:
-    """Return the result of the comparison with the hardware, and what was compared."""
+    """Return the number of differences between hardware and simulator, and the figures compared."""
     compared = (
         f"start and end of {found.commands:,} commands, {found.written_bytes:,} bytes that they wrote, "
         f"{found.cycles:,} cycles by unit and cause"
@@ -369,7 +369,7 @@ def _hardware_line(found: HardwareCheck) -> Text:
 
 
 def _outputs_line(outputs: OutputsCheck) -> str:
-    """Describe the comparison of the outputs; differences in what the CPU computes are not the accelerator's."""
+    """Describe the comparison of the outputs, in which float operators on the CPU may cause differences."""
     if not outputs.differences:
         return f"all {outputs.elements:,} elements as of the whole model on its runtime; the CPU computed some of them"
     return (
@@ -447,7 +447,7 @@ def breakdown_table(report: RunReport | Figures) -> ReportTable | None:
 
 
 def _cells(layer: Layer, shown: list[str]) -> list[str]:
-    """Leave zeros empty, so that the waits of a layer are easy to see."""
+    """Return the cells of a layer; zeros stay empty, so that its waits are easy to see."""
     return [f"{layer.breakdown[part]:,}" if layer.breakdown[part] else "" for part in shown]
 
 

@@ -264,7 +264,7 @@ def _same_everywhere(name: str, output: NDArray[Any]) -> Iterator[Suspicion]:
 
 
 def _kept_on_cpu(network: CompiledNetwork) -> Iterator[Suspicion]:
-    """Warn of CPU nodes whose sums may wrap around, and of nodes that numerics = fixed would accelerate."""
+    """Warn about CPU nodes whose sums may wrap around, and nodes that numerics = fixed would accelerate."""
     placement = network.partition.placement
     wide = [place.node for place in placement if place.rule == "accumulators_fit"]
     if wide:
@@ -286,7 +286,7 @@ def _limits(value: Value) -> tuple[int, int] | None:
 
 
 def _outside(name: str, given: NDArray[Any], value: Value) -> list[Suspicion]:
-    """Warn of an input with many elements outside the quantised range."""
+    """Warn about an input with many elements outside the quantised range."""
     limits, quantization = _limits(value), value.quantization
     if limits is None or quantization is None:
         return []
@@ -301,7 +301,7 @@ def _outside(name: str, given: NDArray[Any], value: Value) -> list[Suspicion]:
 
 
 def _saturated(name: str, stored: NDArray[Any], value: Value) -> list[Suspicion]:
-    """Warn of an output with many elements at an end of its range, other than zero: values were cut off there."""
+    """Warn about an output with many elements at an end of its range, other than zero: values were cut off there."""
     limits, quantization = _limits(value), value.quantization
     if limits is None or quantization is None or not stored.size:
         return []
@@ -328,7 +328,7 @@ class Labelled:
 
 
 def labelled_samples(network: Network, file: Path | None) -> Labelled | None:
-    """Return the samples of a ``.npz`` file, else those of a built-in network; None if there are none.
+    """Return the samples of a ``.npz`` file, else the samples of a built-in network; None without samples.
 
     The file has an array for every input, with samples along an extra first axis, and ``labels``. Raises InputError if
     the file is invalid.

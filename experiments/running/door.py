@@ -30,7 +30,7 @@ def _check_least(made: Any) -> None:
 
 
 def _rename_former(function: str, given: dict[str, Any], former: Mapping[str, str]) -> dict[str, Any]:
-    """Return the keywords ``given`` under their present names; warn of a former name."""
+    """Return the keywords ``given`` under their present names, and warn about former names."""
     for old in given.keys() & former.keys():
         new = former[old]
         if new in given:

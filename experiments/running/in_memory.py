@@ -95,7 +95,7 @@ class Batch:
     stacked: bool = True
 
     def joined(self, results: Sequence[Mapping[str, NDArray[Any]]]) -> Feeds:
-        """Return the outputs of all inferences; several are joined along a first axis, in the way of the inputs."""
+        """Return the outputs of all inferences; the outputs of a batch are stacked or concatenated like its inputs."""
         if not self.many:
             return dict(results[0])
         return {name: self._along([result[name] for result in results], name) for name in results[0]}

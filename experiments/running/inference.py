@@ -66,6 +66,8 @@ def run_requested(wanted: RunRequest) -> Result:
     - ``inputs``: a .npy, .npz or image file, an array, arrays by input name, or several of these, a batch. The default
       is the built-in network's sample, or numbers drawn from ``seed``. With ``integer_io`` inputs may be integers; real
       numbers are quantised first.
+    - ``seed``: seed of weights, calibration samples and inputs that are drawn.
+    - ``host``: runtime of the nodes on the CPU, ``"onnxruntime"`` or ``"reference"``.
     - ``shapes``: shapes of dynamic inputs.
     - ``fixed``: numbers for inputs that become constants.
     - ``cpu``: nodes that stay on the CPU (:func:`keep_on_cpu`).
@@ -153,7 +155,7 @@ class _Checked:
 
 
 def _checked(done: Inference, batch: Batch, progress: Progress) -> _Checked:
-    """Run the inferences of a batch, of which ``done`` is the first, and check all of them against the oracle."""
+    """Run the rest of a batch after its first inference ``done``, and check every inference against the oracle."""
     progress("checking every region output")
     compiled = done.compiled
     checks: list[Check] = []

@@ -121,8 +121,8 @@ _IMPORTED = declared(Given).keys() - {"model", "cpu"}
 def _key(model: str, builtin: BuiltinModel | None, given: Given) -> str | None:
     """Return the name of the network's package in a cache; None if the package must not be cached.
 
-    A package is not cached for a network with labels, which needs more than the package, for a missing file, for
-    samples that are in no file, or for a model whose weights may be in further files.
+    A package is not cached in four cases: the network has labels, so that a run needs more than the package; the model
+    file is missing; the samples are not in a file; the weights may be in further files, which the key does not cover.
     """
     from byoc.frontend.onnx.file import has_external_data
 

@@ -167,7 +167,7 @@ def program_inputs(
 
 
 def _arrays(program: Program, file: Path) -> Tensors:
-    """Return the arrays of a ``.npz`` file, each of which is an input tensor."""
+    """Return the arrays of a ``.npz`` file; raise InputError for an array that is no input tensor."""
     check_file(file, "'dla emit --save-inputs' makes one", f"--input {file}")
     wanted = {tensor.name: tensor for tensor in program.inputs}
     found = read_npz(file, f"--input {file}")

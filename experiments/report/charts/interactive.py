@@ -204,7 +204,7 @@ def _spans(chart: Spans) -> Figure:
 
 
 def _gantt(chart: Gantt) -> Figure:
-    """Return columns of numbers, of which the page's script draws the visible part, and the axes."""
+    """Return the axes, and activities as columns of numbers; the page's script draws the visible part."""
     labels: dict[tuple[str, int], int] = {}
     rows = []
     for name, spans in chart.rows:
