@@ -1,7 +1,7 @@
 """Inspection of a finished run: effects command by command, and the state of machine, bus and memory.
 
 The engines do not record the bus. The data phases of LD and ST follow from the commands' times,
-those of the command fetch from their arrivals, so the arbiter is simulated again (docs/machine.md,
+and the data phases of the command fetch from their arrivals. The arbiter is therefore simulated again (docs/machine.md,
 section 6).
 """
 
@@ -275,7 +275,7 @@ class Playback:
         self._position = 0
 
     def following(self, until: int) -> int | None:
-        """Return the command with the next effect if it completes at cycle ``until`` or before, otherwise None."""
+        """Return the next command if it completes at cycle ``until`` or before, otherwise None."""
         if self._position == len(self._order):
             return None
         number = self._order[self._position]

@@ -270,7 +270,7 @@ def prepare(program: Program) -> Prepared:
 def resized(prepared: Prepared, program: Program) -> Prepared:
     """Prepare ``program``, which differs from the prepared one only in the size of the scratchpad.
 
-    Expensive results are shared, or all of them if the same operands share banks. Raises InputError
+    Expensive results are reused, and all results if the operands keep their banks. Raises InputError
     like :func:`prepare`.
     """
     check_addresses(program, prepared.commands, prepared.operands)

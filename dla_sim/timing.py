@@ -49,7 +49,9 @@ class MemoryTiming:
         return -(-(self.latency + self.burst_beats) // self.burst_beats)
 
     def least_slots(self, nbytes: int) -> int:
-        """Return the minimum slots for ``nbytes``, from the bytes and the gap of a burst and from the width."""
+        """Return the fewest bus slots that can move ``nbytes``.
+
+        A burst moves at most ``burst_bytes`` in at least ``burst_gap`` slots, a slot at most ``width`` bytes."""
         return max(-(-nbytes // self.burst_bytes) * self.burst_gap, -(-nbytes // self.width))
 
 

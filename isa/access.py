@@ -58,7 +58,7 @@ class Access(_Box):
 def strided(space: Space, address: int, nbytes: int, *dims: tuple[int, int]) -> Access:
     """Return an :class:`Access` in normal form: no dimensions of count 1, dense inner ones merged into rows.
 
-    A dimension of count 0 makes it empty, whatever its other arguments.
+    A dimension of count 0 makes it empty regardless of the other arguments.
     """
     kept: list[tuple[int, int]] = []
     for count, stride in reversed(dims):

@@ -210,10 +210,10 @@ class Arch(BaseModel):
         """The scratchpad: ideal, or banked for ``v5``, with defaults that fit the array.
 
         An atom feeds the array's input channels, but at most 16, so that tensors with few channels
-        waste little space. A word holds the data of four array steps, and at least 32 bytes, so
-        that the activation stream leaves three of four bank cycles to others. It also holds at
-        least half of the array's output channels, because an array with many outputs computes
-        columns side by side, whose activations and results need words too.
+        waste little space. A word holds the data of four array steps, and at least 32 bytes. The
+        activation stream then leaves three of four bank cycles to others. A word also holds at
+        least half of the array's output channels. An array with many outputs computes columns
+        side by side, and their activations and results need words too.
         """
         if not _is_banked(self.isa):
             return IDEAL
@@ -262,7 +262,7 @@ class Arch(BaseModel):
         return json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":"))
 
     def digest(self) -> str:
-        """Return the first 16 hex digits of the canonical JSON's SHA-256, which are equal for equal machines."""
+        """Return 16 hex digits of the canonical JSON's SHA-256; equal machines, and only they, have equal ones."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
 

@@ -1,7 +1,7 @@
 """Atomic file writing that never replaces an input or a file of another kind.
 
-A result may replace an earlier result of its kind, but no input of the command that makes it, under
-any name (:func:`protecting`), and no file of another kind. The kind of a file follows from its
+A result may replace an earlier result of its kind. It never replaces an input of the command that
+makes it, under any name (:func:`protecting`), or a file of another kind. The kind of a file follows from its
 first bytes and its name.
 """
 

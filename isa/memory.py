@@ -40,7 +40,9 @@ def maximum() -> int:
 
 @contextmanager
 def limited(text: str | None) -> Iterator[None]:
-    """Set the limit to the size in ``text`` within the block; None keeps it. Raises InputError for no size."""
+    """Set the limit to the size in ``text`` within the block; None keeps it.
+
+    Raises InputError if ``text`` is not a size."""
     before = os.environ.get(VARIABLE)
     if text is not None:
         os.environ[VARIABLE] = str(size(text, "--max-memory"))

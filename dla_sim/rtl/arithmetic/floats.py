@@ -104,7 +104,7 @@ def pack(m: Module, x: Float) -> Value:
 
 
 def normalised(m: Module, x: Float) -> Float:
-    """Return ``x`` shifted so that its significand starts with a 1 (except 0), as `product` and `quotient` need."""
+    """Return ``x`` with a significand that starts with a 1 (except 0), as `product` and `quotient` need."""
     significand, places = leading(m, x.significand)
     return replace(x, significand=significand, exponent=wire(m, x.exponent - places))
 

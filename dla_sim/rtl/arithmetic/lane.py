@@ -131,7 +131,7 @@ class Lane(wiring.Component):
         raise NotImplementedError
 
     def limited(self, m: Module, value: Value) -> None:
-        """Clamp a signed ``value`` into the result: to the command's limits if the lane has them, else to int8."""
+        """Clamp a signed ``value`` into the result, to the command's limits or, without them, to int8."""
         has_limits = "low" in self.constants
         low, high = (self.low, self.high) if has_limits else (Const(-128, INT8), Const(127, INT8))
         m.d.comb += self.result.eq(clamped(m, wire(m, value), low, high))

@@ -35,7 +35,7 @@ class Permute(Engine):
         self.streams = [self._stream("INPUT", write=False), self._stream("OUTPUT", write=True)]
 
     def _stream(self, side: str, *, write: bool) -> Stream:
-        """Return the bytes of one side; a byte that is read or written repeatedly counts once."""
+        """Return the stream of one side; a byte that is read or written repeatedly counts once."""
         first = self.command.register(f"EX_{side}_ADDRESS")
         last, nbytes = first, Value.cast(1)
         for count, stride in zip(self.counts, self._strides(side), strict=True):

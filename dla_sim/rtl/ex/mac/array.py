@@ -56,7 +56,7 @@ class Tap(NamedTuple):
 class Multiplied:
     """Factors of the products at stage 4.
 
-    ``inputs`` by (i, j, k) are minus their zero point, and 0 if there is no product; ``weights``
+    ``inputs`` by (i, j, k) have their zero point subtracted, and are 0 if there is no product; ``weights``
     are by (i, j). ``excess`` by k is the amount that the zero point of the weights adds to a
     column's sum.
     """

@@ -123,7 +123,7 @@ class Results:
         return wire(m, Cat(*bits), f"{self.name}_there")
 
     def _channel(self, m: Module, mapping: Mapping, nest: Nest, name: str) -> Value:
-        """Return the output channel of element (0, 0)."""
+        """Return the output channel of processing element (0, 0)."""
         strides = [None, None, self.configuration.oc, (mapping.parallel * self.work.outputs)[:ADDRESS_BITS]]
         return nest.offset(m, f"{self.name}_{name}_channel", strides)
 

@@ -1,4 +1,4 @@
-"""Engine of OP_REDUCE, OP_SOFTMAX and OP_NORM; consecutive elements of rows share a step.
+"""Engine of OP_REDUCE, OP_SOFTMAX and OP_NORM; the lanes process consecutive elements of rows.
 
 Stages after a step, each one cycle with pipeline registers: positions of the lanes' elements; the
 elements, their scan and their row's maximum; table entries, or gains and biases; the stages of a
