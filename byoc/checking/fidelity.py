@@ -50,7 +50,7 @@ CHANNEL_MOVES = 4
 DRAWS = 8
 """Maximum number of perturbed inputs. A channel of one number may hardly change on one or two inputs.
 
-For GPT-2 the maximum ratio is 44 after only two of them.
+After only two, GPT-2's largest change is 44 times its sensitivity.
 """
 AT_MOST = 1e-3
 """Share of a tensor's range from which a difference is never accepted as rounding."""

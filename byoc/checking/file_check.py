@@ -35,7 +35,7 @@ SAMPLES = 3
 STEPS = 255
 """Number of steps in the value range of an output without a scale."""
 SLACK = 1.001
-"""Limit of a one-step difference in float32, in steps."""
+"""Largest difference, in steps, that counts as one step in float32."""
 OPTIMISERS = ("WeightBiasQuantization", "QDQSelectorActionTransformer", "QDQPropagationTransformer", "ConstantFolding")
 """Optimisers of ONNX Runtime that change what quantised models compute, most specific first."""
 

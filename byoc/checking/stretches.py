@@ -45,7 +45,8 @@ def stretches(model: ModelProto, parts: Sequence[Sequence[str]], feed: Tensors) 
         session = OnnxRuntimeSession(model, optimised=False, further=further, part=piece)
         made = session.run(further, {value.name: known[value.name] for value in piece.input})
         del session
-        if all(isinstance(array, np.ndarray) for array in made.values()):  # else repeat from here
+        # A piece with sequences, which cannot be inputs, is computed again by the next piece.
+        if all(isinstance(array, np.ndarray) for array in made.values()):
             done |= now
             waiting.subtract(read_now)
             known = {name: array for name, array in (known | made).items() if waiting[name]}

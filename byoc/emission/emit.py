@@ -105,7 +105,7 @@ class _State:
             self._touched[unit].setdefault(page, []).append(entry)
 
     def issue(self, item: Ordered, needs: list[int]) -> None:
-        """Append a command that waits for the ``needs[u]`` first commands of each unit u."""
+        """Append a command that waits for the first ``needs[u]`` commands of each unit u."""
         unit = item.unit
         if unit == EX:
             for other in (LD, ST):

@@ -277,9 +277,9 @@ def fitted(
 ) -> tuple[Operator, ...] | Shortage:
     """Return ``operations`` in a form that fits the scratchpad, or the buffers of one that does not fit.
 
-    Lines become columns if that is faster, and an operation that does not fit is split into finer
-    ones. The shortage is that of the first operation without a fitting form. The published schedule
-    takes operations unchanged.
+    Operations on a single row become columns if that is faster, and an operation that does not fit
+    is split into finer ones. The shortage belongs to the first operation without a fitting form. The
+    published schedule takes operations unchanged.
     """
     found: list[Operator] = []
     for written in operations:
@@ -297,10 +297,10 @@ def fitted(
 
 
 def _upright(operation: Operator, arch: Arch, search: Search) -> Operator:
-    """Turn a line into one column, whose rows can be tiled, unless the line takes fewer cycles.
+    """Turn an operation on one row into one on a column, whose rows can be tiled, if that may be faster.
 
-    Only the column's compute cycles are compared, not its transfers: between consecutive columns,
-    bands stay in the scratchpad.
+    The row stays if it takes fewer cycles than the column computes. Transfers of the column do not
+    count, because bands stay in the scratchpad between consecutive columns.
     """
     turned = column(operation) if arch.pe.ow == 1 else None
     if turned is None:

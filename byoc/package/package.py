@@ -53,7 +53,7 @@ KNOWN = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True)
 class Calibration:
-    """Samples on which scales were chosen: their number, and drawn at ``random`` or given with an ``origin``.
+    """Samples that scales were chosen on: their number, and drawn at ``random`` or given with an ``origin``.
 
     ``agreement`` is, for outputs with class scores, the share of the first samples on which int8
     and float choose the same class.

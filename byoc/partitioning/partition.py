@@ -32,8 +32,8 @@ class HostPart:
 class Placement:
     """Placement of one canonical node; ``reason`` and ``rule`` explain a node on the CPU.
 
-    ``region`` is the index of its region. ``rule`` names the general rule of which ``reason`` is an
-    instance.
+    ``region`` is the index of its region. ``rule`` names the general rule, ``reason`` explains
+    this case.
     """
 
     node: str

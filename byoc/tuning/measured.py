@@ -80,7 +80,7 @@ class MeasuredPieces:
             before = number
 
     def expect(self, state: State, cycles: Sequence[float]) -> None:
-        """Add pieces that were not measured, each with the ``cycles`` that a model predicts until they are."""
+        """Add unmeasured pieces, each with the ``cycles`` that a model predicts."""
         for piece, taken in zip(self._of(state), cycles, strict=True):
             number = self._pieces.setdefault(piece, len(self._pieces))
             known = self._promised.get(number, math.inf)

@@ -24,7 +24,7 @@ from isa.arch import Arch
 from isa.instruction import ceil_div
 
 RIDES = 0.5
-"""Probability that two layers that can run tile by tile are joined so, or such a group is dissolved."""
+"""Probability of grouping two layers tile by tile where possible, or of dissolving such a group."""
 GROUP_TRIES = 12
 """Number of draws before the groups are left unchanged; most layers cannot be in a group."""
 

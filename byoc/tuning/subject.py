@@ -321,7 +321,7 @@ class State:
         return tuple((first, last) for first, last, group in self.spans if group is None or not group.rows)
 
     def room(self, subject: Subject, number: int) -> tuple[Resident, int]:
-        """Return which operands of a tiled site are resident or loaded for the next site, and its bytes."""
+        """Return which operands of a tiled site are resident or loaded for the next one, and its free bytes."""
         resident, budget = subject.room(subject.sites[number], self.residents)
         ridden = any(first == number and not group.rows for first, group in self.groups)
         return (resident._replace(beside=subject.beside(number)) if ridden else resident), budget

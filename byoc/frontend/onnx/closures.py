@@ -44,8 +44,9 @@ class Closure:
 def integer_closures(view: OnnxView) -> dict[str, Closure]:
     """Return the closures from 8-bit tensors or flags to QuantizeLinear nodes or flags, by result.
 
-    Only closures whose result is used outside are returned. A node that another family than tables
-    can run alone is not a closure, and ends the closures before and after it if they can end there.
+    Only closures whose result is used outside are returned. A node that a family
+    other than tables can run by itself does not become a table: closures end before it and start
+    after it where possible.
     """
 
     def begins(name: str) -> bool:
@@ -150,7 +151,7 @@ def _has_one_meaning(view: OnnxView, name: str) -> bool:
 
 
 def _is_unit(view: OnnxView, node: OnnxNode, origins: Origins) -> bool:
-    """Return True if a QuantizeLinear ends a unit that its family runs on more machines than tables do.
+    """Return True if a QuantizeLinear ends a unit that a family can run, on more machines than tables.
 
     No operand may be constant. A unit of several operands that needs its own instruction does not
     count if all operands are computed from one tensor: x · sigmoid(x) is one table.

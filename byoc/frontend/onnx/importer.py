@@ -281,7 +281,7 @@ def _product(view: OnnxView, node: OnnxNode) -> int:
 
 
 def _packed_product(view: OnnxView, node: OnnxNode) -> int:
-    """Return the MACs of a product with packed weights of fewer bits."""
+    """Return the MACs of a product whose weights have less than 8 bits and are packed."""
     return prod(view.shape(node.outputs[0])) * int(node.attributes.get("K", 0))
 
 

@@ -166,7 +166,7 @@ def _qlinear(
 def _add(
     view: OnnxView, found: dict[str, Quantization], tensor: str, scale: str, zero_point: str, axis: int | None
 ) -> Unrecognised | None:
-    """Record the quantisation of ``tensor``; return Unrecognised if it is not constant or contradicts."""
+    """Record the quantisation of ``tensor``; return Unrecognised if it is computed or contradictory."""
     quantization = view.quantization(scale, zero_point, axis)
     if quantization is None:
         return Unrecognised(_unknown_parameter(view, tensor, scale, zero_point))

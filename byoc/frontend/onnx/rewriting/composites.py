@@ -126,7 +126,7 @@ def _causal(writer: _Writer, rows: int, columns: int, past: int = 0) -> str:
 
 
 def _padding(writer: _Writer, mask: str, filter_value: float) -> str | None:
-    """Return the addend for a (B, L) integer mask, 0 for masked positions; None for other masks."""
+    """Return the addend for a (B, L) integer mask that is 0 at masked positions; None for other masks."""
     shape = writer.shapes.get(mask, ())
     if len(shape) != 2:
         return None

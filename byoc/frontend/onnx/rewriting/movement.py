@@ -109,14 +109,16 @@ def _plan(source: str, whole: Shape, dims: Sequence[Sequence[_Factor]], after: S
         return _Plan(source, whole, (), after, whole)
     plans = [_permuted(source, whole, [factor.size for factor in _sorted(factors)], factors, after)]
     single = [_joined(dim) for dim in dims]
-    if all(len(dim) < 2 for dim in single):  # ends in ``after``
+    # The permutation may end in the shape ``after`` itself.
+    if all(len(dim) < 2 for dim in single):
         apart = [factor for dim in single for factor in dim]
         ones = [1] * (len(after) - len(apart))
         plans.append(_permuted(source, whole, [*ones, *(factor.size for factor in _sorted(apart))], apart, after))
     own = [factor for dim in _factors(whole) for factor in dim]
     parts = [[f for f in own if factor.stride <= f.stride < factor.stride * factor.size] for factor in factors]
     if all(prod(f.size for f in part) == factor.size for part, factor in zip(parts, factors, strict=True)):
-        plans.append(_permuted(source, whole, whole, [f for part in parts for f in part], after))  # from ``whole``
+        # The permutation may start from the shape ``whole``.
+        plans.append(_permuted(source, whole, whole, [f for part in parts for f in part], after))
     return min(plans, key=lambda plan: plan.nodes)
 
 
@@ -417,7 +419,7 @@ class PadIntoConv(Law):
 
 
 def _requantised_alike(graph: View, dequantize: NodeProto, node: NodeProto) -> tuple[NodeProto, NodeProto | None]:
-    """Return the first node and the Pad of a chain Pad, QuantizeLinear, ``dequantize``, ``node``.
+    """Return the QuantizeLinear before ``dequantize``, which only ``node`` reads, and the Pad before it.
 
     The Pad is None if its operand has another quantisation or a tensor between has other consumers.
     """

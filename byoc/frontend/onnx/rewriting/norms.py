@@ -186,7 +186,7 @@ class _Finder:
         return self._centred(name) == by.rows if by.centred else name == by.rows.source
 
     def _factors(self, name: str) -> Iterator[tuple[Deviation, NDArray[np.float32] | None]]:
-        """Yield the deviations whose reciprocal a tensor may be, with the constant factor if there is one."""
+        """Yield the deviations that a tensor may be the reciprocal of, with a constant factor if there is one."""
         yield from ((by, None) for by in self._reciprocals(name))
         for constant, other in _both_ways(self.graph.maker(name, "Mul")):
             for by in self._reciprocals(other):
@@ -211,7 +211,7 @@ class _Finder:
             yield from (by for by in self._roots_of(node.input[0]) if self._stands_over(name, by.rows))
 
     def _roots_of(self, name: str) -> Iterator[Deviation]:
-        """Yield the deviations whose square, plus epsilon, a tensor may be."""
+        """Yield the deviations that a tensor may be the square of, epsilon included."""
         for number, variance in _both_ways(self.graph.maker(self._flat(name), "Add")):
             epsilon, moment = self._number(number), self._mean(variance)
             if epsilon is None:
@@ -225,7 +225,7 @@ class _Finder:
                 yield Deviation(rows, epsilon, centred=True)
 
     def _difference_of_moments(self, name: str) -> Rows | None:
-        """Return the rows whose mean square minus squared mean, clamped at 0, a tensor is."""
+        """Match ``mean(x^2) - mean(x)^2``, possibly clamped at 0, and return its rows."""
         clipped = self.graph.maker(self._flat(name), "Max", "Relu")
         if clipped is not None:
             inner = [other for number, other in _both_ways(clipped) if self._number(number) == 0]
@@ -243,7 +243,7 @@ class _Finder:
     # Softmax. -------------------------------------------------------------------------------------------------------
 
     def softmax(self, node: NodeProto) -> Rows | None:
-        """Return the rows, along one axis, whose Softmax ``node`` computes."""
+        """Match a Softmax along one axis that ends in ``node``, and return its rows."""
         pairs = [(node.input[0], node.input[1])] if node.op_type == "Div" else []
         for numerator, factor in _both_ways(node) if node.op_type == "Mul" else ():
             inverse = self.graph.maker(self._flat(factor), "Reciprocal")
@@ -260,7 +260,7 @@ class _Finder:
         return None
 
     def _largest(self, name: str) -> Rows | None:
-        """Return the rows whose maxima a tensor contains, possibly after a Max with the smallest number."""
+        """Match the maxima of rows, possibly after a Max with the smallest number, and return the rows."""
         for number, other in _both_ways(self.graph.maker(self._flat(name), "Max")):
             if self._number(number) in _LEAST:
                 return self._reduced(other, "ReduceMax")
@@ -291,7 +291,7 @@ class _Finder:
         return len(own) <= len(shape) and all(n == 1 or (axis in rows.axes and n == shape[axis]) for axis, n in sizes)
 
     def _centred(self, name: str) -> Rows | None:
-        """Return the rows from which a tensor subtracts their means."""
+        """Match ``x - mean(x)`` and return its rows."""
         node = self.graph.maker(name, "Sub")
         rows = None if node is None else self._mean_over(node.input[1])
         return rows if node is not None and rows is not None and rows.source == node.input[0] else None
@@ -304,12 +304,12 @@ class _Finder:
         return node.input[0] if square else None
 
     def _mean_over(self, name: str) -> Rows | None:
-        """Return the rows whose means a tensor contains, in a shape that broadcasts to them."""
+        """Match the means of rows, in a shape that broadcasts to them, and return the rows."""
         rows = self._mean(name)
         return rows if rows is not None and self._stands_over(name, rows) else None
 
     def _mean(self, name: str) -> Rows | None:
-        """Return the rows whose means a tensor contains, in any shape, by ReduceMean or ReduceSum."""
+        """Match the means of rows in any shape, by ReduceMean or ReduceSum, and return the rows."""
         rows = self._reduced(name, "ReduceMean")
         node = self.graph.maker(self._flat(name), "Mul", "Div")
         if rows is not None or node is None:
@@ -325,7 +325,7 @@ class _Finder:
         return None
 
     def _reduced(self, name: str, op_type: str) -> Rows | None:
-        """Return the rows, along constant axes, that a tensor is a reduction of, in any shape."""
+        """Match a reduction along constant axes, in any shape, and return its rows."""
         node = self.graph.maker(self._flat(name), op_type)
         if node is None or node.input[0] not in self.shapes:
             return None

@@ -31,12 +31,12 @@ from isa.errors import InputError
 _EXAMPLE = (1, 3, 224, 224)
 _POOLS = frozenset({"MaxPool", "AveragePool", "LpPool", "QLinearAveragePool"})
 _COPIES = 2
-"""Memory factor of large tensors: bytes per byte of values in calibration, host, regions and oracle.
+"""Bytes that a run may need per byte of the model's values.
 
-The comparison is included. Measured for large networks: 0.3.
+A run is calibration, host parts, regions, oracle and comparison. Measured for large networks: 0.3.
 """
 _SAMPLES = 24
-"""The same factor for inputs and outputs.
+"""The same limit for inputs and outputs.
 
 Samples of calibration and comparison are drawn and compared in float64. Measured: 24.
 """

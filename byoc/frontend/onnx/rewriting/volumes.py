@@ -147,11 +147,11 @@ class _Writer(Writer):
     # Pools. ---------------------------------------------------------------------------------------------------------
 
     def maximum(self, volume: _Volume) -> bool:
-        """Write a MaxPool as one of every plane of every channel, then one of every column of depths."""
+        """Write a MaxPool of volumes as a MaxPool over each plane, then one over the depth."""
         return self.pool(volume, {})
 
     def average(self, volume: _Volume) -> bool:
-        """Write an AveragePool as averages of averages, counting padding or not as the node does."""
+        """Write an AveragePool of volumes as averages over each plane, then over the depth."""
         return self.pool(volume, {"count_include_pad": 1} if self.options.get("count_include_pad", 0) else {})
 
     def pool(self, volume: _Volume, counted: Window) -> bool:
