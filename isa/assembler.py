@@ -34,6 +34,8 @@ def disassemble(program: Program) -> str:
     lines = [f".program {json.dumps(header['name'])}", f".arch {_dump(header['arch'])}"]
     lines.append(f".memory {header['dram_bytes']} commands {header['command_address']}")
     lines += [f".tensor {_dump(tensor)}" for tensor in header["tensors"]]
+    if "dataflow" in header:
+        lines.append(f".dataflow {_dump(header['dataflow'])}")
     for segment in program.segments:
         lines += _segment_lines(segment)
     starts = {entry[0]: entry for entry in header["provenance"]}
@@ -155,6 +157,8 @@ class _Assembler:
             self.header |= {"dram_bytes": int(size, 0), "command_address": int(address, 0)}
         elif head == ".tensor":
             self.header["tensors"].append(json_of(rest, "the directive", "one"))
+        elif head == ".dataflow":
+            self.header["dataflow"] = json_of(rest, "the directive", "one")
         elif head == ".image":
             self.images.append((int(rest, 0), []))
         elif head == ".data":

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa.arch import Arch
+from isa.dataflow import Dataflow
 from isa.encoding import decode
 from isa.instruction import Command
 from isa.plugins import variant
@@ -74,7 +75,8 @@ class Program:
     """One region's command stream for one Arch.
 
     ``words`` is uint64 and lies at byte ``command_address`` of system memory; ``dram_bytes`` is the size of the system
-    memory that the program addresses; ``provenance`` is ordered and does not overlap.
+    memory that the program addresses; ``provenance`` is ordered and does not overlap. ``dataflow``: what the compiler
+    states about its data on machines with packed tensors.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Program:
     provenance: tuple[Provenance, ...]
     dram_bytes: int
     command_address: int = 0
+    dataflow: Dataflow | None = None
 
     def __repr__(self) -> str:
         return f"<Program {self.name!r}: {len(self.words)} words for {self.arch.digest()}>"

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from isa.arch import Arch
+from isa.dataflow import Dataflow, check_dataflow
 from isa.errors import InputError
 from isa.files import write_atomically
 from isa.program import Program, Provenance, Segment, Tensor
@@ -45,6 +46,7 @@ class Header(BaseModel):
         ]
     ]
     provenance: list[tuple[_Count, _Count, _Text, _Text, _Text, _Count, list[_Text]]]
+    dataflow: Dataflow | None = None
 
 
 _Header = TypeVar("_Header", bound=Header)
@@ -58,7 +60,8 @@ class _FileHeader(Header):
 
 def header_of(program: Program) -> dict[str, Any]:
     """Return everything but words and data as plain JSON values."""
-    return {
+    stated = {} if program.dataflow is None else {"dataflow": program.dataflow}
+    return stated | {
         "name": program.name,
         "arch": program.arch.model_dump(),
         "arch_hash": program.arch.digest(),
@@ -143,10 +146,13 @@ def _program(header: Header, words: Any, segments: tuple[Segment, ...], source: 
         provenance=tuple(Provenance(*entry[:-1], tuple(entry[-1])) for entry in header.provenance),
         dram_bytes=header.dram_bytes,
         command_address=header.command_address,
+        dataflow=header.dataflow,
     )
     try:
         check_memory(program)
         _check_provenance(program)
+        if program.dataflow is not None:
+            check_dataflow(program.dataflow, [tensor.nbytes for tensor in program.tensors], program.dram_bytes)
     except InputError as error:
         raise InputError(f"{source}: {error}") from error
     return program

@@ -203,11 +203,15 @@ _FLAGS = ("pop_previous", "pop_next", "push_previous", "push_next")
 
 @dataclass(frozen=True, eq=False)
 class Emission:
-    """Command words, their provenance, and the word count before redundant register writes were dropped."""
+    """Command words, their provenance, and the word count before redundant register writes were dropped.
+
+    ``steps``: the step of each command that has one, by the command's number.
+    """
 
     words: NDArray[np.uint64]
     provenance: tuple[Provenance, ...]
     words_before_elision: int
+    steps: tuple[tuple[int, Step], ...]
 
 
 def emit(steps: Sequence[Step], addresses: Sequence[int], arch: Arch, strict: bool) -> Emission:
@@ -220,7 +224,9 @@ def emit(steps: Sequence[Step], addresses: Sequence[int], arch: Arch, strict: bo
     issues.append(Issue((), encode_operation(OP_END, {})))
     kept = elide(issues, file.reset)
     provenance = _provenance(kept, [steps[item.serves].source for item in stream])
-    return Emission(_words(kept, file), provenance, count_words(issues))
+    numbered = ((number, item.index) for number, item in enumerate(stream))
+    by_number = tuple((number, steps[index]) for number, index in numbered if index is not None)
+    return Emission(_words(kept, file), provenance, count_words(issues), by_number)
 
 
 def _placed(step: Step, addresses: Sequence[int]) -> dict[str, int]:

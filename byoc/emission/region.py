@@ -12,12 +12,13 @@ from typing import Literal
 
 import numpy as np
 
+from byoc.emission.dataflow import dataflow_of
 from byoc.emission.emit import emit
 from byoc.estimate.account import priced
 from byoc.estimate.bus import Bus
 from byoc.estimate.commands import Compute
 from byoc.graph import Node, Value
-from byoc.layout.region import finer_parts, stored_shape
+from byoc.layout.region import finer_parts, states_layouts, stored_shape
 from byoc.operators.layer import Layer, Resident, Shortage, find_shortage, make_layer, streamed, working_set
 from byoc.operators.operator import Geometry, Operator
 from byoc.operators.products import apart
@@ -230,15 +231,18 @@ def _emitted(
     emission = emit(scheduled.steps, scheduled.addresses, arch, strict=strict)
     image, start = memory.constants.image(), memory.constants.address
     command_address = _up(start + image.size)
+    tensors = _tensors(region, memory.lowered, values, memory)
+    stated = states_layouts(arch.memory) and memory.constants.has_data
     program = Program(
         name=region.name,
         arch=arch,
         words=emission.words,
-        tensors=_tensors(region, memory.lowered, values, memory),
+        tensors=tensors,
         segments=(Segment(start, image),) if image.size else (),
         provenance=emission.provenance,
         dram_bytes=command_address + 8 * len(emission.words),
         command_address=command_address,
+        dataflow=dataflow_of(emission.steps, memory, tensors) if stated else None,
     )
     moved, demanded = asked
     report = CompileReport(

@@ -14,8 +14,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.operators.movement import StridedCopy, fewest_words
-from byoc.operators.nest import NOTHING, Nest, Piece, Tile, find_pieces
+from byoc.operators.movement import StridedCopy, fewest_words, filled_byte
+from byoc.operators.nest import NOTHING, Dim, Nest, Piece, Tile, find_pieces
 from byoc.operators.operator import (
     Geometry,
     Loops,
@@ -229,3 +229,21 @@ def _registers(dims: _Dims, value: int) -> dict[str, int]:
         for name, held in zip(("COUNT", "INPUT_STRIDE", "OUTPUT_STRIDE"), dim, strict=True):
             registers[f"EX_{name}_{number}"] = held
     return registers
+
+
+def moved_pieces(operation: Operator) -> Iterator[tuple[int | None, int, Piece]]:
+    """Return the bytes that a movement copies, by the number of the operand; of a fill None and the byte."""
+    if isinstance(operation, Gather):
+        plane = operation.rows * operation.row_bytes
+        for one in operation.taken:
+            steps = [Dim(step.size, _bytes(step.source, plane), _bytes(step.target, plane)) for step in one.steps]
+            dims = (*steps, Dim(plane // operation.atom, operation.atom, operation.atom))
+            yield one.operand, one.value, Piece(_bytes(one.source, plane), _bytes(one.target, plane), dims)
+        return
+    dims, filled = operation.loops.dims, filled_byte(operation)
+    if filled is not None:
+        yield None, filled, Piece(0, 0, dims)
+    elif dims:
+        yield 0, 0, Piece(-Piece(0, 0, dims).lowest, 0, dims)
+    else:
+        yield 0, 0, Piece(0, 0, (Dim(operation.output.nbytes, 1, 1),))

@@ -50,6 +50,11 @@ def finer_parts(operation: Operator, memory: Memory) -> tuple[Operator, ...]:
     return others if memory == IDEAL or len(others) == 1 else ()
 
 
+def states_layouts(memory: Memory) -> bool:
+    """Return whether programs state which bytes of their tensors commands read and write: in banked memory."""
+    return memory != IDEAL
+
+
 def stored_constants(operation: Operator) -> dict[str, NDArray[np.int8]]:
     """Return the constant operands of an operation as they are stored in memory."""
     found = dict(operation.constant_operands)

@@ -367,7 +367,7 @@ class PlainChannels:
     """What the loop nest of a geometry counts in ideal memory: the channels of its ``plain`` geometry, itself.
 
     ``atom``: channels that are counted as one; ``piece``: bytes that records are padded to; ``apart``: whether a band
-    of a whole tensor lies apart in memory.
+    of a whole tensor lies apart in memory; ``mapping``: the value of that field of the instruction.
     """
 
     apart: ClassVar[bool] = False
@@ -375,6 +375,7 @@ class PlainChannels:
     plain: Geometry
     atom: int = 1
     piece: int = 8
+    mapping: int = 0
 
     def channels(self, atoms: Span, count: int) -> Span:
         """The channels, of ``count``, that some atoms hold."""
@@ -425,15 +426,14 @@ class PlainChannels:
 class Packing(PlainChannels):
     """What the loop nest of a geometry counts in banked memory: atoms of the channels of its ``plain`` geometry.
 
-    ``machine``: its array and memory and nothing else of it. ``kernel``: rows and columns of its window; ``mapping``:
-    the value of that field. ``second_bytes``: of a second operand in the weights' place, those of an atom of outputs.
+    ``machine``: its array and memory and nothing else of it. ``kernel``: rows and columns of its window.
+    ``second_bytes``: of a second operand in the weights' place, those of an atom of outputs.
     """
 
     apart: ClassVar[bool] = True
 
     machine: Arch
     kernel: tuple[int, int] = (1, 1)
-    mapping: int = 0
     second_bytes: int = 0
 
     def product(self, outputs: int, depth: int) -> Product:

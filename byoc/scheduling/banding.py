@@ -391,7 +391,7 @@ class _LayerBands:
             found: list[Step] = []
             for plane in range(planes):
                 pointers = [window.at(first + plane, rows.start) for window, first in places]
-                steps, cycles = self._flat(pointers, rows.size * places[0][0].row_bytes, constants, tables)
+                steps, cycles = self._flat(pointers, rows.size * places[0][0].row_bytes, constants, tables, ())
                 found += steps
             return found, planes * cycles
         row_bytes = places[0][0].row_bytes
@@ -407,7 +407,10 @@ class _LayerBands:
             elif apart[number]:
                 dims = (Dim(planes, run, window.plane(rows.size)),)
                 after.append(copy_planes(pointers[-1], there, run, dims, self.source))
-        steps, cycles = self._flat(pointers, length, constants, tables)
+        box = Box(Span(0, planes), rows, Span(0, row_bytes))
+        height = self._layer.operation.output.nbytes // (planes * row_bytes)
+        parts = (plane_transfer(box, height, row_bytes, 1),) * len(places)
+        steps, cycles = self._flat(pointers, length, constants, tables, parts)
         copied = sum(apart) * copy_cycles(planes, run, self._memory.arch)
         return [*before, *steps, *after], cycles + copied
 
@@ -424,14 +427,19 @@ class _LayerBands:
         return (copy_planes(*pointers, run, dims, self.source),), cycles
 
     def _flat(
-        self, pointers: Sequence[Pointer], length: int, constants: Pointer | None, tables: Pointer | None
+        self,
+        pointers: Sequence[Pointer],
+        length: int,
+        constants: Pointer | None,
+        tables: Pointer | None,
+        transfers: tuple[Transfer, ...],
     ) -> tuple[tuple[Step, ...], int]:
-        """The command on ``length`` bytes at operands and result, and its cycles."""
+        """The command on ``length`` bytes at operands and result, which are these ``transfers``, and its cycles."""
         *inputs, result = pointers
         rows = length // self._layer.nest.columns
         tile = make_tile(self._layer.nest, Span(0, 1), Span(0, rows))
         operands = Operands(tuple(inputs), constants, result, tables=tables)
-        return compute_steps(self._layer, tile, operands, self.source), self._compute.tile(1, rows)
+        return compute_steps(self._layer, tile, operands, self.source, transfers), self._compute.tile(1, rows)
 
     def _load_constants(self, channels: Span, loads: list[Step]) -> Pointer | None:
         if self._constants is None:

@@ -50,7 +50,7 @@ class ConstantPool:
         self.address = address
         self.nbytes = 0
         self._arch = arch
-        self._data = data
+        self.has_data = data
         self._pieces: list[tuple[int, Callable[[], NDArray[np.generic]]]] = []
         self._tensors: dict[str, int] = {}
         self._shared: dict[Hashable, dict[_Part, int]] = {}
@@ -81,7 +81,7 @@ class ConstantPool:
         def pack(channels: Span) -> int:
             if channels not in packed:
                 start = self._begin(geometry.table_bytes(channels.size))
-                if tables is not None and self._data:
+                if tables is not None and self.has_data:
                     own = geometry.channels.outputs_in(channels)
                     self._pieces.append((start, partial(tables.__getitem__, slice(*own))))
                 packed[channels] = self.address + start
@@ -93,7 +93,7 @@ class ConstantPool:
         """The address of a constant operand, packed once, as it lies in ``data``."""
         if name not in self._tensors:
             start = self._begin(data.size)
-            if self._data:
+            if self.has_data:
                 self._pieces.append((start, lambda: data))
             self._tensors[name] = self.address + start
         return self._tensors[name]
@@ -107,7 +107,7 @@ class ConstantPool:
     def _append(self, layer: Layer, which: _Part, records: Callable[[], NDArray[np.uint8]]) -> int:
         geometry, constants, (channels, depth) = layer.geometry, layer.constants, which
         start = self._begin(geometry.constant_bytes(channels.size, depth.size if depth else 0))
-        if constants is not None and self._data:
+        if constants is not None and self.has_data:
             held = geometry.channels
             own, width = held.outputs_in(channels), held.plain.record_bytes
             self._pieces.append((start, lambda: records()[own.start * width : own.stop * width]))
@@ -118,7 +118,7 @@ class ConstantPool:
 
     def image(self) -> NDArray[np.uint8]:
         """The bytes of the pool; gaps are 0."""
-        if not self._data:
+        if not self.has_data:
             return np.broadcast_to(np.uint8(0), (self.nbytes,))
         data = np.zeros(self.nbytes, dtype=np.uint8)
         for start, make in self._pieces:
@@ -157,10 +157,21 @@ class Source(NamedTuple):
     onnx_nodes: tuple[str, ...]
 
 
+class ComputedTile(NamedTuple):
+    """The tile that a command computes. ``transfers``: the parts of all operands and, last, of the result.
+
+    Without them the tile says which parts they are.
+    """
+
+    layer: Layer
+    tile: Tile
+    transfers: tuple[Transfer, ...] = ()
+
+
 class Step(NamedTuple):
     """One command: ``registers`` are known values, ``pointers`` registers that wait for the scratchpad plan.
 
-    ``slots``: estimated slots of the bus, of a transfer.
+    ``slots``: estimated slots of the bus, of a transfer. ``computed``: the tile, of a command of a layer.
     """
 
     instruction: Instruction
@@ -170,6 +181,7 @@ class Step(NamedTuple):
     source: Source
     fields: Mapping[str, int] = MappingProxyType({})
     slots: int = 0
+    computed: ComputedTile | None = None
 
 
 def source_of(layer: Layer, tile: int) -> Source:
@@ -263,9 +275,11 @@ class Operands(NamedTuple):
     near: tuple[bool, ...] = ()
 
 
-def compute_steps(layer: Layer, tile: Tile, operands: Operands, source: Source) -> tuple[Step, ...]:
-    """The commands that compute a tile; none for a copy."""
-    geometry = layer.geometry
+def compute_steps(
+    layer: Layer, tile: Tile, operands: Operands, source: Source, transfers: tuple[Transfer, ...] = ()
+) -> tuple[Step, ...]:
+    """The commands that compute a tile; none for a copy. ``transfers`` as :class:`ComputedTile` has them."""
+    geometry, computed = layer.geometry, ComputedTile(layer, tile, transfers)
     if geometry.instruction is None:
         return ()
     registers = {**layer.registers, **geometry.tile_registers(tile)}
@@ -298,7 +312,7 @@ def compute_steps(layer: Layer, tile: Tile, operands: Operands, source: Source) 
         moved = {name: pointers[name].moved(offset) for name, offset in part.moved.items()}
         there = {**moved, **pointers, **moved}  # what moves is written first: programs keep their bytes
         own = {**fields, **part.fields} if part.fields else fields
-        steps.append(Step(geometry.instruction, Unit.EX, part.registers, there, source, own))
+        steps.append(Step(geometry.instruction, Unit.EX, part.registers, there, source, own, computed=computed))
     return tuple(steps)
 
 
@@ -569,5 +583,6 @@ class _RiddenStream(_LayerStream):
             loads = (*loads, load(memory.address(place), operands[place], transfer, source, memory.bus))
         whole = make_tile(self._rider.nest, Span(0, 1), Span(0, tile.output.elements))
         inputs = tuple(operands[place] for place in self._places)
-        computes = (*computes, *compute_steps(self._rider, whole, Operands(inputs, None, made), source))
+        parts = (transfer,) * (len(inputs) + 1)
+        computes = (*computes, *compute_steps(self._rider, whole, Operands(inputs, None, made), source, parts))
         return TileSteps(loads, computes, (store(memory.address(self._target), made, transfer, source, memory.bus),))

@@ -38,7 +38,7 @@ def inspect(stream: Stream) -> tuple[Finding, ...]:
     findings += check_races(stream, operands, order)
     findings += check_unwritten(stream, operands, order)
     findings += check_unused(stream, operands, order)
-    findings += check_layouts(stream, operands, order)
+    findings += [] if outside else check_layouts(stream, order)
     return tuple(sorted(findings, key=_position))
 
 

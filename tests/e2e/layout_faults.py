@@ -202,9 +202,9 @@ class Trial:
         results = self._results(stream)
         if any(len(one) == 1 and one[0].isalpha() for one in results):
             return replace(known, outcome="stopped", kind="stops")
-        if results == self.golden:
-            return known
         findings = inspect(stream)
+        if results == self.golden:
+            return replace(known, kind=gravest(findings).kind if findings else "")
         if not findings:
             return replace(known, outcome="missed")
         first = gravest(findings)

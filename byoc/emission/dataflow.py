@@ -1,0 +1,113 @@
+"""What a region's program says about its data (:mod:`isa.dataflow`), from operators, layouts and tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from byoc.layout.gather import moved_pieces
+from byoc.operators.nest import Tile, Transfer
+from byoc.operators.operator import Geometry, Operand
+from byoc.scheduling.stream import ComputedTile, Memory, Step
+from isa.dataflow import CONSTANT, FILL, Computation, Dataflow, Extent, Movement
+from isa.ops.convolution import EX_PARTIAL_ADDRESS
+from isa.program import Tensor
+
+_READS = "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS"
+
+
+def dataflow_of(steps: Sequence[tuple[int, Step]], memory: Memory, tensors: Sequence[Tensor]) -> Dataflow:
+    """Return what the commands with these numbers do with the values of a region."""
+    return _Dataflow(memory).of(steps, tensors)
+
+
+class _Dataflow:
+    """Numbers of values, and of those that sums of some input channels only are."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._values = {buffer.name: number for number, buffer in enumerate(memory.lowered.buffers)}
+        self._sizes = [buffer.nbytes for buffer in memory.lowered.buffers]
+        self._sums: dict[tuple[int, int, int], int] = {}
+
+    def of(self, steps: Sequence[tuple[int, Step]], tensors: Sequence[Tensor]) -> Dataflow:
+        """Return all of it."""
+        computations = tuple(
+            self._computation(number, step.computed, step)
+            for number, step in steps
+            if step.computed is not None and not step.computed.layer.operation.traits.moves
+        )
+        places = [self._memory.lowered.places[tensor.name] for tensor in tensors]
+        return Dataflow(
+            values=tuple(self._sizes),
+            tensors=tuple((self._values[place.buffer], place.offset) for place in places),
+            movements=tuple(self._movements()),
+            computations=computations,
+        )
+
+    def _place(self, operand: Operand) -> tuple[int, int]:
+        """The value of an operand, and its first byte there."""
+        place = self._memory.lowered.place(operand)
+        if place.buffer in self._memory.lowered.constants:
+            return CONSTANT, self._memory.address(place)
+        return self._values[place.buffer], place.offset
+
+    def _movements(self) -> Iterator[Movement]:
+        for operation in self._memory.lowered.operations:
+            if not operation.traits.moves and operation.mnemonic is not None:
+                continue
+            target, begin = self._place(operation.output)
+            for number, byte, piece in moved_pieces(operation):
+                source, first = (FILL, byte) if number is None else self._place(operation.inputs[number])
+                moved = 0 if number is None else piece.source
+                yield Movement(
+                    target,
+                    begin + piece.target,
+                    source,
+                    first + moved,
+                    tuple((dim.size, dim.source, dim.target) for dim in piece.dims),
+                )
+
+    def _computation(self, number: int, computed: ComputedTile, step: Step) -> Computation:
+        layer, tile, given = computed
+        geometry, operation = layer.geometry, layer.operation
+        parts = given or (
+            *(geometry.input_transfer(tile, index) for index in range(geometry.inputs)),
+            *(geometry.weight_transfer(tile.output.channels) for _ in operation.inputs[geometry.inputs :]),
+            geometry.output_transfer(tile),
+        )
+        reads = [
+            (register, self._extent(operand, part))
+            for register, operand, part in zip(_READS, operation.inputs, parts, strict=False)
+        ]
+        result = self._extent(operation.output, parts[-1])
+        if EX_PARTIAL_ADDRESS.name in step.pointers:
+            reads.append((EX_PARTIAL_ADDRESS.name, self._partial(computed)))
+        if not tile.last:
+            result = self._partial(computed)
+        return Computation(number, _channels(geometry, tile), geometry.channels.mapping, tuple(reads), result)
+
+    def _extent(self, operand: Operand, part: Transfer) -> Extent:
+        """Bytes of a part of an operand, in the order in which a command goes over them."""
+        value, begin = self._place(operand)
+        return Extent(
+            value, begin + part.offset, part.nbytes, tuple((axis.size, axis.tensor) for axis in reversed(part.dims))
+        )
+
+    def _partial(self, computed: ComputedTile) -> Extent:
+        """The int32 sums of a tile, which are a value of their own."""
+        layer, tile, _ = computed
+        key = id(layer), tile.output.channels.start, tile.output.rows.start
+        nbytes = layer.geometry.sums_bytes(tile.output.channels.size, tile.output.rows.size)
+        if key not in self._sums:
+            self._sums[key] = len(self._sizes)
+            self._sizes.append(nbytes)
+        return Extent(self._sums[key], 0, nbytes)
+
+
+def _channels(geometry: Geometry, tile: Tile) -> tuple[int, int]:
+    """Channels of the first operand and of the result of a tile; 0 of elements without channels."""
+    counted, plain = geometry.channels, geometry.channels.plain
+    if plain.flat:
+        return 0, 0
+    source = counted.channels(tile.input.channels, plain.nest.input_channels).size
+    return 0 if geometry.repeats else source, counted.channels(tile.output.channels, plain.nest.channels).size
