@@ -23,7 +23,7 @@ _MNEMONIC = re.compile(r"OP_[A-Z0-9_]+")
 class Unit(Enum):
     """The three decoupled units.
 
-    The value is the unit's number in ``OP_SYNC`` and the order within a cycle.
+    The value is the unit's number in ``OP_SYNC``; in a cycle, the lower number comes first.
     """
 
     LD = 0

@@ -45,7 +45,7 @@ class Variant:
                     raise ValueError(f"ISA {self.name}: two instructions are called {name}; rename one")
         if "OP_END" not in self.mnemonics:
             raise ValueError(f"ISA {self.name} has no OP_END; no program could end")
-        self.register_file  # noqa: B018 - computing it proves it
+        self.register_file  # noqa: B018 - computing it checks it
 
     @cached_property
     def mnemonics(self) -> frozenset[str]:

@@ -133,7 +133,7 @@ class SharedBus(Arbiter):
         super().__init__()
         self.known = known
         self._banks = Banks(self)
-        self._announced: list[tuple[int, int, int | BankLoad, int, int, PassingWords | None]] = []  # by time
+        self._announced: list[tuple[int, int, int | BankLoad, int, int, PassingWords | None]] = []  # sorted by time
         self._results = [(0, 0)] * (len(PORTS) + 1)  # result and tail of each port's data phase and of EX
 
     def announce(

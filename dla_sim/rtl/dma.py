@@ -244,7 +244,7 @@ class Transfer(Elaboratable):
             within = [lane[number] for lane in over]
             first = self._first(within)
             dense, known, known_dense = Signal(), Signal(), Signal()
-            missing = (stride - moved)[: len(moved)]  # does not wait for the lanes
+            missing = (stride - moved)[: len(moved)]  # computed in parallel with the lanes, not after them
             m.d.comb += dense.eq((count == 1) | Mux(known, known_dense, missing == first))
             with m.If(self.step):
                 m.d[self.domain] += known.eq((known | (first <= self.count)) & ~self.last)

@@ -224,7 +224,7 @@ class Addition(_Pair):
 class Subtraction(_Pair):
     """Lane of ``result`` = ``a`` - ``b``, or its square with ``squared``, which is constant during a command.
 
-    The rules are isa.numerics.subtract, add_fixed (with a negated operand) and
+    The rules are isa.numerics.subtract, add_fixed with ``subtract`` and
     squared_difference_fixed. Float32: 6 stages, 255 operators including a divider and three
     multipliers. Fixed: 6 stages, 70 operators including four multipliers.
     """

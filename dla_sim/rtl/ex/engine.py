@@ -79,8 +79,8 @@ class Engine(Elaboratable):
 
     - ``selected``: the command belongs to this engine.
     - ``empty``: the command has no step.
-    - ``results``: elements that pass the post-processing lanes; the command takes at least ⌈results
-      / lanes⌉ steps, 0 sets no bound.
+    - ``results``: elements that pass the post-processing lanes. The command takes at least the time
+      of ⌈results / lanes⌉ steps; 0 sets no bound.
     - ``streams``: the command's operands and result.
 
     ``latency`` is the number of cycles from a step to its effects, 0 without pipeline registers.

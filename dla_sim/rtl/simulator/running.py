@@ -1,4 +1,4 @@
-"""Runs cases on an executable of the hardware and returns differences, cycles, outputs and waves."""
+"""Execution of cases on the hardware, with differences, cycles, outputs and waves as results."""
 
 from __future__ import annotations
 
