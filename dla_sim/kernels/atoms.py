@@ -31,7 +31,7 @@ from dla_sim.kernels.products import (
 )
 from isa.arch import Arch
 from isa.instruction import Atoms, Blocks, Command
-from isa.ops.convolution import element_bytes
+from isa.ops.convolution import MAPPING, element_bytes
 from isa.ops.lookup import TABLE_BYTES, table_count
 from isa.ops.packed import words_of
 from isa.packing import operand_layouts
@@ -136,7 +136,7 @@ def convolution(command: Command, arch: Arch, kept: WeightStore) -> Attempt | No
         blocks.read(stored, plain)
         return way.kept_right(_by_pixels(plain.view(np.int8), shape, groups, size))
 
-    use = size, shape.oc, shape.ic, groups, blocks.nbytes, type(way)
+    use = command.fields.get(MAPPING.name, 0), size, shape.oc, shape.ic, groups, blocks.nbytes, type(way)
     weights = kept.reader(command["EX_OPERAND_ADDRESS"], blocks.nbytes, use, make)
     partial = packed_tensor(others[0], command, arch) if others and isinstance(others[0], Atoms) else None
     bands = _bands(shape, _BLOCK_ELEMENTS // (prod(size[:3]) + size[3]), size[3])
@@ -341,7 +341,7 @@ def depthwise(command: Command, arch: Arch, kept: WeightStore) -> Attempt | None
         found[..., : shape.oc] = plain.view(np.int8).reshape(shape.oc, 1, shape.kh, shape.kw).T
         return found.reshape(*size[:2], -1)
 
-    use = size, shape.oc, blocks.nbytes
+    use = depthwise, size, shape.oc, blocks.nbytes
     weights = kept.reader(command["EX_OPERAND_ADDRESS"], blocks.nbytes, use, make)
     bands = _bands(shape, _PIXEL_ELEMENTS // (channels * shape.sy * shape.sx), channels)
     run = _PixelWindows(_Ending(results, bands, command, tables), shape, pixels, fill, weights).run
