@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from byoc.layout.gather import Gather
 from byoc.layout.merging import merge_moves
-from byoc.operators.movement import Alias, StridedCopy, copies, fills
+from byoc.operators.movement import Alias, StridedCopy, copies, filled_byte, fills
 from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces
 from byoc.operators.operator import Lying, Operand, Operator
 from byoc.operators.reduction import Reduction
@@ -38,7 +38,7 @@ def _moved(source: str, result: str, taken: Mapping[int, int], surfaces: int) ->
     ]
 
 
-def _run(operations: Sequence[Operator], values: dict[str, Bytes]) -> dict[str, Bytes]:
+def run_moves(operations: Sequence[Operator], values: dict[str, Bytes]) -> dict[str, Bytes]:
     """What operations that move bytes make."""
     for operation in operations:
         name = operation.output.value
@@ -60,7 +60,7 @@ def _run(operations: Sequence[Operator], values: dict[str, Bytes]) -> dict[str, 
         dims = operation.loops.dims
         begin = operation.inputs[0].start - Piece(0, 0, dims).lowest if operation.inputs else 0
         sources, targets = Piece(begin, operation.output.start, dims).positions()
-        result[targets] = values[operation.inputs[0].value][sources] if operation.inputs else 0
+        result[targets] = values[operation.inputs[0].value][sources] if operation.inputs else filled_byte(operation)
     return values
 
 
@@ -71,7 +71,7 @@ def _check(operations: list[Operator], sizes: Mapping[str, int], inputs: Sequenc
     rng = np.random.default_rng(1)
     first = {name: rng.integers(0, 256, 4096, dtype=np.uint8) for name in inputs}
     size = lying[output].surfaces * POSITIONS * ATOM
-    wanted, got = _run(operations, dict(first))[output], _run(found, dict(first))[output]
+    wanted, got = run_moves(operations, dict(first))[output], run_moves(found, dict(first))[output]
     assert wanted[:size].tolist() == got[:size].tolist()
     return found
 
@@ -204,3 +204,33 @@ def test_a_copy_in_two_finer_ones_moves_the_same_bytes() -> None:
     assert moved(parts) == moved([whole])
     assert len(moved([whole])) == 60
     assert all(part.inputs[0].elements < whole.inputs[0].elements for part in parts)
+
+
+def test_constants_behind_two_movements_stay_constants() -> None:
+    """Channel 3 of c is the padding of b, which is 0 and comes from no tensor."""
+    operations = _moved("a", "b", {n: 9 - n for n in range(10)}, 2) + _moved("b", "c", {0: 1, 1: 5, 3: 12, 4: 7}, 1)
+    found = _check(operations, {"a": 10, "b": 10, "c": 5}, ["a"], "c")
+    assert {operand.value for one in found for operand in one.inputs} == {"a"}
+
+
+def test_movements_without_a_tiling_stay_as_they_are() -> None:
+    operations = _moved("a", "b", {n: n + 5 for n in range(12)}, 2) + _moved(
+        "b", "c", {n: 11 - n for n in range(12)}, 2
+    )
+    lying = {name: Lying(channels, POSITIONS, ATOM) for name, channels in {"a": 20, "b": 12, "c": 12}.items()}
+    found = merge_moves(operations, {"a", "c"}, lying, WORD, lambda operation: False)
+    assert [(one.output.value, len(one.inputs)) for one in found] == [
+        (one.output.value, len(one.inputs)) for one in operations
+    ]
+
+
+def test_whole_atoms_are_taken_from_the_tensor_that_has_them() -> None:
+    """b has the odd channels of a with positions reversed, and c is whole atoms of b: c reads no single bytes of a."""
+    places, channels = _places(np.arange(16)), np.arange(16)
+    index = np.full(2 * POSITIONS * ATOM, NOTHING, np.int64)
+    index[places] = np.where(channels[:, np.newaxis] % 2, places[:, ::-1], places)
+    operations = [*copies("n", (), "a", "b", find_pieces(index.reshape(2, POSITIONS, ATOM)))]
+    operations += _moved("b", "c", {n: 8 + n for n in range(8)}, 1)
+    lying = {name: Lying(count, POSITIONS, ATOM) for name, count in {"a": 16, "b": 16, "c": 8}.items()}
+    found = merge_moves(operations, {"a", "b", "c"}, lying, WORD, lambda operation: True)
+    assert {operand.value for one in found if one.output.value == "c" for operand in one.inputs} == {"b"}

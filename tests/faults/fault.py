@@ -21,8 +21,8 @@ FILES = ("encoding", "semantics", "numerics", "cycles", "kernels", "engine")
 """Faults in what a program means and how long it takes."""
 CHOICES = ("estimate", "tiling", "scheduling", "quantisation")
 """Faults in what the compiler chooses."""
-WORDS = ("words",)
-"""Faults in the cycles of machines of words, all of which quick tests see."""
+WORDS = ("words", "layouts")
+"""Faults in layouts and cycles of banked memory, all of which quick tests see."""
 
 
 @dataclass(frozen=True)

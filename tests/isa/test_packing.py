@@ -16,9 +16,19 @@ from dla_sim.kernels.dispatch import ON_ATOMS, Kernels
 from isa.access import Access, row_starts
 from isa.arch import Arch
 from isa.errors import InputError
-from isa.instruction import Machine
+from isa.instruction import Blocks, Machine
 from isa.ops.packed import PACKED, Product, mapped, product_block, product_bytes, product_places
-from isa.packing import GAP, Block, Shape, block_places, blocked, depthwise_places, read_blocks, unblocked
+from isa.packing import (
+    GAP,
+    Block,
+    Shape,
+    block_places,
+    blocked,
+    depthwise_places,
+    read_blocks,
+    serving_cycles,
+    unblocked,
+)
 from isa.variants import VARIANTS
 from tests.isa.bench import make_command, run
 from tests.isa.packed_cases import (
@@ -104,6 +114,7 @@ def test_cycles_and_words_are_those_of_some_work(mnemonic: str) -> None:
         assert instruction.cycles(command, arch) >= instruction.least_cycles(command, arch)
         words = packed.words(command, arch)
         assert len(words) == len(packed.layouts(command, arch)) == len((*operands.reads, *operands.writes))
+        assert serving_cycles(command, arch) == max(packed.cycles(command, arch), *words)
         assert min(words) > 0
 
 
@@ -127,6 +138,19 @@ def test_kernels_on_atoms_see_weights_that_change(mnemonic: str) -> None:
         changed += not np.array_equal(memories[1][case.written], memories[0][case.written])
     assert taken > COMMANDS // 2
     assert changed > COMMANDS // 4
+
+
+@pytest.mark.parametrize("mnemonic", ["OP_CONV", "OP_GROUP_CONV", "OP_MAT_MUL", "OP_DEPTH_CONV"])
+def test_weights_are_read_from_where_they_are_stored(mnemonic: str) -> None:
+    """The places of a command's weights and the function that reads them, each by its own code, agree."""
+    random = np.random.default_rng(0)
+    for arch, case in drawn_commands(mnemonic, "onnxruntime", COMMANDS):
+        _, blocks, *_ = PACKED[mnemonic].layouts(case.command, arch)
+        assert isinstance(blocks, Blocks)
+        weights = random.integers(0, 256, int(blocks.places.max(initial=-1)) + 1, dtype=np.uint8)
+        found = np.empty_like(weights)
+        blocks.read(blocked(weights, blocks.places), found)
+        assert found.tolist() == weights.tolist()
 
 
 def check_bytes(mnemonic: str, numerics: str, count: int) -> None:
