@@ -1,7 +1,8 @@
-"""What a program states about its data: which bytes of which value each command reads and writes, and what is moved.
+"""Data flow of a program: the bytes of each value that its commands read, write and move.
 
-The compiler states it from operators, layouts and tiles; the sanitizer proves that commands, transfers and buffers do
-it. A value is a tensor, or several that share memory, in its layout: byte n of it is the same wherever it is stored.
+The compiler states the data flow from operators, layouts and tiles. The sanitizer proves that
+commands, transfers and buffers implement it. A value is a tensor, or several tensors that share
+memory, in its layout: byte n of a value is the same wherever it is stored.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from typing import NamedTuple
 from isa.errors import InputError
 
 CONSTANT, FILL = -1, -2
-"""Instead of the number of a value: constants in system memory, by address, and one byte, by its value."""
+"""Substitutes for a value's number: constants in system memory, by address; a constant byte, by its value."""
 MAXIMUM_BYTES = 1 << 28
-"""Bytes that movements write, and that one operand has, at most."""
+"""Maximum bytes that all movements write, and maximum bytes of one operand."""
 Steps = tuple[tuple[int, int], ...]
 Moves = tuple[tuple[int, int, int], ...]
 
 
 class Extent(NamedTuple):
-    """Runs of ``nbytes`` bytes of a value from byte ``begin`` on.
+    """Runs of ``nbytes`` bytes of a value from byte ``begin`` on, repeated along ``dims``.
 
-    They are repeated along ``dims``: (count, stride), outermost first.
+    ``dims`` is ((count, stride), ...), outermost first.
     """
 
     value: int
@@ -33,9 +34,9 @@ class Extent(NamedTuple):
 
 
 class Movement(NamedTuple):
-    """Bytes of ``target`` that are copies of bytes of ``source``, from the first byte of either on.
+    """Copy of bytes of ``source`` to ``target``, starting at byte ``source_begin`` and ``target_begin``.
 
-    ``dims``: (count, stride in the source, stride in the target).
+    ``dims`` is ((count, stride in the source, stride in the target), ...).
     """
 
     target: int
@@ -46,10 +47,10 @@ class Movement(NamedTuple):
 
 
 class Computation(NamedTuple):
-    """What command number ``command`` computes: ``reads`` by register of the address, and ``result``.
+    """Operands and result of command number ``command``; ``reads`` are by register of the address.
 
-    Extents are in the order in which the command goes over its operands. ``channels``: of the first operand and of the
-    result, 0 where they do not count; ``mapping``: that of the weights.
+    The extents are in the order in which the command processes its operands. ``channels`` are those
+    of the first operand and the result, 0 if irrelevant. ``mapping`` is that of the weights.
     """
 
     command: int
@@ -60,7 +61,14 @@ class Computation(NamedTuple):
 
 
 class Dataflow(NamedTuple):
-    """``values``: the bytes of each; ``tensors``: the value and first byte of each tensor of the program."""
+    """Data flow of a program.
+
+    Attributes:
+        values: bytes of each value.
+        tensors: value and first byte of each tensor of the program.
+        movements: copies between values.
+        computations: operands and results of commands.
+    """
 
     values: tuple[int, ...]
     tensors: tuple[tuple[int, int], ...]
@@ -69,7 +77,7 @@ class Dataflow(NamedTuple):
 
 
 def check_dataflow(flow: Dataflow, tensor_bytes: Sequence[int], dram_bytes: int) -> None:
-    """Raise InputError unless everything that is stated lies within values and system memory."""
+    """Raise InputError if an extent of the data flow exceeds its value or the system memory."""
     if len(flow.tensors) != len(tensor_bytes) or min(flow.values, default=0) < 0:
         raise InputError(f"the data flow states {len(flow.tensors)} tensors, the program has {len(tensor_bytes)}")
     written = {one.target for one in flow.movements}
@@ -93,7 +101,7 @@ def _check_extent(extent: Extent, sizes: Mapping[int, int]) -> None:
 
 
 def _results(flow: Dataflow, tensor_bytes: Sequence[int]) -> Iterator[Extent]:
-    """What is stated to be written, or to be a tensor."""
+    """Yield the extents that the data flow writes, and those of tensors."""
     yield from (Extent(*place, nbytes) for place, nbytes in zip(flow.tensors, tensor_bytes, strict=True))
     yield from (one.result for one in flow.computations)
     for one in flow.movements:
@@ -101,7 +109,7 @@ def _results(flow: Dataflow, tensor_bytes: Sequence[int]) -> Iterator[Extent]:
 
 
 def _operands(flow: Dataflow) -> Iterator[Extent]:
-    """What is stated to be read."""
+    """Yield the extents that the data flow reads."""
     yield from (extent for one in flow.computations for _, extent in one.reads)
     for one in flow.movements:
         if one.source != FILL:
