@@ -15,8 +15,8 @@ from isa.errors import InputError
 
 CONSTANT, FILL = -1, -2
 """Substitutes for a value's number: constants in system memory, by address; a constant byte, by its value."""
-MAXIMUM_BYTES = 1 << 28
-"""Maximum bytes that all movements write, and maximum bytes of one operand."""
+MAXIMUM_BYTES = 1 << 31
+"""Maximum bytes of all values, and maximum bytes of one operand."""
 Steps = tuple[tuple[int, int], ...]
 Moves = tuple[tuple[int, int, int], ...]
 
@@ -80,9 +80,10 @@ def check_dataflow(flow: Dataflow, tensor_bytes: Sequence[int], dram_bytes: int)
     """Raise InputError if an extent of the data flow exceeds its value or the system memory."""
     if len(flow.tensors) != len(tensor_bytes) or min(flow.values, default=0) < 0:
         raise InputError(f"the data flow states {len(flow.tensors)} tensors, the program has {len(tensor_bytes)}")
-    written = {one.target for one in flow.movements}
-    if sum(flow.values[value] for value in written if 0 <= value < len(flow.values)) > MAXIMUM_BYTES:
-        raise InputError(f"the data flow states movements of more than {MAXIMUM_BYTES} bytes")
+    if sum(flow.values) > MAXIMUM_BYTES:
+        raise InputError(
+            f"the data flow states values of {sum(flow.values)} bytes; at most {MAXIMUM_BYTES} are allowed"
+        )
     made, read = (dict(enumerate(flow.values)) for _ in range(2))
     read[CONSTANT] = dram_bytes
     for extent in _results(flow, tensor_bytes):
@@ -93,10 +94,11 @@ def check_dataflow(flow: Dataflow, tensor_bytes: Sequence[int], dram_bytes: int)
 
 def _check_extent(extent: Extent, sizes: Mapping[int, int]) -> None:
     least, size = min((count for count, _ in extent.dims), default=0), sizes.get(extent.value, 0)
+    widest = max((abs(stride) for _, stride in extent.dims), default=0)
     total = extent.nbytes * prod(count for count, _ in extent.dims)
     low = extent.begin + sum(min(0, (count - 1) * stride) for count, stride in extent.dims)
     high = extent.begin + extent.nbytes + sum(max(0, (count - 1) * stride) for count, stride in extent.dims)
-    if min(least, extent.nbytes) < 0 or total > MAXIMUM_BYTES or (total and not 0 <= low <= high <= size):
+    if min(least, extent.nbytes) < 0 or max(total, widest) > MAXIMUM_BYTES or (total and not 0 <= low <= high <= size):
         raise InputError(f"the data flow states bytes {low} to {high} of value {extent.value}, which has {size}")
 
 

@@ -111,7 +111,7 @@ class _Layouts:
         begin = first + extent.begin // unit
         places = np.arange(begin, begin + extent.nbytes // unit, dtype=self._type)
         for count, stride in reversed(extent.dims):
-            steps = np.arange(0, count * (stride // unit), stride // unit, dtype=self._type)
+            steps = np.arange(count, dtype=self._type) * (stride // unit)
             places = (steps[:, np.newaxis] + places).reshape(-1)
         return places if moved is None else moved[places]
 

@@ -159,6 +159,8 @@ BAD: Sequence[dict[str, Any]] = (
     {"movements": (Movement(2, 0, -3, 0, ()),)},
     {"movements": (Movement(2, 0, 1, 0, ((SIZE, -1, 1),)),)},
     {"movements": (Movement(2, 0, 1, 0, ((1 << 40, 0, 0),)),)},
+    {"values": (1 << 40,) * 4},
+    {"computations": (softmax(2, 0, 1)._replace(result=Extent(1, 0, SIZE, ((1, 1 << 60),))),)},
     {"computations": (softmax(2, FILL, 1),)},
     {"computations": (softmax(2, 0, 9),)},
 )
