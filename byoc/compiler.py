@@ -25,7 +25,7 @@ from isa.progress import Progress, followed, silent
 
 @dataclass(frozen=True, eq=False)
 class CompiledNetwork:
-    """Package compiled for one Arch: partition, and a program and a report for each region by index.
+    """Package compiled for one Arch: partition, and program and report for each region by index.
 
     ``interface`` declares the tensors that the application passes in and gets back.
     """
@@ -81,7 +81,7 @@ class CompilerPool:
         return self._interfaces[options.integer_io]
 
     def searches(self, arch: Arch, bus: Bus = DEFAULT_BUS) -> SearchPool[Compiled]:
-        """Return the tile searches shared by machines that differ from ``arch`` only in scratchpad size."""
+        """Return the tile searches that machines with other scratchpad sizes share."""
         return self._searches(sizeless(arch), bus)
 
 
@@ -114,10 +114,11 @@ def compile_regions(
     data: bool = True,
     searches: SearchPool[Compiled] | None = None,
 ) -> tuple[Compiled, ...]:
-    """Return a program and its report for each of ``regions``, as partitioned for ``arch`` and ``options``.
+    """Return a program and its report for each of ``regions``.
 
-    ``values`` maps names to tensors of the model and contains at least those of the regions.
-    Without ``data`` the constants are zeros that take no memory; the cycle counts are the same.
+    They must be partitioned for ``arch`` and ``options``. ``values`` maps names to tensors of the
+    model and contains at least those of the regions. Without ``data`` the constants are zeros that
+    take no memory; the cycle counts are the same.
     """
     return tuple(
         compile_region(region, values, arch, options.schedule, data=data, pool=searches, choices=options.chosen)
@@ -167,7 +168,10 @@ def compile(
 
 
 def refuse_fallback(found: Partition) -> None:
-    """Raise InputError if a node runs on the CPU that is not the quantisation of a float input or output."""
+    """Raise InputError if a node runs on the CPU.
+
+    Quantisation of float inputs and outputs is allowed there.
+    """
     fallen = [place for place in found.placement if place.on == "cpu" and place.op_type not in BOUNDARIES]
     if fallen:
         first = fallen[0]

@@ -98,7 +98,7 @@ class Value:
         return found.astype(self.dtype) if self.layout.dtype else found
 
     def restored(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Return ``array``, in the graph's layout, in the model's layout: the inverse of :meth:`arranged`."""
+        """Return ``array`` in the model's layout: the inverse of :meth:`arranged`."""
         if self.layout is None:
             return array
         factors, order = self.layout.factors, self.layout.order
@@ -135,7 +135,10 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A whole network: ``nodes`` in topological order, ``values`` by name, ordered ``inputs`` and ``outputs``."""
+    """A whole network: ``nodes`` in topological order, ``values`` by name.
+
+    ``inputs`` and ``outputs`` are ordered.
+    """
 
     name: str
     inputs: tuple[str, ...]

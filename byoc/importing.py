@@ -57,10 +57,10 @@ def import_model(
     origin: str = "",
     progress: Progress = silent,
 ) -> Package:
-    """Import an ONNX model, or a file that contains one, into a package; quantise it first if it is float.
+    """Import an ONNX model, or a file that contains one, into a package.
 
-    A TensorFlow Lite file is imported without changes and must be quantised; no argument but
-    ``source`` applies to it.
+    A float model is quantised first. A TensorFlow Lite file is imported without changes and must be
+    quantised; no argument but ``source`` applies to it.
 
     ``source`` is the model's name in reports, by default that of the file or of the model's graph.
     ``shapes`` sets the dimensions of dynamic inputs, and ``fixed`` turns inputs into constants.
@@ -85,9 +85,10 @@ def import_model(
 
 
 def tflite_package(model: TfliteModel, source: str, file: str = "") -> Package:
-    """Import a TensorFlow Lite model; ``source`` is its name in reports, ``file`` its name in messages.
+    """Import a TensorFlow Lite model.
 
-    Raises InputError for a model that cannot be imported.
+    ``source`` is its name in reports, ``file`` its name in messages. Raises InputError for a model
+    that cannot be imported.
     """
     try:
         graph = import_tflite(model)
@@ -97,7 +98,7 @@ def tflite_package(model: TfliteModel, source: str, file: str = "") -> Package:
 
 
 AS_GIVEN = Fidelity(tensors=0, elements=0, difference=0.0, integer=0.0)
-"""Fidelity of a package that embeds the user's file unchanged, so that there is nothing to compare."""
+"""Fidelity of a package with the user's unchanged file: there is nothing to compare."""
 
 
 @contextmanager
@@ -122,7 +123,10 @@ def _imported(
     origin: str,
     progress: Progress,
 ) -> Package:
-    """Import the only model of ``handed``, and remove it from the list so that its memory can be freed."""
+    """Import the only model of ``handed``.
+
+    It is removed from the list so that its memory can be freed.
+    """
     file = handed.pop()
     model = given = widen(file)
     check_operators(model)
@@ -165,7 +169,7 @@ def _imported(
 def _held_to_file(
     file: ModelProto, model: ModelProto, first: Sequence[Feeds], seed: int, in_half: bool
 ) -> FileCheck | None:
-    """Compare the outputs of a float ``model`` and its ``file`` on the ``first`` and on drawn samples."""
+    """Compare a float ``model`` with its ``file`` on the ``first`` and on drawn samples."""
     for draw in (drawn_feeds, default_feeds):
         feeds = [*first, *draw(model, seed, SAMPLES)][:SAMPLES]
         wanted = file_outputs(file, feeds)
@@ -184,7 +188,10 @@ MOST_KEPT_BYTES = 1 << 26
 
 
 class _Samples:
-    """Calibration samples that the quantiser consumes one by one; counts them and keeps the first ones."""
+    """Calibration samples that the quantiser consumes one by one.
+
+    The object counts them and keeps the first ones.
+    """
 
     def __init__(self, feeds: Callable[[ModelProto], Iterator[Feeds]], counted: Callable[[int], None]) -> None:
         self.count = 0
@@ -196,7 +203,10 @@ class _Samples:
         self._feeds: Iterator[Feeds] | None = None
 
     def first(self, prepared: ModelProto) -> Feeds:
-        """Return the first sample for ``prepared``, the same at every call; raise InputError if there is none."""
+        """Return the first sample for ``prepared``, the same at every call.
+
+        Raises InputError if there is none.
+        """
         if self._feeds is None:
             self._feeds = self._make(prepared)
             self.kept = list(islice(self._feeds, 1))
@@ -229,7 +239,7 @@ def _in_half(
     seed: int,
     facts: Mapping[str, Any],
 ) -> Package:
-    """Return the ``package`` of a file widened to float32, or one in half precision that matches the file better.
+    """Return the ``package`` of a file widened to float32, or one in half precision.
 
     The half-precision package is used only if the widened one differs from the file by more than a
     step and the other does not. Its half-precision operators run on the CPU.
@@ -246,7 +256,10 @@ def _in_half(
 
 
 class _Checked(NamedTuple):
-    """Integer model compared with its file; ``integer`` and ``file`` are as in :class:`Fidelity`."""
+    """Integer model compared with its file.
+
+    ``integer`` and ``file`` are as in :class:`Fidelity`.
+    """
 
     model: ModelProto
     integer: float
@@ -254,7 +267,7 @@ class _Checked(NamedTuple):
 
     @property
     def right(self) -> bool:
-        """True if outputs are within one step of the file's, or equal to ONNX Runtime's integer operators."""
+        """True if outputs are within a step of the file's, or equal ONNX Runtime's integers."""
         return not (self.file.beyond and self.integer)
 
 
@@ -267,10 +280,10 @@ def _as_it_is(
     seed: int,
     facts: Mapping[str, Any],
 ) -> Package:
-    """Return the package of a model that came quantised; compare it if inputs drawn from ``seed`` fit it.
+    """Return the package of a model that came quantised.
 
-    A pass that may change rounding is omitted only if the result is wrong with it and right without
-    it.
+    The model is compared with its file if it accepts inputs drawn from ``seed``. A pass that may
+    change rounding is omitted only if the result is wrong with it and right without it.
     """
     try:
         faithful, fidelity = prepared_faithfully(model, prepared, steps, lambda m: trial_feed(m, seed), integers=True)
@@ -293,9 +306,10 @@ def _as_it_is(
 
 
 def _checked(file: ModelProto, model: ModelProto, seed: int) -> _Checked | None:
-    """Compare an integer ``model`` with its ``file``; return None if the file rejects inputs drawn from ``seed``.
+    """Compare an integer ``model`` with its ``file``.
 
-    Raises PassError if ONNX Runtime runs the file but not the model.
+    Returns None if the file rejects inputs drawn from ``seed``. Raises PassError if ONNX Runtime
+    runs the file but not the model.
     """
     for draw in (drawn_feeds, default_feeds):
         feeds = list(draw(model, seed, SAMPLES))
@@ -317,7 +331,10 @@ def _checked(file: ModelProto, model: ModelProto, seed: int) -> _Checked | None:
 
 
 def package_of(model: ModelProto, source: str, fidelity: Fidelity | None = None) -> Package:
-    """Build the package of a quantised, prepared model; ``source`` is its name in reports. Deterministic."""
+    """Build the package of a quantised, prepared model.
+
+    ``source`` is its name in reports. The result is deterministic.
+    """
     graph = import_graph(model)
     quantised = fidelity is None or fidelity.integer is not None
     kept = KeptNodes(model, fidelity.left_out if fidelity else (), quantised, is_quantised_whole)

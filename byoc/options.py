@@ -49,15 +49,15 @@ class LayerChoice:
 
 @dataclass(frozen=True)
 class GroupChoice:
-    """Layers, by name in order, that are computed together in bands of ``rows`` rows of the last result.
+    """Layers, by name in order, that are computed together in bands of ``rows`` rows.
 
-    ``rows`` 0 means two layers, the second element-wise and computed on every tile of the first.
-    The first layer's tiling is then a :class:`LayerChoice`, and the other fields are omitted.
-    ``kept`` names the tensors whose rows stay in the scratchpad from band to band (None: all).
-    ``channels`` has the output channels of a tile for each layer (None: all). ``held`` says for
-    each layer whether its constants are loaded once instead of in every band (None: once for all).
-    ``slots`` is the number of buffers for results and for operands whose rows are not kept (None:
-    2).
+    The rows are those of the last layer's result. ``rows`` 0 means two layers, the second
+    element-wise and computed on every tile of the first. The first layer's tiling is then a
+    :class:`LayerChoice`, and the other fields are omitted. ``kept`` names the tensors whose rows
+    stay in the scratchpad from band to band (None: all). ``channels`` has the output channels of a
+    tile for each layer (None: all). ``held`` says for each layer whether its constants are loaded
+    once instead of in every band (None: once for all). ``slots`` is the number of buffers for
+    results and for operands whose rows are not kept (None: 2).
     """
 
     layers: tuple[str, ...]
@@ -124,7 +124,10 @@ class Choices:
 
     @property
     def digest(self) -> str:
-        """First 16 hexadecimal digits of the SHA-256 of the choices; equal choices have equal digests."""
+        """First 16 hexadecimal digits of the SHA-256 of the choices.
+
+        Equal choices have equal digests.
+        """
         text = json.dumps(as_json(self), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -166,10 +169,10 @@ class Choices:
                 )
 
     def check_made(self, made: Sequence[Choices]) -> None:
-        """Raise InputError for a choice that does not appear in ``made``, the whole schedules of all regions.
+        """Raise InputError for a choice that is not in ``made``.
 
-        Such a choice names an unknown layer or tensor, or a group of layers that are not
-        consecutive.
+        ``made`` are the whole schedules of all regions. Such a choice names an unknown layer or
+        tensor, or a group of layers that are not consecutive.
         """
         named = [choice.layer for choice in self.layers]
         named += [name for group in self.groups or () for name in group.layers]
@@ -224,9 +227,9 @@ _REMEDY = "docs/tuning.md shows such a file"
 
 
 def of_json(value: Any, source: str) -> Choices:
-    """Read the values that :func:`byoc.options.as_json` returns; ``source`` is their name in messages.
+    """Read the values that :func:`byoc.options.as_json` returns.
 
-    Raises InputError for anything else.
+    ``source`` is their name in messages. Raises InputError for anything else.
     """
     if not isinstance(value, dict) or not isinstance(value.get("layers"), list):
         raise InputError(f"{source}: no schedule; {_REMEDY}")
@@ -341,7 +344,10 @@ SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """Options of a compilation, independent of the machine. Raises InputError for an unknown value."""
+    """Options of a compilation, independent of the machine.
+
+    Raises InputError for an unknown value.
+    """
 
     schedule: Schedule = field(
         default="default", metadata={"help": "seed: the published system; default: all we can.", "axis": "schedules"}
@@ -372,7 +378,7 @@ class CompileOptions:
             raise InputError(f"{self.chosen.source}: nothing of schedule seed can be chosen; leave --schedule out")
 
     def replaced(self, choices: Mapping[str, Any]) -> CompileOptions:
-        """Return these options with ``choices``, a caller's keyword arguments, replacing fields of the same name.
+        """Return these options with fields replaced by ``choices``, a caller's keyword arguments.
 
         Raises TypeError for a name that is no field, and InputError for a value that an option does
         not have.
@@ -386,22 +392,28 @@ class CompileOptions:
 
     @property
     def choices(self) -> Mapping[str, Any]:
-        """Options and schedule choices that programs depend on, by name; they distinguish compilations."""
+        """Options and schedule choices that programs depend on, by name.
+
+        They distinguish compilations.
+        """
         options = {option.name: getattr(self, option.name) for option in PROGRAM_OPTIONS}
         return {**options, "chosen": self.chosen.digest} if self.chosen else options
 
     @property
     def words(self) -> list[str]:
-        """Words of the ``dla`` command that select these options; options at their defaults are omitted."""
+        """Words of the ``dla`` command that select these options.
+
+        Options at their defaults are omitted.
+        """
         return [word for option in OPTIONS for word in option.words(getattr(self, option.name))] + [*self.chosen.words]
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option. ``type`` is the type of exactly the allowed ``values``; a switch has False and True.
+    """One option. ``type`` is the type of exactly the allowed ``values``.
 
-    ``axis`` is its key in the specification of a sweep. ``programs`` is True if programs depend on
-    it.
+    A switch has False and True. ``axis`` is its key in the specification of a sweep. ``programs``
+    is True if programs depend on it.
     """
 
     name: str
@@ -447,7 +459,10 @@ class Option:
             raise InputError(f"{self.name} is {shown}; choose one of {', '.join(map(str, self.values))}")
 
     def parse(self, text: str) -> Any:
-        """Return the value that ``text`` names, ``yes`` or ``no`` for switches; raise InputError for other texts."""
+        """Return the value that ``text`` names, ``yes`` or ``no`` for switches.
+
+        Raises InputError for other texts.
+        """
         if text not in self.texts:
             raise InputError(f"{self.word} is '{text}'; it is {' or '.join(self.texts)}")
         return self.texts[text]

@@ -41,7 +41,7 @@ HEIGHT = AXES["rows"]
 
 
 def sharding_of(graph: Graph, node: Node, along: Along) -> Sharding | str:
-    """Return how ``node`` computes some of its channels or rows, or a text that says why it cannot."""
+    """Return how ``node`` computes some of its channels or rows, or why it cannot."""
     values = [graph.values[name] for name in (*node.inputs, *node.outputs)]
     if len(node.outputs) != 1 or any(value.layout is not None for value in values):
         return f"{node.op_type}: it has several outputs, or tensors that lie otherwise in the model"
@@ -71,12 +71,12 @@ def sliced(value: Value, name: str, axis: int, span: Span) -> Value:
 
 
 def unit(value: Value, axis: int, burst: int) -> int:
-    """Return the fewest elements along ``axis`` whose multiples fill whole bursts of ``burst`` bytes."""
+    """Return the fewest elements along ``axis`` whose multiples fill bursts of ``burst`` bytes."""
     return burst // gcd(burst, prod(value.shape[axis + 1 :]))
 
 
 def part(node: Node, sharding: Sharding, inputs: tuple[str, ...], output: str, span: Span) -> Node:
-    """Return ``node`` restricted to a ``span`` of its result, with the given operand and output names."""
+    """Return ``node`` restricted to a ``span`` of its result, with other tensor names."""
     attributes = {**node.attributes, **sharding.attributes(span)}
     macs = node.macs * (span[1] - span[0]) // sharding.size
     return replace(node, inputs=inputs, outputs=(output,), attributes=attributes, macs=macs)
@@ -102,7 +102,7 @@ MOST_AGAIN = 0.1
 
 @dataclass(frozen=True)
 class Accelerator:
-    """Accelerator of a split: name, machine, bus, and a function that times a program running alone."""
+    """Accelerator of a split: name, machine, bus, and a function that times a program alone."""
 
     name: str
     arch: Arch
@@ -172,7 +172,7 @@ class Splitter:
         reads: Mapping[str, Window],
         writes: Mapping[str, Window],
     ) -> Piece:
-        """Compile nodes for an accelerator; raise RefusedError if one of them would run on the CPU."""
+        """Compile nodes for an accelerator; raise RefusedError if one would run on the CPU."""
         machine = self.accelerators[accelerator]
         small = Graph(self.region.name, tuple(reads), tuple(writes), values, tuple(nodes))
         found = partition_graph(Partitioner(small), machine.arch, self.options)
@@ -193,7 +193,7 @@ class Splitter:
         return self.piece(accelerator, nodes, self.graph.values, *everything)
 
     def ends(self, nodes: Sequence[Node]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the tensors that consecutive nodes read from memory, and their results with other consumers."""
+        """Return the tensors that consecutive nodes read from memory, and their outputs."""
         return boundary(self.graph, nodes, self._readers)
 
     @cached_property
@@ -202,10 +202,10 @@ class Splitter:
 
 
 def by_pipeline(splitter: Splitter) -> list[Step]:
-    """Split the nodes into consecutive groups, one for each accelerator, so that the slowest is as fast as possible.
+    """Split the nodes into consecutive groups, one per accelerator.
 
-    The duration of a group is that of its program running alone. An accelerator gets no nodes if it
-    would only make the slowest group slower.
+    The cuts minimise the duration of the slowest group, with its program running alone. An
+    accelerator gets no nodes if it would only make that group slower.
     """
     nodes = splitter.region.nodes
 
@@ -227,7 +227,7 @@ def by_pipeline(splitter: Splitter) -> list[Step]:
 
 
 Cost = Callable[[int, int, int], float]
-"""Cost of the parts from ``start`` to ``stop`` (at least one) in the group with index ``number``."""
+"""Cost of the parts from ``start`` to ``stop`` (at least one) in group ``number``."""
 
 
 def best_cuts(count: int, parts: int, cost: Cost) -> list[int]:
@@ -246,7 +246,7 @@ def best_cuts(count: int, parts: int, cost: Cost) -> list[int]:
 
 
 def _cuts_below(limit: float, count: int, parts: int, cost: Cost) -> list[int] | None:
-    """Return cuts with every group cheaper than ``limit`` and as long as possible; None if there are none."""
+    """Return cuts with every group below ``limit``, each as long as possible, or None."""
     cuts = [0]
     for number in range(count):
         start = cuts[-1]
@@ -272,9 +272,10 @@ Group = list[Member]
 def _groups(
     splitter: Splitter, along: Along, takes: Callable[[Group, Member], bool]
 ) -> list[tuple[list[Node], Group | str]]:
-    """Group the nodes of the region; ``takes(group, member)`` says whether a group accepts another member.
+    """Group the nodes of the region.
 
-    A node that cannot be shared forms a group of its own with the reason.
+    ``takes(group, member)`` says whether a group accepts another member. A node that cannot be
+    shared forms a group of its own with the reason.
     """
     groups: list[tuple[list[Node], Group | str]] = []
     for node in splitter.region.nodes:
@@ -299,7 +300,7 @@ def by_channels(splitter: Splitter) -> list[Step]:
 
 
 def _takes_shares(splitter: Splitter, group: Group, other: Member) -> bool:
-    """Return True if another node can use the group's shares of channels without reducing their number."""
+    """Return True if a node can use the group's shares of channels without fewer shares."""
     made = {member.node.outputs[0]: member.sharding.axis for member in group}
     read = zip(other.node.inputs, other.sharding.axes, strict=True)
     if group[0].sharding.size != other.sharding.size or any(made.get(name, axis) != axis for name, axis in read):
@@ -309,7 +310,7 @@ def _takes_shares(splitter: Splitter, group: Group, other: Member) -> bool:
 
 
 def _unit(splitter: Splitter, group: Group) -> int:
-    """Return the number of channels whose multiples start at whole bursts in all tensors that are cut."""
+    """Return the number of channels whose multiples start at bursts in all cut tensors."""
     values = splitter.graph.values
     burst = max(ALIGNMENT, *(one.bus.burst_bytes for one in splitter.accelerators))
     cut = [
@@ -379,7 +380,7 @@ def by_rows(splitter: Splitter) -> list[Step]:
 
 
 def _again(splitter: Splitter, group: Group) -> float:
-    """Return the share of the group's work that bands repeat: MACs, or elements for nodes without MACs."""
+    """Return the share of the group's MACs (elements, for nodes without MACs) that bands repeat."""
     values = splitter.graph.values
     made = [_rows_made(splitter, group, number) for number in range(len(splitter.accelerators))]
     once = twice = 0.0
@@ -421,7 +422,7 @@ def _rows_made(splitter: Splitter, group: Group, number: int) -> dict[str, Span]
 
 
 class _Band:
-    """Nodes that one accelerator runs for a group, with the nodes that slice and join their input rows."""
+    """Nodes that one accelerator runs for a group, including slices and joins of input rows."""
 
     def __init__(self, splitter: Splitter, bands: Bands, number: int) -> None:
         self.splitter, self.bands, self.number = splitter, bands, number
@@ -431,7 +432,7 @@ class _Band:
         self.made: dict[str, Span] = {}
 
     def rows(self, name: str, span: Span) -> str:
-        """Return the local name of rows ``span`` of a tensor of the region, adding nodes that gather them."""
+        """Return the local name of rows ``span`` of a tensor; add the nodes that gather them."""
         if name in self.made:
             return self._taken(name, self.made[name], span)
         parts = [self._taken(part, own, wanted) for part, own, wanted in self._sources(name, span)]
@@ -444,7 +445,7 @@ class _Band:
         return result
 
     def _sources(self, name: str, span: Span) -> Iterable[tuple[str, Span, Span]]:
-        """Yield tensors in memory that cover the rows of ``name``: tensor, its rows, and the rows used of it."""
+        """Yield tensors in memory that cover rows of ``name``, their rows, and the rows used."""
         value = self.splitter.graph.values[name]
         stored = self.bands.get(name, [(name, (0, value.shape[HEIGHT]))])
         at = span[0]
@@ -494,7 +495,7 @@ class _Band:
         return self._piece({name: Window(name) for name in outputs})
 
     def gathered(self, names: Sequence[str]) -> Piece:
-        """Return a piece that joins tensors stored in bands; these are the outputs of the region."""
+        """Return a piece that joins the region's outputs from their bands."""
         values = self.splitter.graph.values
         joined = {self.rows(name, (0, values[name].shape[HEIGHT])): Window(name) for name in names}
         return self._piece(joined)
@@ -543,7 +544,7 @@ def _steps(
     pieces_of: Callable[[Splitter, Group], list[Piece]],
     storage: Bands | None = None,
 ) -> list[Step]:
-    """Return a step for each shared group, and one whole step for each run of neighbours that are not shared."""
+    """Return a step for each shared group, and a whole one for each run of other nodes."""
     steps: list[Step] = []
     waiting: list[Node] = []
     reasons: dict[str, None] = {}
@@ -585,7 +586,7 @@ def _once(splitter: Splitter, nodes: Sequence[Node]) -> int | None:
 
 
 def _first(splitter: Splitter, bands: Bands, make: Callable[[_Band], Piece]) -> Piece:
-    """Return the piece on the first accelerator that can join bands; raise RefusedError if none can."""
+    """Return the piece on the first accelerator that can join bands; raise RefusedError if none."""
     for number in range(len(splitter.accelerators)):
         try:
             return make(_Band(splitter, bands, number))

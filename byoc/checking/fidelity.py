@@ -44,13 +44,20 @@ BatchNormalization to another opset alone changes a channel of DenseNet by 1.4e-
 LAST_BITS = 2.0**-22
 """Relative change of a float32 number that alters two to four of its last units."""
 OWN_MOVES = 2
-"""Multiple of a tensor's own sensitivity that a pass may reach; the zoo's maximum is 1.5, YOLOv8n."""
-CHANNEL_MOVES = 4
-"""The same limit for a channel, which may be a single number; the zoo's maximum is 3.1, GPT-2's 50,257 logits."""
-DRAWS = 8
-"""Maximum number of perturbed inputs. A channel of one number may hardly change on one or two inputs.
+"""Multiple of a tensor's own sensitivity that a pass may reach.
 
-After only two, GPT-2's largest change is 44 times its sensitivity.
+The zoo's maximum is 1.5, YOLOv8n.
+"""
+CHANNEL_MOVES = 4
+"""The same limit for a channel, which may be a single number.
+
+The zoo's maximum is 3.1, GPT-2's 50,257 logits.
+"""
+DRAWS = 8
+"""Maximum number of perturbed inputs.
+
+A channel of one number may hardly change on one or two inputs. After only two, GPT-2's largest
+change is 44 times its sensitivity.
 """
 AT_MOST = 1e-3
 """Share of a tensor's range from which a difference is never accepted as rounding."""
@@ -84,7 +91,7 @@ class Difference(NamedTuple):
         return max(self.tensor, float(self.channels.max(initial=0.0)))
 
     def is_beyond(self, moves: Difference | None) -> bool:
-        """Return True if the difference exceeds what a tensor whose own sensitivity is ``moves`` may have."""
+        """Return True if the difference is too large for a tensor with sensitivity ``moves``."""
         own = SAME if moves is None else moves
         channels = np.maximum(TOLERANCE, CHANNEL_MOVES * own.channels)
         too_far = self.tensor > max(TOLERANCE, OWN_MOVES * own.tensor) or bool((self.channels > channels).any())
@@ -150,7 +157,10 @@ def prepared_faithfully(
 
 
 def differ_by_ties(given: ModelProto, prepared: ModelProto, feed: Tensors) -> bool:
-    """Return True if two models differ only by rounding and ties, on one inference without fusion."""
+    """Return True if two models differ only by rounding and ties.
+
+    They run on one inference without fusion.
+    """
     found, _ = _compared(given, prepared, _survivors(given, prepared), feed)
     return _are_ties(given, prepared, list(_beyond(found)), feed)
 
@@ -173,7 +183,7 @@ def _are_ties(given: ModelProto, prepared: ModelProto, names: Sequence[str], fee
 def _compared(
     given: ModelProto, prepared: ModelProto, names: Sequence[str], feed: Tensors
 ) -> tuple[dict[str, Difference], int]:
-    """Return the difference of each of ``names`` and each output, and the number of elements compared.
+    """Return the difference of each of ``names`` and each output, and how many elements they have.
 
     Tensors are compared in parts of at most AT_A_TIME bytes.
     """
@@ -206,7 +216,10 @@ def rounded(share: float) -> float:
 
 
 def _worst(found: Differences, moves: Differences = MappingProxyType({})) -> tuple[str, float] | None:
-    """Return the tensor with the largest unacceptable difference and its share; None if there is none."""
+    """Return the tensor with the largest unacceptable difference and its share.
+
+    Returns None if there is none.
+    """
     beyond = _beyond(found, moves)
     return max(((name, each.share) for name, each in beyond.items()), key=lambda item: item[1], default=None)
 
@@ -219,7 +232,10 @@ def _beyond(found: Differences, moves: Differences = MappingProxyType({})) -> di
 def _guilty(
     given: ModelProto, steps: Sequence[Pass], before: Tensors, names: Sequence[str], feed: Tensors, moves: Differences
 ) -> tuple[str, str, float] | None:
-    """Return the first of ``steps`` that changes a tensor of ``before``, the worst tensor and its difference."""
+    """Return the first of ``steps`` that changes a tensor of ``before``.
+
+    The worst tensor and its difference are returned too.
+    """
     current = given
     for step in steps:
         current = step(current)
@@ -232,11 +248,11 @@ def _guilty(
 def _own_moves(
     given: ModelProto, steps: Sequence[Pass], before: Tensors, found: Differences, feed: Tensors
 ) -> dict[str, Difference]:
-    """Return how far each tensor of ``before`` changes by itself; nothing if steps outside ROUNDING differ.
+    """Return how far each tensor of ``before`` changes by itself.
 
-    The model's float inputs are perturbed in their last bits; if all inputs are integers, the
-    constants are. The result is the maximum over DRAWS perturbations, or over as many as make every
-    ``found`` difference acceptable.
+    Returns nothing if steps outside ROUNDING differ. The model's float inputs are perturbed in
+    their last bits; if all inputs are integers, the constants are. The result is the maximum over
+    DRAWS perturbations, or over as many as make every ``found`` difference acceptable.
     """
     plain = apply([step for step in steps if step.__name__ not in ROUNDING], given)
     names = list(before)
@@ -257,7 +273,7 @@ def _own_moves(
 
 
 def _moved(array: NDArray[Any], generator: np.random.Generator | None) -> NDArray[Any]:
-    """Change float32 numbers in their last bits, all away from zero or each as ``generator`` draws."""
+    """Change the last bits of float32 numbers, all away from zero or at random."""
     if array.dtype != np.float32:
         return array
     signs = 1.0 if generator is None else generator.choice((-1.0, 1.0), array.shape)
@@ -274,11 +290,11 @@ def _with_moved_constants(model: ModelProto, generator: np.random.Generator | No
 
 
 def integer_difference(given: ModelProto, prepared: ModelProto, feed: Tensors) -> float:
-    """Return the largest difference of a quantised model's outputs before and after passes, with integer operators.
+    """Return how much a quantised model's outputs differ after passes.
 
-    The result is a share of the worst output's range: 0 if bit-equal, infinite if the prepared
-    model does not run. Passes, even dead-code removal, can change which groups ONNX Runtime fuses;
-    both models are then right and differ in the last bit.
+    Both models run with integer operators. The result is a share of the worst output's range: 0 if
+    bit-equal, infinite if the prepared model does not run. Passes, even dead-code removal, can
+    change which groups ONNX Runtime fuses; both models are then right and differ in the last bit.
     """
     before = values_of(given, [], feed, optimised=True)
     found = _differences(given, prepared, before, [], feed, optimised=True)
@@ -286,7 +302,7 @@ def integer_difference(given: ModelProto, prepared: ModelProto, feed: Tensors) -
 
 
 def trial_feed(model: ModelProto, seed: int) -> Tensors:
-    """Return one input of a model with static shapes: the first that a quantiser without samples draws."""
+    """Return one input of a model with static shapes: the first drawn for calibration."""
     return next(default_feeds(model, seed))
 
 
@@ -328,12 +344,18 @@ def resemblance(
 
 
 def _tells_classes(array: NDArray[Any]) -> bool:
-    """Return True if an output has one row of scores per sample, apart from further dimensions of size 1."""
+    """Return True if an output has one row of scores per sample.
+
+    Further dimensions of size 1 are ignored.
+    """
     return array.ndim >= 2 and array.shape[1] > 1 and 0 < array.size == array.shape[0] * array.shape[1]
 
 
 def _error(signal: NDArray[Any], found: NDArray[Any]) -> float:
-    """Return the power of the difference; the signal's full power if a data-dependent output has another shape."""
+    """Return the power of the difference.
+
+    If a data-dependent output has another shape, it is the signal's full power.
+    """
     differs = signal.astype(np.float64) - found if signal.shape == found.shape else signal.astype(np.float64)
     return float(np.square(differs).sum())
 
@@ -348,7 +370,10 @@ def _decibels(power: float, error: float) -> float:
 
 
 def _survivors(given: ModelProto, prepared: ModelProto) -> list[str]:
-    """Return float32 results of the prepared model that the given model's nodes compute under the same name."""
+    """Return float32 results of the prepared model that the given model computes too.
+
+    Both have the same name.
+    """
     known = {value.name: value for value in prepared.graph.value_info}
     made = {name for node in given.graph.node for name in node.output}
     results = (name for node in prepared.graph.node for name in node.output if name in made and name in known)
@@ -376,9 +401,9 @@ def _differences(
     *,
     optimised: bool = False,
 ) -> dict[str, Difference]:
-    """Return the difference of each tensor of ``made`` from ``before``; infinite if ``made`` does not run.
+    """Return the difference of each tensor of ``made`` from ``before``.
 
-    ``before`` are tensors of ``given``.
+    The difference is infinite if ``made`` does not run. ``before`` are tensors of ``given``.
     """
     try:
         after = values_of(made, names, feed, optimised=optimised)
@@ -388,7 +413,10 @@ def _differences(
 
 
 def _compare(before: Tensors, after: Tensors, given: ModelProto, made: ModelProto) -> dict[str, Difference]:
-    """Compare tensors of two models: outputs by position, others by name; results use the first one's names."""
+    """Compare tensors of two models: outputs by position, others by name.
+
+    Results have the first model's names.
+    """
     pairs = {
         old.name: new.name for old, new in zip(given.graph.output, made.graph.output, strict=True) if old.name in before
     }

@@ -132,10 +132,10 @@ def _ranges(model: ModelProto) -> dict[str, tuple[float, float]]:
 def outputs_of(
     model: ModelProto, feeds: Sequence[Tensors], *, optimised: bool = False, without: str = ""
 ) -> Outputs | None:
-    """Return the outputs of a model for each of ``feeds``, by position; None if ONNX Runtime does not run it.
+    """Return the outputs of a model for each of ``feeds``, by position.
 
-    Float inputs are converted to the precision of the model's inputs. A model that does not run
-    unoptimised runs optimised.
+    Returns None if ONNX Runtime does not run it. Float inputs are converted to the precision of the
+    model's inputs. A model that does not run unoptimised runs optimised.
     """
     kinds = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
     names = [value.name for value in model.graph.output]
@@ -154,7 +154,10 @@ def _as(array: NDArray[Any], kind: int) -> NDArray[Any]:
 
 
 def compared(wanted: Outputs, found: Outputs, model: ModelProto) -> FileCheck:
-    """Compare outputs ``found`` of ``model`` with those ``wanted``, sample by sample; report the worst element."""
+    """Compare outputs ``found`` of ``model`` with those ``wanted``, sample by sample.
+
+    The result contains the worst element.
+    """
     steps = _steps(model)
     elements = beyond = 0
     most, worst = 0.0, FileCheck(len(wanted), 0, 0)
@@ -191,7 +194,10 @@ def _gaps(wanted: NDArray[Any], found: NDArray[Any], step: float) -> NDArray[np.
 
 
 def _share(arrays: Sequence[NDArray[Any]]) -> float:
-    """Return a step for outputs without a scale: 1 for integers, a fraction of the range for floats."""
+    """Return a step for outputs without a scale.
+
+    It is 1 for integers, a fraction of the range for floats.
+    """
     if any(array.dtype.kind != "f" for array in arrays):
         return 1.0
     finite = [array[np.isfinite(array)].astype(np.float64) for array in arrays]
@@ -208,7 +214,10 @@ def _steps(model: ModelProto) -> dict[str, float]:
 
 
 def are_ties(file: ModelProto, model: ModelProto, feeds: Sequence[Tensors]) -> bool:
-    """Return True if ties explain every difference between an integer ``model``, optimised, and its ``file``."""
+    """Return True if ties explain all differences between an integer model and its file.
+
+    The ``model`` is optimised, the ``file`` is not.
+    """
     steps, outputs = _steps(file), [value.name for value in file.graph.output]
     ends = dict(zip(outputs, (value.name for value in model.graph.output), strict=True))
     shared = {name for node in model.graph.node if node.op_type == QUANTIZE for name in node.output}
@@ -234,7 +243,10 @@ def are_ties(file: ModelProto, model: ModelProto, feeds: Sequence[Tensors]) -> b
 
 
 def own_optimiser(model: ModelProto, feeds: Sequence[Tensors], wanted: Outputs, final: ModelProto) -> str:
-    """Return the optimiser of ONNX Runtime that causes the deviation from the file; "optimisers" if several do."""
+    """Return the optimiser of ONNX Runtime that causes the deviation from the file.
+
+    The name is "optimisers" if several together cause it.
+    """
     for name in OPTIMISERS:
         outputs = outputs_of(model, feeds, optimised=True, without=name)
         if outputs is not None and not compared(wanted, outputs, final).beyond:

@@ -1,4 +1,4 @@
-"""Run a model piece by piece on ONNX Runtime, each piece from tensors that the previous ones computed.
+"""Run a model piece by piece on ONNX Runtime, each from tensors of previous pieces.
 
 All tensors of a large model can then be inspected, some at a time, without running it from the
 start each time.
@@ -21,9 +21,10 @@ Tensors = Mapping[str, NDArray[Any]]
 
 
 def stretches(model: ModelProto, parts: Sequence[Sequence[str]], feed: Tensors) -> Iterator[dict[str, NDArray[Any]]]:
-    """Yield the tensors of each of ``parts`` that nodes of ``model`` compute; the last also has the outputs.
+    """Yield the tensors of each of ``parts`` that nodes of ``model`` compute.
 
-    Nothing is optimised. Raises InputError if ONNX Runtime cannot run the model.
+    The last also has the outputs. Nothing is optimised. Raises InputError if ONNX Runtime cannot
+    run the model.
     """
     nodes = model.graph.node
     makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
@@ -66,7 +67,10 @@ def _before(wanted: Sequence[str], makers: Mapping[str, int], reads: Sequence[se
 
 
 def _piece(model: ModelProto, taken: Sequence[int], used: set[str], known: Tensors) -> GraphProto:
-    """Return the nodes ``taken`` as a graph, with the ``known`` tensors that are ``used`` as inputs."""
+    """Return the nodes ``taken`` as a graph.
+
+    The ``known`` tensors that are ``used`` are its inputs.
+    """
     result = GraphProto(name=model.graph.name)
     result.node.extend(model.graph.node[index] for index in taken)
     made = {name for node in result.node for name in node.output}

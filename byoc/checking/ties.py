@@ -19,7 +19,10 @@ from byoc.runtimes.protobuf import array_of, copy_model
 
 Tensors = Mapping[str, NDArray[Any]]
 Run = Callable[[ModelProto, Collection[str], Tensors], Tensors]
-"""Function that returns a model's outputs and the named tensors for a feed, without optimisation."""
+"""Function that runs a model unoptimised.
+
+It returns the outputs and the named tensors for a feed.
+"""
 MOST_REPLACED = 64
 """Maximum number of tensors that are replaced, one after another."""
 
@@ -32,7 +35,7 @@ def only_ties(
     run: Run,
     tolerance: float,
 ) -> bool:
-    """Return True if ties explain all differences of another model's tensors from the model ``given``.
+    """Return True if ties explain all differences of another model's tensors from ``given``.
 
     Args:
         given: the model as given, with quantised tensors.
@@ -74,10 +77,11 @@ def _explained(
     after: NDArray[Any],
     tolerance: float,
 ) -> dict[str, NDArray[Any]] | None:
-    """Return the other model's integers of a quantised tensor by name; None if ties do not explain them.
+    """Return the other model's integers of a quantised tensor by name.
 
-    Ties explain differences of one step where the value before rounding was halfway. All consumers
-    read these integers, including those after other DequantizeLinear nodes.
+    Returns None if ties do not explain them. Ties explain differences of one step where the value
+    before rounding was halfway. All consumers read these integers, including those after other
+    DequantizeLinear nodes.
     """
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     quantize = sources.get(node.input[0]) if node.op_type == DEQUANTIZE else node

@@ -1,1 +1,1 @@
-"""Emission: scheduled steps become command words with registers, constants, tokens and addresses."""
+"""Emission: steps become command words with registers, constants, tokens and addresses."""

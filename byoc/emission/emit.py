@@ -1,11 +1,11 @@
-"""Emit command words from scheduled steps, with provenance; drop register writes that change nothing.
+"""Emit command words from scheduled steps, with provenance.
 
-Token flags are derived only from overlapping byte ranges of commands on different units; each unit
-executes in order. A command's ``clock`` says, for each unit, how many of its commands are certainly
-complete when this command completes. A command waits for another exactly if its unit's clock does
-not cover it yet. The waits on one queue then have the same order on both sides, so that counting
-tokens suffices. LD and ST share no queue: a wait between them goes through an EX command that waits
-anyway, or through an inserted ``OP_SYNC``.
+Register writes that change nothing are dropped. Token flags are derived only from overlapping byte
+ranges of commands on different units; each unit executes in order. A command's ``clock`` says, for
+each unit, how many of its commands are certainly complete when this command completes. A command
+waits for another exactly if its unit's clock does not cover it yet. The waits on one queue then
+have the same order on both sides, so that counting tokens suffices. LD and ST share no queue: a
+wait between them goes through an EX command that waits anyway, or through an inserted ``OP_SYNC``.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ LD, EX, ST = Unit.LD.value, Unit.EX.value, Unit.ST.value
 
 @dataclass(eq=False, slots=True)
 class Ordered:
-    """Command in stream order with its token flags. ``index`` is its input position, None for an OP_SYNC.
+    """Command in stream order with its token flags.
 
-    ``serves`` is the position of the command that an OP_SYNC was inserted for.
+    ``index`` is its input position, None for an OP_SYNC. ``serves`` is the position of the command
+    that an OP_SYNC was inserted for.
     """
 
     index: int | None
@@ -80,7 +81,7 @@ class _State:
         self._touched: tuple[dict[int, list[tuple[int, _Touched]]], ...] = ({}, {}, {})
 
     def needs(self, unit: int, touched: _Touched) -> list[int]:
-        """Return for each unit how many of its commands must complete before a command with these accesses."""
+        """Return how many commands of each unit must complete before these accesses."""
         needs = [0, 0, 0]
         for other in (LD, EX, ST):
             if other != unit:
@@ -121,7 +122,7 @@ class _State:
         self.stream.append(item)
 
     def _through_ex(self, item: Ordered, near: int, far: int, needed: int) -> int:
-        """Return the number of EX commands after which ``needed`` commands of unit ``far`` are complete too."""
+        """Return the number of EX commands that imply ``needed`` complete commands of ``far``."""
         if needed <= self.known[item.unit][far]:
             return 0
         executed = self._issued[EX]
@@ -148,9 +149,10 @@ class _State:
 
 
 _Hull = tuple[int, int, Access]
-"""Byte range of an access, offset by its memory's base so that memories never overlap, and the access.
+"""Byte range of an access, and the access.
 
-Comparing these ranges first rules out most pairs of accesses.
+The range is offset by its memory's base, so that memories never overlap. Comparing these ranges
+first rules out most pairs of accesses.
 """
 _BASES = {"sram": 0, "dram": 1 << 60}
 _SRAM_PAGE, _DRAM_PAGE = 1 << 12, 1 << 16
@@ -203,9 +205,9 @@ _FLAGS = ("pop_previous", "pop_next", "push_previous", "push_next")
 
 @dataclass(frozen=True, eq=False)
 class Emission:
-    """Command words, their provenance, and the word count before redundant register writes were dropped.
+    """Command words, their provenance, and the word count before elision.
 
-    ``steps``: the step of each command that has one, by the command's number.
+    ``steps`` maps the number of each command that has a step to it.
     """
 
     words: NDArray[np.uint64]
@@ -215,7 +217,10 @@ class Emission:
 
 
 def emit(steps: Sequence[Step], addresses: Sequence[int], arch: Arch, strict: bool) -> Emission:
-    """Emit the words of ``steps`` with scratchpad buffers at ``addresses``; ``strict`` as in :func:`derive_tokens`."""
+    """Emit the words of ``steps`` with scratchpad buffers at ``addresses``.
+
+    ``strict`` is as in :func:`derive_tokens`.
+    """
     registers = [_placed(step, addresses) for step in steps]
     file = variant(arch.isa).register_file
     operands = [_operands(step, values, file.reset, arch) for step, values in zip(steps, registers, strict=True)]
@@ -238,7 +243,10 @@ def _placed(step: Step, addresses: Sequence[int]) -> dict[str, int]:
 
 
 def _operands(step: Step, registers: Mapping[str, int], reset: Mapping[str, int], arch: Arch) -> Operands:
-    """Return the byte ranges that a step accesses; registers it does not set have their reset values."""
+    """Return the byte ranges that a step accesses.
+
+    Registers it does not set have their reset values.
+    """
     snapshot = {name: registers.get(name, reset[name]) for name in step.instruction.registers}
     command = Command(0, step.instruction, step.unit, False, False, False, False, step.fields, snapshot)
     return step.instruction.operands(command, arch)
@@ -267,7 +275,10 @@ def _words(issues: Iterable[Issue], file: RegisterFile) -> NDArray[np.uint64]:
 
 
 def _provenance(issues: Sequence[Issue], sources: Sequence[Source]) -> tuple[Provenance, ...]:
-    """Return word ranges, merging neighbours of one source; the last issue, OP_END, belongs to no layer."""
+    """Return word ranges, merging neighbours of one source.
+
+    The last issue, OP_END, belongs to no layer.
+    """
     ranges: list[Provenance] = []
     position = start = 0
     for number, source in enumerate(sources):
@@ -286,7 +297,10 @@ class Issue(NamedTuple):
 
 
 def elide(issues: Iterable[Issue], reset: Mapping[str, int] = RESET) -> tuple[Issue, ...]:
-    """Drop register writes that keep a register's value, starting from the variant's ``reset`` values."""
+    """Drop register writes that keep a register's value.
+
+    Registers start with the variant's ``reset`` values.
+    """
     current = dict(reset)
     kept: list[Issue] = []
     for writes, word in issues:

@@ -41,7 +41,10 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """Nodes that run as one program. ``inputs`` and ``outputs`` are names of integer tensors, in order."""
+    """Nodes that run as one program.
+
+    ``inputs`` and ``outputs`` are names of integer tensors, in order.
+    """
 
     index: int
     name: str
@@ -53,8 +56,9 @@ class Region:
 
 @dataclass(frozen=True)
 class CompileReport:
-    """Report of one compilation: command words before and after elision, peak SRAM, tiles of each layer.
+    """Report of one compilation.
 
+    It has command words before and after elision, peak SRAM, and tiles of each layer.
     ``compulsory_bytes`` counts inputs that are read, outputs, and constants as stored by this
     program, each byte once. ``demand`` is the minimum of any program. ``choices`` is the complete
     schedule; compiling with it again gives the same program. ``estimates`` are the expected cycles
@@ -154,7 +158,10 @@ def _orders(region: Region, values: Mapping[str, Value]) -> tuple[Region, ...]:
 
 
 def _price(scheduled: Scheduled) -> float:
-    """Return the estimated cycles plus the price of bus slots, which cost something even if no unit waits."""
+    """Return the estimated cycles plus the price of bus slots.
+
+    Slots cost something even if no unit waits.
+    """
     return priced(scheduled.cycles, sum([step.slots for step in scheduled.steps]))
 
 
@@ -168,7 +175,7 @@ def empty_memory(lowered: Lowered, arch: Arch, bus: Bus, *, data: bool) -> Calla
 def layers_chosen(
     region: Region, values: Mapping[str, Value], arch: Arch, choices: Choices
 ) -> tuple[Lowered, tuple[Layer, ...]]:
-    """Return :func:`layers_of` a region in the order of operations that complete ``choices`` apply to."""
+    """Return :func:`layers_of` a region in the order that complete ``choices`` apply to."""
     orders = [layers_of(order, values, arch) for order in _orders(region, values)]
     return orders[choices.orders_of([[layer.name for layer in layers] for _, layers in orders])[0]]
 
@@ -212,7 +219,7 @@ def _least_bytes(geometry: Geometry, arch: Arch) -> int:
 
 
 def _demanded(region: Region, values: Mapping[str, Value], lowered: Lowered, arch: Arch) -> tuple[int, Demand]:
-    """Return the bytes of inputs and outputs that a region moves, and the demand of any program for it."""
+    """Return the bytes of inputs and outputs moved, and the demand of any program."""
     moved = moved_bytes(lowered, [values[name] for name in region.outputs])
     return moved, demand(region.operations, region.outputs, moved, arch)
 
@@ -226,7 +233,10 @@ def _emitted(
     *,
     strict: bool,
 ) -> Compiled:
-    """Emit the program of a scheduled region and its report; ``asked`` is the result of :func:`_demanded`."""
+    """Emit the program of a scheduled region and its report.
+
+    ``asked`` is the result of :func:`_demanded`.
+    """
     memory = scheduled.memory
     emission = emit(scheduled.steps, scheduled.addresses, arch, strict=strict)
     image, start = memory.constants.image(), memory.constants.address
@@ -259,7 +269,7 @@ def _emitted(
 
 
 def shortage(operation: Operator, arch: Arch, schedule: Schedule) -> Shortage | None:
-    """Return None if the operation can be tiled into the scratchpad, else the smallest tiling's buffers."""
+    """Return the buffers of the smallest tiling if it does not fit, else None."""
     if operation.slices:
         return None
     seed = schedule == "seed"
@@ -279,11 +289,11 @@ Search = Callable[[Geometry, Arch], TileSearch]
 def fitted(
     operations: tuple[Operator, ...], arch: Arch, schedule: Schedule, search: Search = TileSearch
 ) -> tuple[Operator, ...] | Shortage:
-    """Return ``operations`` in a form that fits the scratchpad, or the buffers of one that does not fit.
+    """Return ``operations`` in a form that fits, or the buffers of one that does not.
 
     Operations on a single row become columns if that is faster, and an operation that does not fit
-    is split into finer ones. The shortage belongs to the first operation without a fitting form. The
-    published schedule takes operations unchanged.
+    is split into finer ones. The shortage belongs to the first operation without a fitting form.
+    The published schedule takes operations unchanged.
     """
     found: list[Operator] = []
     for written in operations:
@@ -301,10 +311,11 @@ def fitted(
 
 
 def _upright(operation: Operator, arch: Arch, search: Search) -> Operator:
-    """Turn an operation on one row into one on a column, whose rows can be tiled, if that may be faster.
+    """Turn an operation on one row into one on a column if that may be faster.
 
-    The row stays if it takes fewer cycles than the column computes. Transfers of the column do not
-    count, because bands stay in the scratchpad between consecutive columns.
+    The rows of the column can be tiled. The row stays if it takes fewer cycles than the column
+    computes. Transfers of the column do not count, because bands stay in the scratchpad between
+    consecutive columns.
     """
     turned = column(operation) if arch.pe.ow == 1 else None
     if turned is None:
@@ -331,7 +342,10 @@ def _layout(buffers: tuple[Buffer, ...]) -> tuple[dict[str, int], int]:
 
 
 def _tensors(region: Region, lowered: Lowered, values: Mapping[str, Value], memory: Memory) -> tuple[Tensor, ...]:
-    """Return the region's input and output tensors; on banked memory shapes are (surfaces, positions, A)."""
+    """Return the region's input and output tensors.
+
+    On banked memory their shape is (surfaces, positions, channels of an atom).
+    """
 
     def tensor(name: str, role: Literal["input", "output"]) -> Tensor:
         value, place = values[name], lowered.places[name]
@@ -366,7 +380,10 @@ class Demand:
 
 
 def demand(operations: Iterable[Operator], stored: Iterable[str], moved: int, arch: Arch) -> Demand:
-    """Return the demand of ``operations`` that store the values ``stored`` and move ``moved`` bytes of I/O."""
+    """Return the demand of ``operations``.
+
+    They store the values ``stored`` and move ``moved`` bytes of inputs and outputs.
+    """
     original = tuple(operations)
     # Fuse all that can be fused, ignoring scratchpad size: a schedule that fuses less computes
     # more.

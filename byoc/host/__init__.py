@@ -1,1 +1,1 @@
-"""Host side of a network: CPU parts, inference runtime and oracle, on the model format's own runtime."""
+"""Host side of a network: CPU parts, inference and oracle, on the model format's runtime."""

@@ -26,10 +26,10 @@ Tensors = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class NetworkRun(Generic[TraceT]):
-    """Results of one inference: outputs by port, tensors at part boundaries by name, traces by region.
+    """Results of one inference: outputs by port, tensors by name, traces by region.
 
-    Integer ports (:class:`byoc.package.interface.Port`) return integers. ``values`` have the layout
-    of the graph.
+    The tensors are those at part boundaries. Integer ports (:class:`byoc.package.interface.Port`)
+    return integers. ``values`` have the layout of the graph.
     """
 
     outputs: Tensors
@@ -38,7 +38,10 @@ class NetworkRun(Generic[TraceT]):
 
 
 class Runtime(Generic[TraceT]):
-    """Compiled network bound to an executor. Host sessions are created once and serve every inference."""
+    """Compiled network bound to an executor.
+
+    Host sessions are created once and serve every inference.
+    """
 
     def __init__(self, network: CompiledNetwork, executor: Executor[TraceT], host: Engine = "onnxruntime") -> None:
         self._network = network
@@ -78,12 +81,18 @@ class Runtime(Generic[TraceT]):
 
 
 def region_inputs(program: Program, values: Tensors) -> dict[str, NDArray[Any]]:
-    """Convert model tensors to a program's input tensors, in the accelerator's element types and layouts."""
+    """Convert model tensors to a program's input tensors.
+
+    They get the accelerator's element types and the program's layouts.
+    """
     return {tensor.name: to_device(values[tensor.name], tensor, program.arch) for tensor in program.inputs}
 
 
 def _as_declared(graph: Graph, found: Tensors) -> Tensors:
-    """Return ``found``; raise InputError if the embedded model computed another shape or type than declared."""
+    """Check the shapes and types of ``found`` against the graph and return it.
+
+    Raises InputError if the embedded model computed another shape or type than declared.
+    """
     for name, array in found.items():
         value = graph.values.get(name)
         if value is not None and not value.open and (array.shape != value.shape or array.dtype.name != value.dtype):

@@ -38,7 +38,10 @@ class Session(Protocol):
     """Part of a model, ready to run."""
 
     def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
-        """Return the part's outputs by name; ``tensors`` has at least its inputs. All have the graph's layout."""
+        """Return the part's outputs by name.
+
+        ``tensors`` has at least its inputs. All have the graph's layout.
+        """
 
 
 def opener(
@@ -121,13 +124,19 @@ def runtime_name(model: Model, numerics: Numerics) -> str:
 
 
 def definitions(model: Model) -> Mapping[str, str]:
-    """Return tensors that instruction definitions compute, and the runtime's own float version of each."""
+    """Return tensors that instruction definitions compute.
+
+    They are mapped to the runtime's own float version of each.
+    """
     return {} if isinstance(model, TfliteModel) else defined(model)
 
 
 @dataclass(frozen=True)
 class HostCost:
-    """Cost model of a rough CPU: MACs and bytes per cycle, and cycles to start a node. Chosen, not measured."""
+    """Cost model of a rough CPU, chosen and not measured.
+
+    It has MACs and bytes per cycle, and cycles to start a node.
+    """
 
     macs_per_cycle: float = 8.0
     bytes_per_cycle: float = 4.0
@@ -138,7 +147,10 @@ DEFAULT_COST = HostCost()
 
 
 def estimate_cycles(graph: Graph, part: HostPart, cost: HostCost = DEFAULT_COST) -> int:
-    """Estimate the cycles of a host part: for each node a start, its MACs, and its operands and results."""
+    """Estimate the cycles of a host part.
+
+    Each node costs a start, its MACs, and its operands and results.
+    """
     total = 0
     for node in part.nodes:
         moved = sum(_nbytes(graph, name) for name in (*node.inputs, *node.outputs))
@@ -147,7 +159,10 @@ def estimate_cycles(graph: Graph, part: HostPart, cost: HostCost = DEFAULT_COST)
 
 
 def _nbytes(graph: Graph, name: str) -> int:
-    """Return the bytes of a tensor; 0 for types without a fixed size (sequences, optional values)."""
+    """Return the bytes of a tensor.
+
+    The result is 0 for types without a fixed size (sequences, optional values).
+    """
     value = graph.values[name]
     try:
         return value.elements * np.dtype(value.dtype).itemsize
@@ -156,11 +171,12 @@ def _nbytes(graph: Graph, name: str) -> int:
 
 
 class Oracle:
-    """Reference values of chosen tensors of one quantised model, prepared once for any number of inputs.
+    """Reference values of chosen tensors of one quantised model, for any number of inputs.
 
-    An ONNX ``model`` must have its fused activations as integer clamps, as a package's embedded
-    model has (:func:`byoc.frontend.onnx.rewriting.definitions.integer_clamps`). Only the nodes that
-    ``names`` depend on run, and only ``names`` are kept. Tensors have the layout of the graph.
+    The sessions are prepared once. An ONNX ``model`` must have its fused activations as integer
+    clamps, as a package's embedded model has
+    (:func:`byoc.frontend.onnx.rewriting.definitions.integer_clamps`). Only the nodes that ``names``
+    depend on run, and only ``names`` are kept. Tensors have the layout of the graph.
     """
 
     def __init__(
@@ -171,22 +187,26 @@ class Oracle:
         inputs: Sequence[str] = (),
         numerics: Numerics = "onnxruntime",
     ) -> None:
-        """Prepare the oracle. ``inputs`` are the tensors passed to :meth:`values`, by default the graph's inputs.
+        """Prepare the oracle.
 
-        Starting at the inputs of a region isolates that region from errors of earlier ones.
+        ``inputs`` are the tensors passed to :meth:`values`, by default the graph's inputs. Starting
+        at the inputs of a region isolates that region from errors of earlier ones.
         """
         self.inputs = tuple(inputs or graph.inputs)
         self.names = tuple(dict.fromkeys(names))
         self._session = opener(model, graph, numerics=numerics)(self.inputs, self.names) if self.names else None
 
     def values(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
-        """Return the named tensors, in the model's element types; ``tensors`` has at least the inputs."""
+        """Return the named tensors, in the model's element types.
+
+        ``tensors`` has at least the inputs.
+        """
         return {} if self._session is None else self._session.run(tensors)
 
 
 @dataclass(frozen=True)
 class DefinedUnits:
-    """Comparison of units that follow their instruction's definition with ONNX Runtime's float operators.
+    """Comparison of units that follow their definition with ONNX Runtime's operators.
 
     The units of one operator type are checked against the definition. On the same operands, ONNX
     Runtime's float operators differ in ``differences`` of ``elements``, by at most ``max_abs_diff``
@@ -215,7 +235,7 @@ class DefinedUnits:
 
 
 def defined_values(package: Package, tensors: Tensors) -> Tensors:
-    """Return the results of units that definitions compute, and ONNX Runtime's own results of the same.
+    """Return the results of units that definitions compute, and ONNX Runtime's own.
 
     ``tensors`` are the inputs of the network.
     """
@@ -224,7 +244,10 @@ def defined_values(package: Package, tensors: Tensors) -> Tensors:
 
 
 def defined_units(package: Package, tensors: Tensors) -> tuple[DefinedUnits, ...]:
-    """Compare units that definitions compute with ONNX Runtime, by operator; ``tensors`` are network inputs."""
+    """Compare units that definitions compute with ONNX Runtime, by operator.
+
+    ``tensors`` are network inputs.
+    """
     values = defined_values(package, tensors)
     kinds = {name: node.op_type for node in package.graph.nodes for name in node.outputs}
     pairs: dict[str, list[tuple[NDArray[Any], NDArray[Any]]]] = {}
@@ -234,7 +257,10 @@ def defined_units(package: Package, tensors: Tensors) -> tuple[DefinedUnits, ...
 
 
 def oracle_text(package: Package, units: Sequence[DefinedUnits] = (), numerics: Numerics = "onnxruntime") -> str:
-    """Return the text ``check.oracle`` of the run report; ``units`` as from :func:`defined_units`."""
+    """Return the text ``check.oracle`` of the run report.
+
+    ``units`` are the result of :func:`defined_units`.
+    """
     text = runtime_name(package.model, numerics)
     count = package.rewritten_activations
     if count:

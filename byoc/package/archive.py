@@ -32,15 +32,18 @@ MAXIMUM_JSON = 256 << 20
 
 
 def members(model: str) -> tuple[str, ...]:
-    """Return the names of a package's members in order, without the manifest, given the model's name."""
+    """Return the names of a package's members in order, without the manifest.
+
+    ``model`` is the embedded model's name.
+    """
     return "graph.json", model, "weights.bin"
 
 
 def read_archive(file: Path | bytes, names: Iterable[str]) -> dict[str, bytes]:
-    """Return the bytes of members ``names``, after checking the archive's members, storage and bounds.
+    """Return the bytes of members ``names``, after checking the whole archive.
 
-    ``file`` is a path or the content. Raises :class:`InputError`, whose message does not name the
-    file.
+    The checks cover members, storage and bounds. ``file`` is a path or the content. Raises
+    :class:`InputError`, whose message does not name the file.
     """
     try:
         size = len(file) if isinstance(file, bytes) else file.stat().st_size
@@ -88,7 +91,10 @@ Json = Any
 
 
 class ArrayWriter:
-    """Writer that collects arrays into one block; the same arrays in the same order give the same block."""
+    """Writer that collects arrays into one block.
+
+    The same arrays in the same order give the same block.
+    """
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []

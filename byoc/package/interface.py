@@ -1,4 +1,4 @@
-"""Interface of a network: the tensors an application passes in and gets back, as floats or integers.
+"""Interface of a network: the tensors that an application passes and gets back.
 
 A quantised network begins and ends with quantisation. If all consumers of a float input quantise it
 alike, or a float output is dequantised, the application can pass the integers itself: it may have
@@ -54,7 +54,7 @@ class Port:
         return _scale(self.value)
 
     def quantise(self, numbers: NDArray[Any]) -> NDArray[Any]:
-        """Quantise real numbers: ``clip(rint(x / scale) + zero point)`` in float32, as ONNX defines it.
+        """Quantise real numbers: ``clip(rint(x / scale) + zero point)`` in float32, as in ONNX.
 
         0 of 614,400 drawn numbers, ties included, differ from ONNX Runtime's result.
         """
@@ -212,7 +212,10 @@ def _not_by(node: Node, wanted: str, does: str) -> Finding | None:
 
 
 def _not_bytes(node: Node, integers: Value) -> Finding | None:
-    """Return why ``node`` lacks 8-bit integers with one constant, positive and finite scale; None if it has."""
+    """Return why ``node`` lacks 8-bit integers with one constant, positive and finite scale.
+
+    Returns None if ``node`` has such integers.
+    """
     if node.remark:
         return finding("{kind} '{node}': {remark}", kind=node.op_type, node=node.name, remark=node.remark)
     known = integers.quantization is not None and integers.quantization.per_tensor

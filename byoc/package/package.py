@@ -1,4 +1,4 @@
-"""The package (``.dla``): one portable file that serves every ISA variant, memory size and schedule.
+"""The package (``.dla``): a portable file for every ISA variant, memory size and schedule.
 
 It is an uncompressed zip file. ``model.onnx`` (quantised) or ``model.tflite`` (as given) is the
 model for host parts and the oracle. ``graph.json`` has the canonical graph and the annotation of
@@ -53,10 +53,10 @@ KNOWN = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True)
 class Calibration:
-    """Samples that scales were chosen on: their number, and drawn at ``random`` or given with an ``origin``.
+    """Samples that scales were chosen on.
 
-    ``agreement`` is, for outputs with class scores, the share of the first samples on which int8
-    and float choose the same class.
+    They were drawn at ``random``, or given with an ``origin``. ``agreement`` is, for outputs with
+    class scores, the share of the first samples on which int8 and float choose the same class.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = KNOWN
@@ -69,15 +69,15 @@ class Calibration:
 
 @dataclass(frozen=True)
 class FileCheck:
-    """Difference of the outputs from the user's file, run unoptimised (:mod:`byoc.checking.file_check`).
+    """Difference between our outputs and the file's (:mod:`byoc.checking.file_check`).
 
-    Of ``elements`` on ``samples`` inputs, ``beyond`` differ by more than a step of their output's
-    scale. The worst is at ``coordinates`` of output ``tensor``; it differs by ``steps``, and
-    ``file`` and ``ours`` are the two values. ``optimiser`` names the optimiser of ONNX Runtime that
-    gives the same result as ours. ``fused`` counts elements that differ by more than a step if ONNX
-    Runtime optimises the file, for files that are quantised or in half precision. ``ties`` is True
-    if all differing elements come from numbers halfway between two steps, which both models may
-    round either way.
+    The file runs unoptimised. Of ``elements`` on ``samples`` inputs, ``beyond`` differ by more than
+    a step of their output's scale. The worst is at ``coordinates`` of output ``tensor``; it differs
+    by ``steps``, and ``file`` and ``ours`` are the two values. ``optimiser`` names the optimiser of
+    ONNX Runtime that gives the same result as ours. ``fused`` counts elements that differ by more
+    than a step if ONNX Runtime optimises the file, for files that are quantised or in half
+    precision. ``ties`` is True if all differing elements come from numbers halfway between two
+    steps, which both models may round either way.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = KNOWN
@@ -110,13 +110,13 @@ class FileCheck:
 
 @dataclass(frozen=True)
 class Fidelity:
-    """Comparison of the imported model with the model as given, on one inference (:mod:`byoc.checking.fidelity`).
+    """Comparison of the imported model with the given one (:mod:`byoc.checking.fidelity`).
 
-    ``tensors`` and ``elements`` count what was compared; ``difference`` is the largest one, as a
-    share of its tensor's range. ``integer`` is the difference of the outputs with integer
-    operators, for models that came quantised; 0 means bit-equal. For models that the importer
-    quantised, ``noise`` is the signal-to-noise ratio of every float output over the calibration
-    samples, in decibels, and ``calibration`` describes the samples.
+    Both run one inference. ``tensors`` and ``elements`` count what was compared; ``difference`` is
+    the largest one, as a share of its tensor's range. ``integer`` is the difference of the outputs
+    with integer operators, for models that came quantised; 0 means bit-equal. For models that the
+    importer quantised, ``noise`` is the signal-to-noise ratio of every float output over the
+    calibration samples, in decibels, and ``calibration`` describes the samples.
 
     ``left_out`` names passes that would have changed rounding too much. ``widened`` is True if a
     half-precision model is computed in float32. ``laws`` counts the applications of each rewrite

@@ -1,4 +1,4 @@
-"""Partition a graph for one machine: regions on the accelerator, host parts, and reasons for the CPU."""
+"""Partition a graph for one machine: regions, host parts, and reasons for the CPU."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Placement:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Parts of a graph in execution order, and the placement of every canonical node in graph order.
+    """Parts of a graph in execution order, and the placement of nodes in graph order.
 
     ``shortages`` has, by node name, the buffers that do not fit the machine's memory.
     """
@@ -73,7 +73,7 @@ Fit = Callable[[tuple[Operator, ...]], tuple[Operator, ...] | Shortage]
 
 
 def all_fit(operations: tuple[Operator, ...]) -> tuple[Operator, ...]:
-    """Return ``operations`` unchanged, as for a machine whose memory is large enough for everything."""
+    """Return ``operations`` unchanged, as for a machine with enough memory."""
     return operations
 
 
@@ -93,7 +93,10 @@ def partition(
 
 
 class Partitioner:
-    """Partitioner of one graph for any number of machines; each node is lowered once for each target."""
+    """Partitioner of one graph for any number of machines.
+
+    Each node is lowered once for each target.
+    """
 
     def __init__(self, graph: Graph, annotations: Sequence[Annotation] | None = None) -> None:
         self._graph = graph
@@ -114,7 +117,7 @@ class Partitioner:
     def _outcome(
         self, node: Node, annotation: Annotation, target: Target, fit: Fit, shortages: dict[str, Shortage]
     ) -> Outcome:
-        """Return the operations of the first family that can lower a node, or the last family's refusal.
+        """Return the operations of the first family that lowers a node, or the last refusal.
 
         Adds a node that no family fits into memory to ``shortages``.
         """
@@ -153,7 +156,10 @@ class Partitioner:
 
 
 def _too_many(node: Node, count: int) -> Refusal | None:
-    """Return the refusal of a node with more operations than a region may have; None for a smaller ``count``."""
+    """Return the refusal of a node with more operations than a region may have.
+
+    Returns None for a smaller ``count``.
+    """
     if count <= MAX_OPERATIONS:
         return None
     found = finding(
@@ -251,7 +257,10 @@ def _runs(nodes: Sequence[Node], outcomes: Mapping[str, Outcome]) -> Iterator[tu
 
 
 def readers(graph: Graph) -> dict[str, set[str]]:
-    """Return the names of the nodes that read each tensor, and an empty name for outputs of the model."""
+    """Return the names of the nodes that read each tensor.
+
+    The empty name stands for an output of the model.
+    """
     found: dict[str, set[str]] = {name: {""} for name in graph.outputs}
     for node in graph.nodes:
         for name in node.inputs:
@@ -308,10 +317,10 @@ class Group:
 
 
 def merge(nodes: Sequence[Node], accelerated: Iterable[str]) -> tuple[Group, ...]:
-    """Return the fewest groups in execution order, each a wave of host nodes or of accelerator nodes.
+    """Return the fewest groups in execution order.
 
-    ``accelerated`` names the nodes of the accelerator. Nodes must be in topological order; every
-    node is in exactly one group.
+    Each is a wave of host nodes or of accelerator nodes. ``accelerated`` names the nodes of the
+    accelerator. Nodes must be in topological order; every node is in exactly one group.
     """
     chosen = frozenset(accelerated)
     producer = {name: node.name for node in nodes for name in node.outputs}
@@ -329,7 +338,10 @@ def merge(nodes: Sequence[Node], accelerated: Iterable[str]) -> tuple[Group, ...
 def _wave(
     waiting: list[Node], side: bool, chosen: frozenset[str], needs: Mapping[str, set[str]], done: set[str]
 ) -> tuple[list[Node], list[Node]]:
-    """Return the nodes of ``side`` that can run now, in order, and the rest; add the former to ``done``."""
+    """Return the nodes of ``side`` that can run now, in order, and the rest.
+
+    Adds the former to ``done``.
+    """
     wave, rest = [], []
     for node in waiting:  # in topological order one pass finds every node that becomes ready
         if (node.name in chosen) == side and needs[node.name] <= done:
@@ -341,7 +353,10 @@ def _wave(
 
 
 def _components(wave: list[Node], needs: Mapping[str, set[str]]) -> tuple[tuple[Node, ...], ...]:
-    """Return the weakly connected components of a wave by first node; each keeps the order of nodes."""
+    """Return the weakly connected components of a wave by first node.
+
+    Each component keeps the order of nodes.
+    """
     parent = {node.name: node.name for node in wave}
 
     def root(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Calibration: observe the range of every float tensor on samples, and share ranges between tensors."""
+"""Calibration: observe the ranges of float tensors on samples, and share ranges."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEFAULT_FEEDS = 4
 _DRAWN_BYTES = 8
 """Bytes of a drawn number before it is converted to its input's type."""
 MUCH = 1 << 30
-"""Total size of large tensors, in bytes, from which :func:`_observer` reduces each as it is computed."""
+"""Total bytes of large tensors from which :func:`_observer` reduces each at once."""
 _NO_BOUND = np.float32(np.inf)
 """End of a range that no clamp bounds."""
 NEGLIGIBLE = np.float32(16)
@@ -66,12 +66,12 @@ def default_feeds(model: ModelProto, seed: int, count: int = DEFAULT_FEEDS) -> I
 def observe_ranges(
     model: ModelProto, feeds: Iterable[Feeds], heard: Callable[[Feeds], None] = lambda outputs: None
 ) -> Ranges:
-    """Return the minimum and maximum of every float32 input, output and intermediate over all ``feeds``.
+    """Return minimum and maximum of every float32 tensor over all ``feeds``.
 
-    Runs the float model on ONNX Runtime, one thread, one feed at a time; ``heard`` is called with
-    its outputs for each feed. In a tensor that only a Softmax reads, values more than NEGLIGIBLE
-    below their row's maximum do not count; they may be -inf. The same applies to tensors from which
-    only such a tensor is computed.
+    Tensors are inputs, outputs and intermediates. Runs the float model on ONNX Runtime, one thread,
+    one feed at a time; ``heard`` is called with its outputs for each feed. In a tensor that only a
+    Softmax reads, values more than NEGLIGIBLE below their row's maximum do not count; they may be
+    -inf. The same applies to tensors from which only such a tensor is computed.
 
     Raises:
         ValueError: there is no feed.
@@ -121,12 +121,18 @@ def _not_finite(model: ModelProto, name: str, low: np.float32, high: np.float32)
 
 
 def _cut_ranges(model: ModelProto, ranges: Ranges, cut: Collection[str]) -> None:
-    """Narrow, in place, the ranges of the tensors ``cut`` and of the tensors that only they are computed from."""
+    """Narrow, in place, the ranges of the tensors ``cut``.
+
+    Tensors that only they are computed from are narrowed too.
+    """
     uses, constants = use_counts(model.graph), ConstantArrays(model.graph, is_float32)
     found: dict[str, list[Limits]] = {}
 
     def is_cut(name: str) -> bool:
-        """Return True if every consumer depends only on part of a tensor's range, and narrow the range to it."""
+        """Return True if every consumer uses only part of a tensor's range.
+
+        The range is narrowed to that part.
+        """
         limits = found.get(name, [])
         if name in ranges and limits and len(limits) == uses[name]:
             low, high = ranges[name]
@@ -144,7 +150,7 @@ def _cut_ranges(model: ModelProto, ranges: Ranges, cut: Collection[str]) -> None
 def useful_limits(
     node: NodeProto, ranges: Ranges, constants: Mapping[str, NDArray[Any]]
 ) -> Iterator[tuple[int, Limits]]:
-    """Yield position and useful range of operands that affect the result only in part of their range."""
+    """Yield position and useful range of operands whose full range does not matter."""
     found = installed().forms.get(node.op_type)
     if found is None or node.output[0] not in ranges:
         return
@@ -167,10 +173,11 @@ def _observer(
     large: Sequence[ValueInfoProto],
     reductions: Mapping[str, Sequence[str]],
 ) -> Callable[[Feeds], dict[str, NDArray[Any]]]:
-    """Return a function that runs a feed and returns the tensors ``shown`` and the reductions of those ``large``.
+    """Return a function that runs a feed and returns ``shown`` and reduced tensors.
 
-    ``reductions`` gives the names of each large tensor's minimum, maximum and sum. Shown tensors
-    are all in memory at the same time. Tensors that are shown or reduced are not fused with others.
+    Those ``large`` are reduced. ``reductions`` gives the names of each large tensor's minimum,
+    maximum and sum. Shown tensors are all in memory at the same time. Tensors that are shown or
+    reduced are not fused with others.
     """
     import onnxruntime
 
@@ -186,7 +193,7 @@ def _observer(
     options.log_severity_level = 4
     keep_no_memory(options)
     if sum(map(value_bytes, large)) >= MUCH:
-        # Reduce each tensor as soon as it is computed. The optimiser's own layouts would delay the
+        # Reduce each tensor right after its computation. The optimiser's own layouts would delay the
         # conversion back to the end.
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
@@ -202,7 +209,7 @@ def _observer(
 
 
 def _usable(low: np.float32, high: np.float32) -> tuple[np.float32, np.float32]:
-    """Extend a range to include zero and not be empty, so that scale and zero point are well defined."""
+    """Extend a range to include zero and not be empty, as scale and zero point require."""
     low, high = min(low, np.float32(0)), max(high, np.float32(0))
     return (low, high) if high - low > 1e-6 else (low, np.float32(low + 1))
 
@@ -290,14 +297,17 @@ class _SharedRange:
             self.floor, self.ceiling = max(self.floor, other.floor), min(self.ceiling, other.ceiling)
 
     def widen(self, required: np.float32) -> None:
-        """Move both ends away from zero by one factor if the range is narrower than ``required``."""
+        """Move both ends away from zero by one factor if the range is too narrow.
+
+        It must not be narrower than ``required``.
+        """
         if self.width < required:
             factor = required / self.width
             self.low, self.high = np.float32(self.low * factor), np.float32(self.high * factor)
 
 
 def _passes_a_clamp(groups: Sequence[_SharedRange]) -> bool:
-    """Return whether the range of all groups is wider than the range of a clamp's result in one of them."""
+    """Return True if the range of all groups is wider than a clamp's result in one of them."""
     low, high = min(group.low for group in groups), max(group.high for group in groups)
     return any(group.floor > low or group.ceiling < high for group in groups)
 

@@ -1,4 +1,4 @@
-"""Convert a float ONNX model to an int8 QDQ model: plan which tensors are quantised, then write the nodes.
+"""Convert a float ONNX model to int8 QDQ form: plan the quantisation, then write it.
 
 The rules are those of ONNX Runtime's static quantiser; tests compare every scale and every integer
 with it.
@@ -52,13 +52,14 @@ Scale = NDArray[np.float32]
 
 
 def quantise(model: ModelProto, calibration: Iterable[Feeds] | None = None, seed: int = 0) -> ModelProto:
-    """Quantise a prepared float model (``byoc.frontend.onnx.rewriting.prepare.prepare``) to int8 QDQ form.
+    """Quantise a prepared float model to int8 QDQ form.
 
-    Activations are int8, per tensor and asymmetric, with the range observed on ``calibration`` (one
-    mapping from input name to array per sample). Operands and results of Concat, Min and Max share
-    one quantisation unless that prevents removing an activation. Weights are int8, symmetric, per
-    output channel. Biases are int32. Without ``calibration`` the samples are four draws of
-    standard-normal numbers from ``seed``.
+    ``byoc.frontend.onnx.rewriting.prepare.prepare`` prepares it. Activations are int8, per tensor
+    and asymmetric, with the range observed on ``calibration`` (one mapping from input name to array
+    per sample). Operands and results of Concat, Min and Max share one quantisation unless that
+    prevents removing an activation. Weights are int8, symmetric, per output channel. Biases are
+    int32. Without ``calibration`` the samples are four draws of standard-normal numbers from
+    ``seed``.
 
     A Relu or Clip after another quantised operator is removed: the range of that operator's output
     implies it. A chain of element-wise operators on one quantised tensor is quantised only at its
@@ -103,7 +104,7 @@ def quantise_within(model: ModelProto, ranges: Ranges) -> ModelProto:
 
 @dataclass(frozen=True)
 class Scaling:
-    """Quantisation of a constant: one scale or one per position of ``axis``, symmetric around zero or not."""
+    """Quantisation of a constant: one scale or one per position of ``axis``, symmetric or not."""
 
     axis: int | None = None
     symmetric: bool = True
@@ -116,13 +117,16 @@ class _Plan:
         graph = model.graph
         self.ranges = dict(ranges)
         self.roots: dict[str, str] = {}
-        """Quantised tensors, mapped to the tensor whose scale they use: themselves or an operand."""
+        """Quantised tensors, mapped to the tensor whose scale they use (or themselves)."""
         self.absorbed: dict[str, str] = {}
         """Operand of every removed clamp, mapped to the clamp's result, which replaces it."""
         self.scalings: dict[tuple[str, int], Scaling] = {}
         """Quantisation of constant operands, by the node's name and operand position."""
         self.biases: set[str] = set()
-        """Names of nodes whose third operand is a constant bias; its scale is that of their products."""
+        """Names of nodes whose third operand is a constant bias.
+
+        The bias has the scale of the node's products.
+        """
         self.constants = ConstantArrays(graph, is_float32)
         self.inputs = {value.name for value in graph.input}
         self.shown = {value.name for value in graph.output} | {n for node in graph.node for n in captured_names(node)}
@@ -159,7 +163,7 @@ class _Plan:
         self.roots.update((name, name) for name in names if name in self.ranges and name not in self.roots)
 
     def _product(self, node: NodeProto, form: Form) -> None:
-        """Plan a product: constant operands are symmetric, weights have a scale per channel where possible."""
+        """Plan a product: symmetric constants, weights with a scale per channel if possible."""
         view = read_node(node, node.name)
         for position, name in enumerate(node.input[:2]):
             if name in self.constants:
@@ -170,7 +174,10 @@ class _Plan:
             self.biases.add(node.name)
 
     def _clamp(self, node: NodeProto) -> None:
-        """Plan a clamp: remove it if it is its operand's only consumer, which then gets the result's range."""
+        """Plan a clamp: remove it if it is its operand's only consumer.
+
+        The operand then gets the result's range.
+        """
         operand, result = node.input[0], node.output[0]
         self._mark(operand)
         if operand not in self.ranges or result not in self.ranges:
@@ -195,7 +202,10 @@ class _Parameters:
 
 
 class _Boundaries:
-    """Writer of a planned model; every new tensor and node gets a name that the model does not use."""
+    """Writer of a planned model.
+
+    Every new tensor and node gets a name that the model does not use.
+    """
 
     def __init__(self, model: ModelProto, plan: _Plan) -> None:
         self._plan = plan
@@ -303,7 +313,7 @@ class _Boundaries:
         return self._tensors[self._plan.roots[name]] if scaling is None else self._weights[name, scaling]
 
     def _leave_room(self, node: NodeProto) -> None:
-        """Coarsen a weight scale if the bias would take more than half of the accumulator's range."""
+        """Coarsen a weight scale if the bias would take more than half of the accumulator."""
         if node.name not in self._plan.biases or (node.name, 1) not in self._plan.scalings:
             return
         weights = self._parameters(node, 1, node.input[1])
@@ -348,10 +358,10 @@ def _constant_parameters(array: NDArray[np.float32], scaling: Scaling) -> _Param
 
 
 def _between(low: NDArray[np.float32], high: NDArray[np.float32], *, symmetric: bool) -> _Parameters:
-    """Return parameters with 255 steps from ``low`` to ``high``, including 0, or 254 around 0 if symmetric.
+    """Return parameters with 255 steps from ``low`` to ``high``, or 254 if symmetric.
 
-    An empty range gets steps of 1. Computed in float64 and rounded once, as by ``compute_scale_zp``
-    in onnxruntime/python/tools/quantization/quant_utils.py.
+    0 is one of the steps. An empty range gets steps of 1. Computed in float64 and rounded once, as
+    by ``compute_scale_zp`` in onnxruntime/python/tools/quantization/quant_utils.py.
     """
     low, high = np.minimum(low, np.float32(0)), np.maximum(high, np.float32(0))
     exact = (high.astype(np.float64) - low) / (254 if symmetric else 255)
@@ -371,9 +381,9 @@ ROOM = 1.0001
 
 
 def _coarser(scale: Scale, first: NDArray[np.float64], bias: NDArray[np.float32]) -> Scale:
-    """Return weight scales with which no bias takes more than half of int32, leaving room for the sums.
+    """Return weight scales with which no bias takes more than half of int32.
 
-    Follows ``_adjust_weight_scale_for_int32_bias`` in
+    The rest is room for the sums. Follows ``_adjust_weight_scale_for_int32_bias`` in
     onnxruntime/python/tools/quantization/qdq_quantizer.py, which allows all of int32. A single
     scale is computed in float64, channel scales in float32.
     """
@@ -415,7 +425,7 @@ def _with_cut_constants(model: ModelProto, ranges: Ranges) -> ModelProto:
 
 
 def _quantised_closures(model: ModelProto) -> tuple[Closure, ...]:
-    """Return the closures that start at a quantised tensor, a model input, or the end of another closure."""
+    """Return the closures that start at a quantised tensor, an input, or another closure's end."""
     found = float_closures(build_view(model, *tensor_types(model)))
     results = set(found)
     while True:

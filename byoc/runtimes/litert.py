@@ -1,4 +1,4 @@
-"""Schema and single-threaded interpreter of LiteRT, the runtime of TensorFlow Lite models (an extra)."""
+"""Schema and single-threaded interpreter of LiteRT, the TensorFlow Lite runtime (an extra)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ def _missing(error: Exception) -> InputError:
 
 
 def schema() -> Any:
-    """Return the module of flatbuffer classes (``ModelT``, ``TensorT``, ...); raise InputError without the extra."""
+    """Return the module of flatbuffer classes (``ModelT``, ``TensorT``, ...).
+
+    Raises InputError without the extra.
+    """
     try:
         from ai_edge_litert import schema_py_generated
     except (ImportError, OSError) as error:
@@ -82,10 +85,10 @@ def readable_errors(thing: str, resolver: Resolver = "default") -> Iterator[None
 
 
 def interpreter(model: bytes, resolver: Resolver = "reference", *, keep: bool = False, thing: str = "the model") -> Any:
-    """Return an ``Interpreter`` with allocated tensors; ``keep`` preserves intermediate tensors for reading.
+    """Return an ``Interpreter`` with allocated tensors.
 
-    ``thing`` is the model's name in messages. Raises InputError without the extra, and for a model
-    that LiteRT rejects.
+    ``keep`` preserves intermediate tensors for reading. ``thing`` is the model's name in messages.
+    Raises InputError without the extra, and for a model that LiteRT rejects.
     """
     try:
         from ai_edge_litert.interpreter import Interpreter, OpResolverType
@@ -103,7 +106,7 @@ def interpreter(model: bytes, resolver: Resolver = "reference", *, keep: bool = 
 
 
 def delegated(made: Any) -> list[tuple[list[int], list[int]]]:
-    """Return the parts of a model that XNNPACK runs: for each, the tensor indices it reads and writes."""
+    """Return the parts of a model that XNNPACK runs, as tensor indices read and written."""
     parts = (one for one in made._get_ops_details() if one["op_name"] == "DELEGATE")
     return [(one["inputs"].tolist(), one["outputs"].tolist()) for one in parts]
 

@@ -36,7 +36,10 @@ _SERVE = (
     f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r}); import byoc, isa; del sys.path[0]; "
     "from byoc.runtimes.litert_process import serve; serve()"
 )
-"""Child program; it imports our packages from this checkout whatever the working folder contains."""
+"""Program of the child process.
+
+It imports our packages from this checkout whatever the working folder contains.
+"""
 
 
 class Session:
@@ -47,7 +50,10 @@ class Session:
     """
 
     def __init__(self, model: bytes, resolver: Resolver, *, keep: bool = False, thing: str = "the model") -> None:
-        """Open the model; raise InputError as :func:`byoc.runtimes.litert.interpreter`, or if the process ends."""
+        """Open the model.
+
+        Raises InputError as :func:`byoc.runtimes.litert.interpreter`, or if the process ends.
+        """
         self._thing = thing
         self._opening = {"do": "open", "resolver": resolver, "keep": keep, "thing": thing}
         self._content = np.frombuffer(model, np.uint8)
@@ -62,9 +68,10 @@ class Session:
         finalize(self, self._process.forget, self._number)
 
     def run(self, given: Mapping[int, NDArray[Any]], wanted: Sequence[int]) -> dict[int, NDArray[Any]]:
-        """Run one inference and return the tensors ``wanted``; states have the model's initial values.
+        """Run one inference and return the tensors ``wanted``.
 
-        ``given`` has the input arrays by tensor index. Raises InputError if LiteRT fails.
+        States have the model's initial values. ``given`` has the input arrays by tensor index.
+        Raises InputError if LiteRT fails.
         """
         if not self._process.there:  # a crash in another session ended the child
             self._open()
@@ -74,10 +81,10 @@ class Session:
 
 
 def known_session(model: bytes, thing: str = "the model") -> Session:
-    """Return a session on the reference kernels, or on the default ones if the former lack an operator.
+    """Return a session on the reference kernels.
 
-    Both compute the same shapes and move elements alike. Raises InputError if neither runs the
-    model.
+    It uses the default kernels if the former lack an operator. Both compute the same shapes and
+    move elements alike. Raises InputError if neither runs the model.
     """
     try:
         return Session(model, "reference", thing=thing)
@@ -107,7 +114,10 @@ class _Process:
         return self._owner == os.getpid() and self._child.poll() is None
 
     def ask(self, request: Mapping[str, Any], arrays: Arrays, thing: str) -> tuple[dict[str, Any], list[NDArray[Any]]]:
-        """Send a request about ``thing`` and return the answer; raise InputError if LiteRT rejects it or ends."""
+        """Send a request about ``thing`` and return the answer.
+
+        Raises InputError if LiteRT rejects it or ends.
+        """
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         try:

@@ -61,7 +61,10 @@ def array_of(tensor: TensorProto) -> NDArray[Any]:
 
 
 def byte_size(tensor: TensorProto) -> int:
-    """Return the byte size of an initialiser from its shape; protobuf's ``ByteSize`` would serialise it."""
+    """Return the byte size of an initialiser from its shape.
+
+    Protobuf's ``ByteSize`` would serialise the tensor.
+    """
     return int(np.prod(tensor.dims, dtype=np.int64)) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
 
 
@@ -108,9 +111,10 @@ def add_tensor(graph: GraphProto, name: str, array: NDArray[Any]) -> str:
 
 
 def separate_names(graph: GraphProto, *, name_all: bool = False) -> None:
-    """Make node names unique, in place: replace a repeated name with the name of the node's first output.
+    """Make node names unique, in place.
 
-    ONNX allows nodes without a name; such a node is named only if ``name_all`` is set.
+    A repeated name is replaced by the name of the node's first output. ONNX allows nodes without a
+    name; such a node is named only if ``name_all`` is set.
     """
     taken = {node.name for node in graph.node} | {""}
     seen = {""}
@@ -144,12 +148,18 @@ _STEP = re.compile(r"@\d+$")
 
 
 def step_family(name: str) -> str:
-    """Return the name that corresponding tensors of all unrolled steps share; empty for other tensors."""
+    """Return the name that corresponding tensors of all unrolled steps share.
+
+    The result is empty for other tensors.
+    """
     return _STEP.sub("@", name) if _STEP.search(name) else ""
 
 
 def unused_step(base: str, step: int, taken: set[str]) -> str:
-    """Return an unused name for one step's tensor: a base that no other tensor uses, and the step number."""
+    """Return an unused name for one step's tensor.
+
+    It has a base that no other tensor uses, and the step number.
+    """
     name, count = f"{base}@{step}", 1
     while name in taken:
         name, count = f"{base}_{count}@{step}", count + 1
@@ -189,7 +199,7 @@ def count_of(graph: GraphProto, op_types: Collection[str]) -> int:
 
 
 def use_counts(graph: GraphProto) -> Counter[str]:
-    """Count how often each name is read by nodes (bodies included) or is an output of the graph or a body."""
+    """Count the uses of each name by nodes, bodies included, and as an output."""
     counts = Counter(output.name for output in graph.output)
     for node in graph.node:
         counts.update(use_counts_of(node))
@@ -197,7 +207,10 @@ def use_counts(graph: GraphProto) -> Counter[str]:
 
 
 def use_counts_of(node: NodeProto) -> Counter[str]:
-    """Count how often a node, bodies included, reads each name, including names that bodies define."""
+    """Count how often a node, bodies included, reads each name.
+
+    Names that bodies define are included.
+    """
     counts = Counter(name for name in node.input if name)
     for body in bodies(node):
         counts.update(use_counts(body))
@@ -217,9 +230,10 @@ def keep_nodes(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> None:
 
 
 def sort_nodes(graph: GraphProto) -> None:
-    """Sort the nodes in place so that each follows the producers of all tensors that it or its bodies read.
+    """Sort the nodes in place so that each follows the producers of its operands.
 
-    The order is stable: of the nodes that could come next, the first in the old order does.
+    Tensors that its bodies read count as operands. The order is stable: of the nodes that could
+    come next, the first in the old order does.
     """
     waiting, readers = _operands(graph, use_counts_of)
     ready = [index for index, names in enumerate(waiting) if not names]
@@ -238,7 +252,7 @@ def sort_nodes(graph: GraphProto) -> None:
 def _operands(
     graph: GraphProto, reads: Callable[[NodeProto], Iterable[str]]
 ) -> tuple[list[set[str]], dict[str, list[int]]]:
-    """Return each node's operands that nodes produce, and for each name the indices of its consumers."""
+    """Return each node's computed operands, and for each name the indices of consumers."""
     made = {name for node in graph.node for name in node.output if name}
     operands = [{name for name in reads(node) if name in made} for node in graph.node]
     readers: dict[str, list[int]] = {}
@@ -249,10 +263,10 @@ def _operands(
 
 
 def sort_nodes_in_waves(graph: GraphProto) -> None:
-    """Sort the nodes in place by the time at which their operands become available, first come, first served.
+    """Sort the nodes in place by the time at which their operands become available.
 
-    Branches then advance together. Nodes that depend on no other node start in the order of their
-    operands' names.
+    The order is first come, first served. Branches then advance together. Nodes that depend on no
+    other node start in the order of their operands' names.
     """
     nodes = list(graph.node)
     waiting, readers = _operands(graph, lambda node: node.input)
@@ -291,7 +305,7 @@ def shapes_of(graph: GraphProto) -> dict[str, tuple[int, ...]]:
 
 
 def types_of(graph: GraphProto) -> dict[str, int]:
-    """Return the ONNX element types of inputs, outputs, inferred values and initialisers, by name."""
+    """Return the ONNX element types of inputs, outputs, values and initialisers, by name."""
     result = {tensor.name: tensor.data_type for tensor in graph.initializer}
     values = (*graph.value_info, *graph.input, *graph.output)
     return result | {value.name: value.type.tensor_type.elem_type for value in values}
@@ -306,10 +320,10 @@ def without_initializers(model: ModelProto) -> ModelProto:
 
 
 def without_large_constants(model: ModelProto, change: Callable[[ModelProto], ModelProto]) -> ModelProto:
-    """Return ``change(model)``, applied with initialisers above 64 KiB replaced by inputs of the same type.
+    """Return ``change(model)``, computed without initialisers above 64 KiB.
 
-    onnx's C++ functions take a serialised model; this avoids copying weights of hundreds of
-    megabytes there.
+    Inputs of the same type replace them meanwhile. onnx's C++ functions take a serialised model;
+    this avoids copying weights of hundreds of megabytes there.
     """
     skeleton = without_initializers(model)
     large = []
@@ -336,6 +350,9 @@ OWN_KEY = "onnxruntime:"
 
 
 def defined(model: ModelProto) -> dict[str, str]:
-    """Return results of units that definitions compute, mapped to ONNX Runtime's own results of the same."""
+    """Return results of units that definitions compute.
+
+    They are mapped to ONNX Runtime's own results of the same units.
+    """
     own = (entry for entry in model.metadata_props if entry.key.startswith(OWN_KEY))
     return {entry.key.removeprefix(OWN_KEY): entry.value for entry in own}

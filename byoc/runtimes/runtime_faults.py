@@ -45,7 +45,10 @@ OFFSET = 128
 
 
 def has_ending_pool(graph: GraphProto) -> bool:
-    """Return True if a graph has a pool that would end the process if an optimiser moved channels last."""
+    """Return True if a graph has a pool that could end the process with channels last.
+
+    An optimiser might move its channels.
+    """
     return any(node.op_type == "QLinearAveragePool" for node in all_nodes(graph))
 
 
@@ -90,7 +93,10 @@ TYPE_KEEPING = VIEWS | {
     *("GatherND", "GatherElements", "ScatterND", "ScatterElements", "ReverseSequence"),
     *("NhwcMaxPool", "QGemm", DEQUANTIZE),
 }
-"""Operators whose result has the 8-bit type of their operand. Dequantised tensors count as their integers' type."""
+"""Operators whose result has the 8-bit type of their operand.
+
+A dequantised tensor counts as its integers' type.
+"""
 
 
 def avoid_saturation(
@@ -113,7 +119,7 @@ def avoid_saturation(
 
 
 def consumers_against_fusion(graph: GraphProto) -> Iterator[NodeProto]:
-    """Yield nodes whose results must become session outputs, to keep ONNX Runtime from fusing their operands."""
+    """Yield nodes whose results must become outputs, to prevent fusion of their operands."""
     types, taken = {tensor.name: tensor.data_type for tensor in graph.initializer}, names_of(graph)
     shapes = shapes_of(graph)
     producers: dict[str, NodeProto] = {}
@@ -124,7 +130,10 @@ def consumers_against_fusion(graph: GraphProto) -> Iterator[NodeProto]:
 
 
 def _counts_padding(node: NodeProto, shapes: Mapping[str, tuple[int, ...]], producers: Mapping[str, NodeProto]) -> bool:
-    """Return True if rounding a pool's size up makes windows end beyond the padding that it counts."""
+    """Return True if rounding a pool's size up makes windows end beyond its padding.
+
+    The pool counts padding.
+    """
     options = attributes(node) if node.op_type == "AveragePool" else {}
     if not (options.get("ceil_mode") and options.get("count_include_pad")):
         return False
@@ -169,7 +178,7 @@ class _Rewriter:
         types: Mapping[str, int],
         producers: Mapping[str, NodeProto],
     ) -> None:
-        """Rewrite a graph or a body, given the ``types`` and ``producers`` of the enclosing graphs."""
+        """Rewrite a graph or body, given ``types`` and ``producers`` of the graphs around it."""
         types, producers = {**types, **types_of(graph)}, dict(producers)
         given = {value.name for value in graph.input}
         local = {**constants, **{tensor.name: tensor for tensor in graph.initializer}}
@@ -191,7 +200,7 @@ class _Rewriter:
             _remove_unread(graph)
 
     def _with_channels_first(self, node: NodeProto) -> Sequence[NodeProto]:
-        """Convert a QLinearAveragePool with channels last to channels first between two Transposes."""
+        """Convert a QLinearAveragePool with channels last to one between two Transposes."""
         options = attributes(node)
         if node.op_type != "QLinearAveragePool" or not options.get("channels_last"):
             return (node,)
@@ -267,7 +276,10 @@ class _Rewriter:
         node.input[product.signed] = name
 
     def _move_input(self, node: NodeProto, position: int, zero: int, scale: int | None) -> Iterator[NodeProto]:
-        """Make an int8 input of a node uint8, with its zero point; yield the nodes that compute them."""
+        """Make an int8 input of a node uint8, with its zero point.
+
+        Yields the nodes that compute them.
+        """
         node.input.extend([""] * (zero + 1 - len(node.input)))
         if not node.input[zero]:
             of_scale = None if scale is None else self._constants.get(node.input[scale])
@@ -303,7 +315,10 @@ def _input(node: NodeProto, position: int) -> str:
 
 
 def _path(name: str, producers: Mapping[str, NodeProto]) -> Iterator[NodeProto]:
-    """Yield the nodes from a tensor's producer back to the first that is not a view, including that one."""
+    """Yield the nodes from a tensor's producer back to the first that is not a view.
+
+    That node is included.
+    """
     while name in producers:
         yield producers[name]
         if producers[name].op_type not in VIEWS:

@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions that run quantised groups as integer operators, exactly and on one thread."""
+"""ONNX Runtime sessions that run quantised groups as exact integer operators on one thread."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ class NotRunError(InputError):
 
 @contextmanager
 def readable_errors() -> Iterator[None]:
-    """Turn ONNX Runtime's exceptions in the block into an InputError with the first line of the message."""
+    """Turn ONNX Runtime's exceptions in the block into an InputError.
+
+    It has the first line of the message.
+    """
     try:
         yield
     except Exception as error:  # its exception classes share no base class of their own
@@ -60,7 +63,10 @@ DISABLED = ("DoubleQDQPairsRemover",)
 
 
 NEWEST_IR_VERSION = 13
-"""Newest IR version that ONNX Runtime 1.31 reads; exporters often declare newer ones without need."""
+"""Newest IR version that ONNX Runtime 1.31 reads.
+
+Exporters often declare newer ones without need.
+"""
 LARGE_BYTES = 1 << 20
 """Size in bytes from which a session reads a constant in place instead of copying it."""
 _FOLDER = "session.model_external_initializers_file_folder_path"
@@ -119,7 +125,10 @@ def lean_session(
 
 
 def _read(graph: onnx.GraphProto) -> set[str]:
-    """Return the names of the tensors that a graph reads, and of its inputs: a constant is the default of one."""
+    """Return the names of a graph's operands and inputs.
+
+    A constant may be the default of an input.
+    """
     return {*use_counts(graph), *(value.name for value in graph.input)}
 
 
@@ -147,14 +156,15 @@ def value_bytes(value: onnx.ValueInfoProto) -> int:
 
 
 class OnnxRuntimeSession:
-    """One model on ONNX Runtime: optimisation level EXTENDED, int8 QDQ groups, one thread, no log output.
+    """One model on ONNX Runtime, one thread, no log output.
 
-    If not ``optimised``, every operator computes by itself and quantised groups stay in float. The
-    session also falls back to that if ONNX Runtime does not run its own optimised graph.
-    ``without`` names an optimiser to disable. Tensors named in ``further`` are additional outputs;
-    for a ``part`` of the model (:func:`lean_session`) they are the only outputs. ``quick`` computes
-    int8 activations as uint8, which is many times faster but may round ties differently. Raises
-    InputError if ONNX Runtime cannot run the model.
+    Optimisations are at level EXTENDED, and int8 QDQ groups are allowed. If not ``optimised``,
+    every operator computes by itself and quantised groups stay in float. The session also falls
+    back to that if ONNX Runtime does not run its own optimised graph. ``without`` names an
+    optimiser to disable. Tensors named in ``further`` are additional outputs; for a ``part`` of the
+    model (:func:`lean_session`) they are the only outputs. ``quick`` computes int8 activations as
+    uint8, which is many times faster but may round ties differently. Raises InputError if ONNX
+    Runtime cannot run the model.
     """
 
     def __init__(
@@ -184,7 +194,7 @@ class OnnxRuntimeSession:
             self._fall_back(error)
 
     def run(self, outputs: Sequence[str], feeds: Feeds) -> dict[str, NDArray[Any]]:
-        """Return the named outputs for ``feeds``, which must have exact shapes and element types."""
+        """Return the named outputs for ``feeds`` of exact shapes and element types."""
         try:
             found = self._run(outputs, feeds)
         except NotRunError as error:

@@ -1,1 +1,1 @@
-"""Schedules chosen by measurement: what can be chosen, moves between schedules, and measured results."""
+"""Schedules chosen by measurement: what can be chosen, moves, and measured results."""

@@ -1,8 +1,9 @@
-"""Tuning log: one JSON object a line for each measurement, appended at once; a search can resume from it.
+"""Tuning log: one JSON object a line for each measurement, appended at once.
 
-The first line describes the network and the settings. Every further line is a schedule and its
-cycles. The log contains no times of day, so the same search writes the same bytes. An interrupted
-search leaves at most one incomplete last line. Readers ignore it, and a resumed search removes it.
+A search can resume from it. The first line describes the network and the settings. Every further
+line is a schedule and its cycles. The log contains no times of day, so the same search writes the
+same bytes. An interrupted search leaves at most one incomplete last line. Readers ignore it, and a
+resumed search removes it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class _Line(BaseModel):
 
 
 class LoggedSite(_Line):
-    """A layer of the tuned network: its class, and the sizes that determine its numbers of tiles."""
+    """A layer of the tuned network: its class, and the sizes that tilings divide."""
 
     layer: str
     kind: str
@@ -103,7 +104,10 @@ class TuningLog:
 
 
 def read_log(path: Path) -> TuningLog:
-    """Read a log and ignore an incomplete last line; raise InputError naming the line for other errors."""
+    """Read a log and ignore an incomplete last line.
+
+    Raises InputError naming the line for other errors.
+    """
     header, *lines = _whole_lines(path) or [b""]
     if not header:
         raise InputError(f"{path}: it has not one whole line; {_REMEDY}")
@@ -121,7 +125,10 @@ def mend(path: Path) -> None:
 
 
 def load_tuned(path: Path, options: CompileOptions, compiler: str) -> Choices:
-    """Return the best schedule of a log; raise InputError if its options or compiler digest differ."""
+    """Return the best schedule of a log.
+
+    Raises InputError if its options or compiler digest differ.
+    """
     log = read_log(path)
     header, given, source = log.header, " ".join(options.words), f"--tuned {path}"
     if header.options != given:
@@ -135,7 +142,10 @@ def load_tuned(path: Path, options: CompileOptions, compiler: str) -> Choices:
 
 
 def difference(logged: Header, wanted: Header) -> str | None:
-    """Return a text with the first difference of two headers and both values; None if they are equal."""
+    """Return a text with the first difference of two headers and both values.
+
+    Returns None if they are equal.
+    """
     old, new = (header.model_dump(exclude={"search"}) | header.search for header in (logged, wanted))
     for name, value in new.items():
         if old.get(name) != value:

@@ -22,7 +22,7 @@ WIDTH = 8
 
 
 class Piece(NamedTuple):
-    """Sites ``first`` to ``last`` that run as one unit, with the tensors resident during any of them."""
+    """Sites ``first`` to ``last`` that run as one, with the tensors resident meanwhile."""
 
     first: int
     last: int
@@ -109,7 +109,10 @@ class MeasuredPieces:
         return self._joined([(pieces[number], number) for number in reversed(path)])
 
     def _cycles(self, before: int, number: int) -> float:
-        """Return the mean cycles of a piece after ``before``, or after any piece, or as predicted."""
+        """Return the mean cycles of a piece after ``before``.
+
+        Without such a measurement, it is the mean after any piece, or the prediction.
+        """
         if (before, number) not in self._behind:
             return self._mean(number)
         known = self._behind[before, number]
@@ -136,7 +139,10 @@ class MeasuredPieces:
         return Tried(State(tilings, residents, groups), sum(sites), sites)
 
     def _starts(self) -> dict[int, list[int]]:
-        """Return the pieces that start at each site: the fastest ones of those that are interchangeable."""
+        """Return the pieces that start at each site.
+
+        Of interchangeable pieces only the fastest are returned.
+        """
         alike: dict[tuple[int, int, frozenset[str]], list[tuple[float, int]]] = defaultdict(list)
         for piece, number in self._pieces.items():
             cycles = self._mean(number)
@@ -154,5 +160,5 @@ class MeasuredPieces:
             yield Piece(first, last, state.tilings[first : last + 1], group, here)
 
     def _across(self, piece: Piece, place: int) -> frozenset[str]:
-        """Return the residents that stay in the scratchpad across the boundary before site ``place``."""
+        """Return the residents that stay in the scratchpad across the start of site ``place``."""
         return frozenset(name for name in piece.residents if self._spans[name].start < place < self._spans[name].stop)

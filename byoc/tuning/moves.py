@@ -1,4 +1,4 @@
-"""Moves: changes of a schedule at one place, such as another tiling, other groups or another resident.
+"""Moves: changes of a schedule at one place, such as a tiling, a group or a resident.
 
 Tilings are drawn from all legal ones, or one step from a known one. Groups are one step from the
 current ones.
@@ -76,7 +76,10 @@ class Grouping:
         return (*groups[:place], (first, changed), *groups[place + 1 :])
 
     def _riding(self, groups: PlacedGroups, place: int | None, first: int) -> PlacedGroups | None:
-        """Return the groups with group ``place``, or a new one, replaced by two sites that run tile by tile."""
+        """Return the groups with two sites that run tile by tile.
+
+        They are new, or replace group ``place``.
+        """
         others = tuple(one for number, one in enumerate(groups) if number != place)
         if not _free(others, first, first + 1):
             return None
@@ -109,7 +112,10 @@ class Grouping:
         return replace(group, channels=tuple(channels), held=tuple(held))
 
     def _with(self, groups: PlacedGroups, place: int | None, first: int, last: int) -> PlacedGroups | None:
-        """Return the groups with one from site ``first`` to ``last``, new or in place of ``place``; None if illegal."""
+        """Return the groups with one from site ``first`` to ``last``, new or in place of ``place``.
+
+        Returns None if the result would be illegal.
+        """
         others = tuple(one for number, one in enumerate(groups) if number != place)
         if last <= first:
             return others
@@ -163,7 +169,10 @@ The remaining steps change one size.
 
 
 class Drawing:
-    """Generator of random tilings of one geometry, given its resident operands and ``budget`` bytes."""
+    """Generator of random tilings of one geometry within ``budget`` bytes.
+
+    The resident operands are given.
+    """
 
     def __init__(self, geometry: Geometry, arch: Arch, resident: Resident, budget: int) -> None:
         self._geometry, self._arch, self._resident, self._budget = geometry, arch, resident, budget
@@ -181,7 +190,10 @@ class Drawing:
         return None
 
     def near(self, random: np.random.Generator, known: Tiling) -> Tiling | None:
-        """Return a tiling that usually differs from ``known`` in one property; None if no draw fits."""
+        """Return a tiling that usually differs from ``known`` in one property.
+
+        Returns None if no draw fits.
+        """
         for _ in range(TRIES):
             kind = random.random()
             if kind < FRESH:
@@ -246,20 +258,23 @@ def _pick(random: np.random.Generator, sizes: Sequence[int]) -> int:
 
 
 def beside(random: np.random.Generator, sizes: Sequence[int], known: int) -> int:
-    """Return a size up to three positions from ``known``, or from the first size that is not larger."""
+    """Return a size up to three positions from ``known``.
+
+    If ``known`` is no size, it counts from the first that is not larger.
+    """
     place = next((number for number, size in enumerate(sizes) if size <= known), len(sizes) - 1)
     step = int(random.integers(1, 4)) * (1 if random.random() < 0.5 else -1)
     return sizes[min(max(place + step, 0), len(sizes) - 1)]
 
 
 PLACES = 64
-"""Maximum number of layers, groups and tensors at which changes are drawn at a time, for each kind."""
+"""Maximum number of layers, of groups and of tensors at which changes are drawn at a time."""
 
 Item = TypeVar("Item")
 
 
 class Moves:
-    """Generator of moves, each once, from legal changes that fit and from the schedules of a ``donor``."""
+    """Generator of moves, each once: legal changes that fit, and a ``donor``'s schedules."""
 
     def __init__(self, subject: Subject, random: np.random.Generator) -> None:
         self._subject, self._random = subject, random
@@ -330,9 +345,10 @@ class Moves:
         return Move(low, high, state)
 
     def _refitted(self, state: State, residents: frozenset[str], groups: PlacedGroups) -> State | None:
-        """Return a schedule with other residents and groups; None if a layer or group no longer fits.
+        """Return a schedule with other residents and groups.
 
-        Sites with different residents or less room get the compiler's tilings.
+        Returns None if a layer or group no longer fits. Sites with different residents or less room
+        get the compiler's tilings.
         """
         banded = [one for one in groups if one[1].rows and (residents != state.residents or one not in state.groups)]
         for first, group in groups:
@@ -354,7 +370,10 @@ class Moves:
         return replace(found, tilings=tuple(tilings))
 
     def _drawn(self, number: int, base: State, count: int) -> list[Tiling]:
-        """Return up to ``count`` tilings of a site that were never measured there, the donor's first."""
+        """Return up to ``count`` tilings of a site that were not measured there.
+
+        Those of the donor come first.
+        """
         resident, budget = base.room(self._subject, number)
         key = self._subject.sites[number].geometry, resident, budget
         drawing = self._drawings.get(key)

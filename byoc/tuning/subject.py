@@ -33,7 +33,7 @@ from isa.errors import InputError
 from isa.program import Program
 
 SHARES = (90, 95, 85, 97, 92, 87, 80, 75, 110, 70, 60, 50, 125)
-"""Percentages of the scratchpad size for which the compiler's schedules start a search, in order."""
+"""Percentages of the scratchpad for which the compiler's schedules start a search."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,11 +163,14 @@ class Subject:
         return lawful(self._graphs[self.sites[first].region], *ends)
 
     def beside(self, number: int) -> int:
-        """Return the number of operands loaded in addition to a site's when the next site uses its tiles."""
+        """Return the operands loaded in addition to a site's if the next site uses its tiles."""
         return len(self._layer(number + 1).operation.inputs) - 1
 
     def ridden(self, number: int) -> frozenset[str] | None:
-        """Return tensors that cannot be resident if the next site runs on a site's tiles; None if it cannot."""
+        """Return tensors that cannot be resident if the next site runs on a site's tiles.
+
+        Returns None if the next site cannot run on the tiles.
+        """
         site, graph = self.sites[number], self._graphs[self.sites[number].region]
         layers = self._lowered[site.region][1]
         if site.index + 1 >= len(layers) or not may_ride(layers, graph, site.index + 1):
@@ -317,11 +320,17 @@ class State:
 
     @property
     def tiled(self) -> tuple[tuple[int, int], ...]:
-        """Sites whose own tiling applies, each with the last site that runs on its tiles, usually itself."""
+        """Sites whose own tiling applies.
+
+        Each comes with the last site that runs on its tiles, usually itself.
+        """
         return tuple((first, last) for first, last, group in self.spans if group is None or not group.rows)
 
     def room(self, subject: Subject, number: int) -> tuple[Resident, int]:
-        """Return which operands of a tiled site are resident or loaded for the next one, and its free bytes."""
+        """Return which operands of a tiled site are resident, and its free bytes.
+
+        Operands loaded for the next site on its tiles are included.
+        """
         resident, budget = subject.room(subject.sites[number], self.residents)
         ridden = any(first == number and not group.rows for first, group in self.groups)
         return (resident._replace(beside=subject.beside(number)) if ridden else resident), budget
@@ -344,7 +353,10 @@ class Tried:
 
 @dataclass(frozen=True)
 class Move:
-    """Change of a schedule at sites ``first`` to ``last``; ``state`` is the schedule with only this change."""
+    """Change of a schedule at sites ``first`` to ``last``.
+
+    ``state`` is the schedule with only this change.
+    """
 
     first: int
     last: int

@@ -1,4 +1,4 @@
-"""Transfer tuning, after Gibson 2023, chapter 6: offer one network's schedules to layers of another.
+"""Transfer tuning (Gibson 2023, chapter 6): offer a network's schedules to another's layers.
 
 Layers of one class, which is a sequence of operators, use each other's schedules independent of
 sizes. The donor is the network that has tuned most of the classes in which the target spends its
@@ -64,9 +64,10 @@ class Donor:
 
     @property
     def whole(self) -> Choices | None:
-        """The log's schedule, if it has the same layers; it may be from another machine or compiler.
+        """The log's schedule, if it has the same layers.
 
-        Residents and groups that are not possible on this machine are left out.
+        It may be from another machine or compiler. Residents and groups that are not possible on
+        this machine are left out.
         """
         subject, best = self._subject, self.log.best.choices
         if tuple(site.layer for site in self.log.header.layers) != subject.names:
@@ -98,10 +99,10 @@ class Donor:
                         yield tiling
 
     def groups(self) -> Iterator[tuple[int, GroupChoice]]:
-        """Yield groups for layers of the same classes in the same order, each with its first site's index.
+        """Yield groups for layers of the same classes in the same order.
 
-        Each is tried with the same rows per band and with the same number of bands; bands keep all
-        shared rows, or none.
+        Each comes with the index of its first site. Each is tried with the same rows per band and
+        with the same number of bands; bands keep all shared rows, or none.
         """
         kinds = [site.kind for site in self._subject.sites]
         for start, group in self._groups:
@@ -136,7 +137,10 @@ def _fitted_groups(
 
 
 def _fitted(known: Tiling, own: LoggedSite, site: Site, resident: Resident) -> Iterator[Tiling]:
-    """Adapt a tiling of layer ``own`` to ``site``: first with the same sizes, then with the same numbers of tiles."""
+    """Adapt a tiling of layer ``own`` to ``site``.
+
+    First it has the same sizes, then the same numbers of tiles.
+    """
     nest = site.geometry.nest
     counts = ceil_div(own.channels, known.channels), ceil_div(own.rows, known.rows)
     depth = ceil_div(nest.input_channels, ceil_div(own.inputs, known.depth)) if known.depth else 0

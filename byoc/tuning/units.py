@@ -1,4 +1,4 @@
-"""Features of a schedule's units for the learned model: layers with tilings, groups, and predecessors."""
+"""Features of a schedule's units (layers with tilings, groups) for the learned model."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ LAYER, GROUP = 30, 14
 """Number of features of a layer and of a group; a unit has zeros for the other kind."""
 FEATURES = LAYER + GROUP + 7
 AMPLE = 4.0
-"""Cap for the predecessor's idle cycles and spare bytes, as a multiple of what the first loads need."""
+"""Cap for idle cycles and spare bytes, as a multiple of those that the first loads need.
+
+They are the predecessor's.
+"""
 
 
 class Unit(NamedTuple):
-    """Sites ``first`` to ``last`` that run as one, with their features and a lower bound in cycles."""
+    """Sites ``first`` to ``last`` that run as one, with features and a lower bound in cycles."""
 
     first: int
     last: int
@@ -29,7 +32,7 @@ class Unit(NamedTuple):
 
 
 class _Sight(NamedTuple):
-    """Features of a unit independent of its predecessor, with its lower bound and estimate in cycles.
+    """Features of a unit without its predecessor, with lower bound and estimate in cycles.
 
     ``idle`` are cycles in which it leaves the bus free and ``spare`` the bytes that it leaves
     unused, both for prefetches of its successor. ``first`` are the bus cycles of the loads that its
@@ -78,7 +81,7 @@ class Units:
         return found
 
     def _layer_sight(self, number: int, last: int, tiling: Tiling, resident: Resident, budget: int) -> _Sight:
-        """Return the features of a layer, or of a layer with the next ones up to ``last`` on its tiles."""
+        """Return the features of a layer, with the layers up to ``last`` on its tiles."""
         rider = sum(self._subject.search(other).cost.compute.least().cycles for other in range(number + 1, last + 1))
         cost, nest = self._subject.search(number).cost, self._subject.sites[number].geometry.nest
         shape, slots = cost.shape_of(tiling), tiling.slots
@@ -104,7 +107,10 @@ class Units:
         return _Sight((*own, *[0.0] * GROUP), least, estimate, max(shape.compute - traffic, 0), spare, first)
 
     def _least(self, compute: int, loading: int) -> int:
-        """Return the lower bound of a unit in cycles; a scratchpad's worth of loads may be prefetched."""
+        """Return the lower bound of a unit in cycles.
+
+        A scratchpad's worth of loads may be prefetched.
+        """
         bus = self._subject.clock.bus
         return max(compute, bus.cycles_of(bus.bytes_in(loading) - self._subject.arch.sram_bytes), 1)
 
@@ -127,7 +133,10 @@ class Units:
 
 
 def _seen(sight: _Sight, before: _Sight, bus: Bus) -> Features:
-    """Return a unit's features with its predecessor's; last are the logarithms of bound and estimate."""
+    """Return a unit's features with its predecessor's.
+
+    The last two are the logarithms of the bound and the estimate.
+    """
     first = sight.first + 1
     return (
         *sight.features,

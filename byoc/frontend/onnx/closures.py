@@ -64,7 +64,7 @@ def integer_closures(view: OnnxView) -> dict[str, Closure]:
 
 
 def float_closures(view: OnnxView) -> dict[str, Closure]:
-    """Return the closures of float tensors and flags whose results are used outside, in execution order."""
+    """Return the closures of float tensors and flags with uses outside, in execution order."""
 
     def begins(name: str) -> bool:
         return view.element_type(name) in ("float32", domain.FLAGS) and name not in view.constants
@@ -81,7 +81,7 @@ def float_closures(view: OnnxView) -> dict[str, Closure]:
 
 
 def absorbed(view: OnnxView, closures: Mapping[str, Closure]) -> set[str]:
-    """Return the names of the nodes that are unnecessary once ``closures`` compute their results."""
+    """Return the names of the nodes that ``closures`` make unnecessary."""
     needed, unneeded = set(view.outputs), set()
     for node in reversed(view.nodes):
         if not needed.intersection(node.outputs):
@@ -136,7 +136,7 @@ def _information(view: OnnxView, name: str) -> Any:
 
 
 def _leaves(view: OnnxView, closure: Closure, node: OnnxNode) -> bool:
-    """Return True if a QuantizeLinear's result is used by nodes not computed from the source alone."""
+    """Return True if a QuantizeLinear's result has uses outside its source's closures."""
     name = node.outputs[0]
     users = view.consumers.get(name, ())
     outside = any(closure.origins.get(user.outputs[0]) != closure.source for user in users)
@@ -151,7 +151,7 @@ def _has_one_meaning(view: OnnxView, name: str) -> bool:
 
 
 def _is_unit(view: OnnxView, node: OnnxNode, origins: Origins) -> bool:
-    """Return True if a QuantizeLinear ends a unit that a family can run, on more machines than tables.
+    """Return True if a QuantizeLinear ends a unit that runs on more machines than tables do.
 
     No operand may be constant. A unit of several operands that needs its own instruction does not
     count if all operands are computed from one tensor: x · sigmoid(x) is one table.
@@ -214,10 +214,11 @@ def _closures(
 
 
 def _kept_inside(view: OnnxView, origins: Origins, source: str, node: OnnxNode) -> bool:
-    """Return True if a result inside a closure has no use outside, so that ONNX Runtime fuses it as in a part.
+    """Return True if a result inside a closure has no use outside.
 
-    Flags do not count, because ONNX Runtime never fuses them. Dequantised tensors do not count,
-    because it gives every consumer a DequantizeLinear of its own.
+    ONNX Runtime then fuses it in the part as in the whole model. Flags do not count, because ONNX
+    Runtime never fuses them. Dequantised tensors do not count, because it gives every consumer a
+    DequantizeLinear of its own.
     """
     name = node.outputs[0]
     if node.op_type in BOUNDARIES or origins.get(name) == _CONSTANT or _yields_flags(view, node):
@@ -238,7 +239,7 @@ def _between(view: OnnxView, source: str, results: Collection[str]) -> tuple[Onn
 
 
 def _computed_from(view: OnnxView, origins: Origins, source: str) -> tuple[OnnxNode, ...]:
-    """Return the nodes computed from ``source`` alone according to ``origins``, and the source's producer."""
+    """Return the nodes computed from ``source`` alone, and its producer."""
     maker = view.producer.get(source)
     waiting, found = [source], {} if maker is None else {view.places[maker.name]: maker}
     while waiting:
@@ -251,7 +252,10 @@ def _computed_from(view: OnnxView, origins: Origins, source: str) -> tuple[OnnxN
 
 
 def _origins(view: OnnxView, begins: Callable[[str], bool], apart: Collection[str]) -> Origins:
-    """Return, for each tensor computed from one tensor alone, that tensor; tensors ``apart`` are their own origin."""
+    """Return, for each tensor computed from one tensor alone, that tensor.
+
+    Tensors ``apart`` are their own origin.
+    """
     found = dict.fromkeys(view.constants, _CONSTANT)
     found |= {name: name for name in view.inputs if begins(name)}
     for node in view.nodes:
@@ -265,7 +269,10 @@ def _origins(view: OnnxView, begins: Callable[[str], bool], apart: Collection[st
 
 
 def _origin(view: OnnxView, node: OnnxNode, found: Origins) -> str | None:
-    """Return the origin of an element-wise node's result; None if there is none or if the shape changes."""
+    """Return the origin of an element-wise node's result.
+
+    Returns None if there is none or if the shape changes.
+    """
     if node.op_type in BOUNDARIES:
         quantization = view.quantization_of(node)
         if quantization is None or not quantization.per_tensor:
@@ -290,7 +297,7 @@ def _origin(view: OnnxView, node: OnnxNode, found: Origins) -> str | None:
 
 
 def _varies(view: OnnxView, node: OnnxNode, name: str, shape: tuple[int, ...]) -> bool:
-    """Return True if a constant has one number per channel, in an operator that becomes a table per channel."""
+    """Return True if a constant has one number per channel, for a table per channel."""
     own = view.shape(name)
     if node.op_type in installed().closes.vectors:
         return name in node.inputs[1:] and own == shape[1:2]

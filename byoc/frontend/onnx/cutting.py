@@ -31,7 +31,7 @@ class Cutter:
         self._places = {tensor.name: place for place, tensor in enumerate(self._constants)}
 
     def cut(self, inputs: Iterable[str], outputs: Iterable[str]) -> onnx.ModelProto:
-        """Return the nodes between the tensors ``inputs`` and ``outputs``, with their constants, as a model.
+        """Return the nodes between tensors ``inputs`` and ``outputs``, with constants, as a model.
 
         The node order is kept, so equal cuts give equal models. Float results that ONNX Runtime
         must not fuse become outputs too.
@@ -52,7 +52,7 @@ class Cutter:
         return cut
 
     def _between(self, sources: set[str], results: Iterable[str]) -> tuple[list[onnx.NodeProto], set[str]]:
-        """Return the nodes that ``results`` depend on, stopping at ``sources``, and the names they read."""
+        """Return the nodes that ``results`` depend on up to ``sources``, and their operands."""
         chosen, read = set[int](), set[str]()
         waiting = [name for name in results if name not in sources]
         while waiting:
@@ -65,7 +65,7 @@ class Cutter:
         return [self._nodes[place] for place in sorted(chosen)], read
 
     def _unfusable(self, nodes: Iterable[onnx.NodeProto]) -> list[str]:
-        """Return float results that ONNX Runtime would fuse into integer operators that then fail to run.
+        """Return float results that ONNX Runtime would fuse into operators that fail to run.
 
         These are average pooling with dilations, and products with stacks of matrices quantised per
         channel. An operator whose result is an output of the model is not fused.

@@ -1,4 +1,7 @@
-"""Read ONNX files and check them completely before any pass sees them; errors are one clear line."""
+"""Read ONNX files and check them completely before any pass sees them.
+
+Each error is one clear line.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ REAL = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProt
 _DEFAULT_DOMAIN = ("", "ai.onnx")
 _RUNTIME_DOMAIN = "com.microsoft"
 _RUNTIME_OPERATORS = {"LayerNormalization": 17, "SimplifiedLayerNormalization": 1 << 30}
-"""Operators that ONNX Runtime adds to ONNX's own domain, and the opset in which ONNX adds them too."""
+"""Operators that ONNX Runtime adds to ONNX's domain, and the opset with which ONNX has them too."""
 
 
 def load_model(path: str | Path) -> ModelProto:
@@ -94,7 +97,10 @@ def load_model(path: str | Path) -> ModelProto:
 
 
 def open_dimensions(model: ModelProto) -> ModelProto:
-    """Replace dimensions of -1 with unknown ones; return a copy, or the model itself if it has no such dimension."""
+    """Replace dimensions of -1 with unknown ones.
+
+    Returns a copy, or the model itself if it has no such dimension.
+    """
     if not any(dim.dim_value == ANY_SIZE for dim in _dimensions(model)):
         return model
     result = ModelProto()
@@ -173,7 +179,7 @@ def has_external_data(content: bytes, source: str) -> bool:
 
 
 def _check_text(message: Any, source: str) -> None:
-    """Raise InputError if a message contains a text that is not UTF-8, or a name that is too long."""
+    """Raise InputError if a text in a message is not UTF-8, or a name is too long."""
     for field, value in message.ListFields():
         if field.type == field.TYPE_MESSAGE:
             for item in (value,) if hasattr(value, "ListFields") else value:
@@ -220,7 +226,10 @@ def _tensors_of_nodes(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
 
 
 def _external_bytes(tensor: TensorProto, folder: Path) -> int:
-    """Return the size of a tensor's external data in bytes; 0 if the file is missing, which loading rejects."""
+    """Return the size of a tensor's external data in bytes.
+
+    The result is 0 if the file is missing, which loading rejects.
+    """
     if tensor.data_location != TensorProto.EXTERNAL:
         return 0
     entries = {entry.key: entry.value for entry in tensor.external_data}
@@ -359,7 +368,7 @@ def _check_calls(model: ModelProto) -> None:
 
 
 def _check_nodes(nodes: Iterable[NodeProto]) -> None:
-    """Raise InputError for nodes that onnx or ONNX Runtime misread, or that end the process that runs them."""
+    """Raise InputError for nodes that onnx or ONNX Runtime misread, or that end the process."""
     for node in nodes:
         label = _label(node)
         for item in node.attribute:
@@ -408,7 +417,10 @@ def _check_parameters(graph: GraphProto, outer: Mapping[str, TensorProto]) -> No
 
 
 def _check_frames(label: str, names: Sequence[str], fixed: Mapping[str, TensorProto]) -> None:
-    """Raise InputError for an STFT whose frames are or may be empty; ``names`` are window and length."""
+    """Raise InputError for an STFT whose frames are or may be empty.
+
+    ``names`` are window and length.
+    """
     window, length = names
     if not window and length not in fixed:
         raise InputError(f"{label}: ONNX Runtime needs a window, or frame_length as a constant")
@@ -473,7 +485,7 @@ def _constants(graph: GraphProto) -> dict[str, TensorProto]:
 
 
 def _check_loops(nodes: Iterable[NodeProto], constants: dict[str, TensorProto], around: int) -> None:
-    """Raise InputError for a loop whose constant count or constant condition makes it run too long."""
+    """Raise InputError for a loop whose constant count or condition makes it run too long."""
     for node, body in _graphs(nodes):
         known = constants | _constants(body)
         trips = around
@@ -496,7 +508,10 @@ def _trips(node: NodeProto, body: GraphProto, constants: dict[str, TensorProto])
 
 
 def _ends_itself(node: NodeProto, body: GraphProto, constants: dict[str, TensorProto]) -> bool:
-    """Return True if a loop's condition can become false: it is neither passed on unchanged nor constant."""
+    """Return True if a loop's condition can become false.
+
+    It cannot if it is passed on unchanged or constant.
+    """
     if not body.output or len(body.input) < 2:
         return False
     makers = {name: item for item in body.node for name in item.output}
@@ -507,7 +522,7 @@ def _ends_itself(node: NodeProto, body: GraphProto, constants: dict[str, TensorP
 
 
 def _checkable(model: ModelProto) -> ModelProto:
-    """Return the model, or a copy without details that onnx's checker rejects but ONNX Runtime accepts.
+    """Return the model, or a copy without details that only onnx's checker rejects.
 
     Inputs and outputs without a shape are common, and shapes are inferred later. Some operators of
     ONNX Runtime are in ONNX's own domain, where the checker does not know them.
@@ -530,7 +545,10 @@ def _checkable(model: ModelProto) -> ModelProto:
 
 
 def _only_in_onnxruntime(node: NodeProto, model: ModelProto) -> bool:
-    """Return True if ONNX Runtime adds a node's operator to ONNX's domain and the model's opset lacks it."""
+    """Return True if a node's operator in ONNX's domain is only ONNX Runtime's.
+
+    The model's opset lacks it.
+    """
     if node.domain not in _DEFAULT_DOMAIN or node.op_type not in _RUNTIME_OPERATORS:
         return False
     opset = max((entry.version for entry in model.opset_import if entry.domain in _DEFAULT_DOMAIN), default=0)

@@ -37,7 +37,7 @@ from isa.errors import InputError
 
 
 def import_graph(model: onnx.ModelProto) -> Graph:
-    """Return the canonical graph of a quantised model (QDQ, QOperator or mixed), in topological order.
+    """Return the canonical graph of a quantised model (QDQ, QOperator or mixed), sorted.
 
     Every value has a static shape; :class:`isa.errors.InputError` names a tensor without one.
     """
@@ -83,7 +83,10 @@ class _Builder:
                 self._add_host(own, found.remark)
 
     def _table(self, closure: Closure) -> Unit:
-        """Return a closure as a unit with its table as second operand, named after its last operator."""
+        """Return a closure as a unit with its table as second operand.
+
+        The unit is named after the closure's last operator.
+        """
         view = self._view
         ends = closure.nodes[-1]
         last = next((node for node in reversed(closure.nodes) if node.op_type not in BOUNDARIES), ends)
@@ -147,7 +150,10 @@ class _Builder:
         return self._derived[wanted]
 
     def _transposed(self, name: str) -> str:
-        """Return the name of a matrix's transpose; constants are transposed at import, so weights are always K × N."""
+        """Return the name of a matrix's transpose.
+
+        Constants are transposed at import, so weights are always K × N.
+        """
         constant = self._view.constants.get(name)
         derived = self._name(f"{name}:transposed")
         if constant is None or constant.ndim != 2:
@@ -193,7 +199,7 @@ class _Builder:
                 self._values[name] = Value(name, shape, dtype, constant=constant, open=name in self._view.open)
 
     def finish(self) -> Graph:
-        """Return the graph with quantisations filled in, without unused dequantisations of host nodes."""
+        """Return the graph with quantisations, without unused dequantisations of host nodes."""
         view = self._view
         self._add_values((*view.inputs, *view.outputs))
         values = {name: self._quantized(value) for name, value in self._values.items()}
@@ -245,7 +251,10 @@ _FUSED = {"FusedConv": "Conv"}
 
 
 def count_macs(view: OnnxView, node: OnnxNode) -> int:
-    """Return the MACs of one node, including those on padding, as its family counts them for any device."""
+    """Return the MACs of one node, including those on padding.
+
+    They are those that the node's family counts, on whichever device the node runs.
+    """
     registry, op_type = installed(), _FUSED.get(node.op_type, node.op_type)
     if op_type in registry.integer_forms:
         _, form, integer = registry.integer_forms[op_type]
@@ -268,7 +277,10 @@ def _transposed_convolution(view: OnnxView, node: OnnxNode) -> int:
 
 
 def _recurrent(view: OnnxView, node: OnnxNode) -> int:
-    """Return the MACs of a recurrent layer: at each step, every weight once; gates are neglected."""
+    """Return the MACs of a recurrent layer: at each step, every weight once.
+
+    The MACs of gates are neglected.
+    """
     steps = prod(view.shape(node.inputs[0])[:2])
     return steps * (prod(view.shape(node.inputs[1])) + prod(view.shape(node.inputs[2])))
 
@@ -295,8 +307,9 @@ _OTHERS: Mapping[str, Callable[[OnnxView, OnnxNode], int]] = {
 
 
 def _macs_within(view: OnnxView, node: OnnxNode) -> int:
-    """Return the MACs of control-flow bodies: the most expensive branch, or all iterations if constant.
+    """Return the MACs of control-flow bodies.
 
+    They are those of the most expensive branch, or of all iterations if their number is constant.
     The result is 0 if the shapes in the body are unknown.
     """
     found = [_macs_of_body(view, node, body) for body in node.attributes.values() if isinstance(body, onnx.GraphProto)]
@@ -304,7 +317,10 @@ def _macs_within(view: OnnxView, node: OnnxNode) -> int:
 
 
 def _macs_of_body(view: OnnxView, node: OnnxNode, body: onnx.GraphProto) -> int:
-    """Return the MACs of one body times its iterations: Loop has a count, Scan runs along its first axis."""
+    """Return the MACs of one body times its iterations.
+
+    Loop has a count, Scan runs along its first axis.
+    """
     states = node.inputs[2:] if node.op_type == "Loop" else node.inputs
     types = {name: (view.shape(name), view.element_type(name)) for name in node.captured if view.element_type(name)}
     repeated = 1

@@ -80,7 +80,7 @@ def read_node(proto: onnx.NodeProto, name: str) -> OnnxNode:
 
 
 def _attribute(attribute: onnx.AttributeProto) -> Any:
-    """Return an attribute as a Python value: bytes as text, lists as tuples, graphs as protobufs."""
+    """Return an attribute in Python: bytes as text, lists as tuples, graphs as protobufs."""
     value = onnx.helper.get_attribute_value(attribute)
     if isinstance(value, bytes):
         return value.decode(errors="replace")
@@ -104,7 +104,10 @@ def captured_names(proto: onnx.NodeProto) -> list[str]:
 
 
 def _fold(node: OnnxNode, constants: dict[str, Array]) -> bool:
-    """Turn a ``Constant``, or an ``Identity`` of a constant, into a constant; return True if done."""
+    """Turn a ``Constant``, or an ``Identity`` of a constant, into a constant.
+
+    Returns True if done.
+    """
     if node.op_type == "Constant" and node.standard:
         constants[node.outputs[0]] = _constant_value(node)
         return True

@@ -111,10 +111,10 @@ _CARRIERS = frozenset({*CARRIERS, "QuantizeLinear", "Clip"})
 
 
 def is_quantised(model: ModelProto) -> bool:
-    """Return True if a model has integer operators on computed tensors: QDQ, QLinear*, *Integer, QGemm.
+    """Return True if a model has integer operators on computed tensors.
 
-    Dequantised constants, and rows of them selected at run time, are float computations and do not
-    count.
+    These are QDQ, QLinear*, *Integer and QGemm. Dequantised constants, and rows of them selected at
+    run time, are float computations and do not count.
     """
     integer = {*BOUNDARIES, "DynamicQuantizeLinear", *installed().integer_forms}
     producers = {name: node for node in model.graph.node for name in node.output}
@@ -166,7 +166,10 @@ def _qlinear(
 def _add(
     view: OnnxView, found: dict[str, Quantization], tensor: str, scale: str, zero_point: str, axis: int | None
 ) -> Unrecognised | None:
-    """Record the quantisation of ``tensor``; return Unrecognised if it is computed or contradictory."""
+    """Record the quantisation of ``tensor``.
+
+    Returns Unrecognised if it is computed or contradictory.
+    """
     quantization = view.quantization(scale, zero_point, axis)
     if quantization is None:
         return Unrecognised(_unknown_parameter(view, tensor, scale, zero_point))
@@ -279,7 +282,10 @@ def _dequantised(view: OnnxView, node: OnnxNode, family: type[Operator], form: F
 
 
 def _float_reason(view: OnnxView, node: OnnxNode, form: Form, name: str) -> str:
-    """Return why an input of ``node`` is in float: a cause that no quantiser could remove, if there is one."""
+    """Return why an input of ``node`` is in float.
+
+    A cause that no quantiser could remove comes first.
+    """
     plain = _unquantised(view, name)
     return (float_reason(view, form, node) or plain) if plain.endswith(NOT_QUANTISED) else plain
 
@@ -297,7 +303,7 @@ def _unquantised(view: OnnxView, name: str) -> str:
 
 
 def _rescale(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:
-    """Return a DequantizeLinear followed by a QuantizeLinear as a change of scale, or as an identity."""
+    """Return a DequantizeLinear–QuantizeLinear pair as a change of scale or an identity."""
     source = view.producer.get(node.inputs[0])
     if source is None or source.op_type != DEQUANTIZE:
         return Unrecognised("")

@@ -32,7 +32,7 @@ CLOSES = _LONE | {
 
 @dataclass(frozen=True)
 class Closure:
-    """Operators, by index, that compute tensor ``result`` element by element from tensor ``source``.
+    """Operators, by index, that compute tensor ``result`` element by element from ``source``.
 
     If ``channels`` is not 1, every channel has a function of its own.
     """
@@ -44,7 +44,7 @@ class Closure:
 
 
 def find_closures(model: TfliteModel) -> tuple[dict[int, Closure], frozenset[int]]:
-    """Return closures by result tensor, and the indices of operators that the closures make unnecessary."""
+    """Return closures by result tensor, and the indices of operators that become unnecessary."""
     origins: dict[int, int] = {}
     for operator in model.operators:
         source = _source(model, operator, origins)
@@ -64,7 +64,10 @@ def find_closures(model: TfliteModel) -> tuple[dict[int, Closure], frozenset[int
 
 
 def _source(model: TfliteModel, operator: Operator, origins: dict[int, int]) -> int | None:
-    """Return the one 8-bit tensor that the result is an element-wise function of; None if there is none."""
+    """Return the one 8-bit tensor that the result is an element-wise function of.
+
+    Returns None if there is none.
+    """
     if operator.kind not in CLOSES or operator.custom or len(operator.outputs) != 1:
         return None
     tensors = model.tensors

@@ -17,7 +17,7 @@ Tensors = Mapping[str, NDArray[Any]]
 
 
 def cut_model(model: TfliteModel, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
-    """Return the operators between tensors ``inputs`` and ``outputs``, by index, as a model of their own.
+    """Return the operators between tensors ``inputs`` and ``outputs``, by index, as a model.
 
     Tensors keep their indices, and constants are included if something reads them. Equal cuts give
     equal models.

@@ -28,7 +28,7 @@ def operands(unit: Unit, positions: Sequence[int] = (0, 1)) -> tuple[list[str], 
 
 
 def broadcast(shape: tuple[int, ...], axes: tuple[int, ...]) -> View:
-    """Return the view of a tensor with leading dimensions of 1 added and its axes in the order ``axes``."""
+    """Return the view of a tensor with leading axes of size 1, in the order ``axes``."""
     factors = (*(1,) * (len(axes) - len(shape)), *shape)
     return View(shape, factors, axes, tuple(factors[axis] for axis in axes), axes if factors == shape else None)
 
@@ -56,7 +56,10 @@ def same_quantisation(one: Tensor, other: Tensor) -> bool:
 
 
 def clamp(number: int, unit: Unit) -> None:
-    """Read RELU and its variants, by their number as fused activations: a change of scale with limits."""
+    """Read RELU and its variants as a change of scale with limits.
+
+    ``number`` is the variant's number as a fused activation.
+    """
     found = limits(unit.result(), ACTIVATIONS[number])
     view = unit.view(0)
     kind, bounds = ("Relu", {}) if number == 1 else ("Clip", {"bounds": found["activation"][1:]})
@@ -65,7 +68,10 @@ def clamp(number: int, unit: Unit) -> None:
 
 
 def rescale(unit: Unit) -> None:
-    """Read QUANTIZE of integers: a change of scale, or uint8 to int8 and back, which keeps the bytes."""
+    """Read QUANTIZE of integers.
+
+    It is a change of scale, or a conversion between uint8 and int8, which keeps the bytes.
+    """
     view = unit.view(0)
     before, after = (_steps(tensor) for tensor in (unit.tensor(0), unit.result()))
     unit.node("Identity" if before == after else REQUANTISE, [unit.value(0, view)], view)

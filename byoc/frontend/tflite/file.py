@@ -66,8 +66,9 @@ class Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """Operator; ``kind`` is its builtin name, or a ``custom`` one's; ``name`` is kind and index in the file.
+    """Operator of the main subgraph.
 
+    ``kind`` is its builtin name, or a ``custom`` one's; ``name`` is kind and index in the file.
     ``inputs`` and ``outputs`` are tensor indices, -1 for omitted ones. ``options`` is the schema
     object with its attributes, or None.
     """
@@ -107,7 +108,10 @@ def is_tflite(path: Path) -> bool:
 
 
 def load_tflite(path: str | Path) -> TfliteModel:
-    """Read and check the model in ``path``; raise InputError if it is missing, of another kind or damaged."""
+    """Read and check the model in ``path``.
+
+    Raises InputError if it is missing, of another kind or damaged.
+    """
     file = Path(path)
     content = read_bytes(file, MAXIMUM_FILE, "a TensorFlow Lite model", "give the path of a .tflite file")
     memory.require(2 * len(content), str(file))
@@ -115,7 +119,10 @@ def load_tflite(path: str | Path) -> TfliteModel:
 
 
 def read_tflite(content: bytes, source: str, remedy: str = REMEDY) -> TfliteModel:
-    """Read and check the model in ``content``; ``source`` is its name in messages. Raises InputError."""
+    """Read and check the model in ``content``.
+
+    ``source`` is its name in messages. Raises InputError.
+    """
     if content[4:8] != IDENTIFIER:
         raise InputError(f"{source}: not a TensorFlow Lite model, or a truncated one; {remedy}")
     schema = litert.schema()
@@ -132,10 +139,10 @@ def read_tflite(content: bytes, source: str, remedy: str = REMEDY) -> TfliteMode
 
 
 def _rewritten(content: bytes, schema: Any) -> bytes:
-    """Return the file with all data inside the flatbuffer, and scales of one-axis tensors on that axis.
+    """Return the file with all data inside the flatbuffer.
 
-    Some quantisers write data after the flatbuffer. LiteRT 2.3 rejects other axes, which older
-    converters wrote.
+    Scales of one-axis tensors are on that axis. Some quantisers write data after the flatbuffer.
+    LiteRT 2.3 rejects other axes, which older converters wrote.
     """
     model = schema.ModelT.InitFromPackedBuf(content, 0)
     for buffer in (buffer for buffer in model.buffers if buffer.offset > 1):
@@ -155,9 +162,9 @@ class _Reader:
         self._schema = schema
         self._left = MAXIMUM_ITEMS
         self.misnamed = self.behind = False
-        """Whether the scales of a one-axis tensor name another axis, and whether data follow the flatbuffer.
+        """Whether scales of a one-axis tensor name another axis; whether data are outside.
 
-        Some files give a bias the scale axis of its filters.
+        Data outside follow the flatbuffer. Some files give a bias the scale axis of its filters.
         """
         self._tensor_types = _names(self._schema.TensorType)
         self._kinds = _names(self._schema.BuiltinOperator)
@@ -176,13 +183,16 @@ class _Reader:
         return found[0]
 
     def _items(self, table: Any, name: str) -> Iterator[Any]:
-        """Return the entries of a vector after checking that it is in the file and within the limit."""
+        """Return the entries of a vector after checking its position and length."""
         count = self._count(table, name)
         read = getattr(table, name)
         return (read(number) for number in range(count))
 
     def _count(self, table: Any, name: str, element: int = 4) -> int:
-        """Return the number of entries of a vector, each of ``element`` bytes, after checking it."""
+        """Return the number of entries of a vector after checking it.
+
+        Each entry has ``element`` bytes.
+        """
         count = getattr(table, f"{name}Length")()
         self._left -= count
         if count < 0 or element * count > len(self._content) or self._left < 0:
@@ -296,7 +306,10 @@ class _Reader:
         return Operator(f"{kind}:{number}", kind, custom, inputs, outputs, options)
 
     def _options_of(self, operator: Any, wanted: str) -> Any:
-        """Return the schema object of an operator's attributes; defaults if the file has others, as in LiteRT."""
+        """Return the schema object of an operator's attributes.
+
+        If the file has another operator's attributes, the result has the defaults, as in LiteRT.
+        """
         name, table = self._options.get(operator.BuiltinOptionsType(), "NONE"), operator.BuiltinOptions()
         kind = getattr(self._schema, f"{wanted}T", None)
         if kind is None or name != wanted or table is None:

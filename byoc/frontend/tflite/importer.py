@@ -62,7 +62,7 @@ _SHAPED = frozenset(
     {"RESHAPE", "SLICE", "STRIDED_SLICE", "PAD", "PADV2", "MIRROR_PAD", "TILE", "BROADCAST_TO", "FILL", "SPLIT_V"}
     | {"RESIZE_NEAREST_NEIGHBOR", "RESIZE_BILINEAR", "TRANSPOSE_CONV", "EXPAND_DIMS", "TRANSPOSE", "MEAN", "SUM"}
 )
-"""Operators whose result's shape depends on the data if an integer parameter is computed at run time."""
+"""Operators whose result has a data-dependent shape if an integer parameter is computed."""
 
 
 def import_tflite(model: TfliteModel) -> Graph:
@@ -81,7 +81,10 @@ _STATE = ("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
 
 
 def _refuse_state(model: TfliteModel) -> None:
-    """Raise InputError for a model with variables: they are not kept, so each inference would be the first."""
+    """Raise InputError for a model with variables.
+
+    They are not kept, so each inference would be the first.
+    """
     kinds = {operator.kind for operator in model.operators}
     found = [kind for kind in _STATE if kind in kinds]
     if found:
@@ -106,7 +109,10 @@ def _refuse_float(model: TfliteModel) -> None:
 
 
 def _without_custom(model: TfliteModel) -> bytes:
-    """Return a model without its custom operators, which LiteRT may lack; their results become inputs."""
+    """Return a model without its custom operators, which LiteRT may lack.
+
+    Their results become inputs.
+    """
     custom = [operator for operator in model.operators if operator.custom]
     if not custom:
         return model.content
@@ -165,7 +171,7 @@ class _Builder:
         return verify_graph(Graph(model.name, inputs, outputs, values, tuple(nodes)))
 
     def _free(self, number: int) -> View:
-        """Return the view of a tensor from the CPU or the application, which can have any layout."""
+        """Return the view of a tensor from the CPU or the application: any layout is possible."""
         tensor = self._model.tensors[number]
         return planes(tensor.shape) if number in self._wanted else natural(tensor.shape)
 
@@ -218,7 +224,10 @@ class _Builder:
             raise KeptOnCpuError("it is no function of one tensor and a constant a channel")
 
     def _table(self, closure: Closure, operator: Operator) -> None:
-        """Add a closure as a table look-up; limit its numerics if LiteRT's kernels give different tables."""
+        """Add a closure as a table look-up.
+
+        Its numerics are limited if LiteRT's kernels give different tables.
+        """
         made = self._made
         table, numerics = tabulate(self._model, closure)
         result = self._model.tensors[closure.result]
@@ -234,7 +243,10 @@ class _Builder:
         )
 
     def _host(self, operator: Operator, remark: str) -> None:
-        """Add a node that LiteRT runs; quantisation of float tensors gets the type that the interface knows."""
+        """Add a node that LiteRT runs.
+
+        A quantisation of float tensors gets the operator type that the interface knows.
+        """
         made, tensors = self._made, self._model.tensors
         computed = (n for n in operator.inputs if n >= 0 and not (tensors[n].constant or tensors[n].variable))
         inputs = dict.fromkeys(computed)
@@ -258,7 +270,7 @@ class _Builder:
 
 
 def _by_channel(view: View, table: NDArray[np.generic]) -> tuple[View, NDArray[np.generic]]:
-    """Return a view with channels as its second or only dimension, and the table in its channel order."""
+    """Return a view with channels as second or only dimension, and the table in that order."""
     shape, channels = view.shape, len(table)
     if len(shape) == 4:
         return planes(shape), table
@@ -268,7 +280,10 @@ def _by_channel(view: View, table: NDArray[np.generic]) -> tuple[View, NDArray[n
 
 
 def _boundary(model: TfliteModel, operator: Operator) -> str:
-    """Return the type of a float-integer conversion at the network's edge; empty for other operators."""
+    """Return the type of a float-integer conversion at the network's edge.
+
+    The result is empty for other operators.
+    """
     if len(operator.inputs) != 1 or len(operator.outputs) != 1:
         return ""
     before, after = (model.tensors[number] for number in (operator.inputs[0], operator.outputs[0]))

@@ -70,7 +70,10 @@ def pack(unit: Unit) -> None:
 
 
 def moved(op_type: str, unit: Unit, operand: int = 0) -> None:
-    """Read an operator that copies elements of one operand by constant parameters and fills with one number."""
+    """Read an operator that copies elements of one operand.
+
+    Its parameters are constant, and it fills with one number.
+    """
     source = unit.tensor(operand)
     for position, number in enumerate(unit.operator.inputs):
         if position != operand and number >= 0:

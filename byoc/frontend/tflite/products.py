@@ -65,7 +65,10 @@ def depthwise(unit: Unit) -> None:
 
 
 def _convolution(unit: Unit, order: tuple[int, int, int, int]) -> None:
-    """Add a convolution; ``order`` transposes the filters to (outputs, inputs of a group, rows, columns)."""
+    """Add a convolution with the given order of filter axes.
+
+    ``order`` transposes the filters to (outputs, inputs of a group, rows, columns).
+    """
     activation, options = unit.activation(), unit.options
     data = np.ascontiguousarray(_constant_weights(unit, 0, symmetric=True).transpose(order))
     _, depth, *kernel = data.shape
@@ -125,7 +128,10 @@ _EVERY_STEP = {"strides": (1, 1), "dilations": (1, 1)}
 
 
 def _phase_filters(weights: Tensor, data: NDArray[Any], rows: NDArray[Any], columns: NDArray[Any]) -> NDArray[Any]:
-    """Return filters (r of rows and columns and outputs, inputs, taps, taps); missing taps read the zero point."""
+    """Return filters (r of rows and columns and outputs, inputs, taps, taps).
+
+    Missing taps read the zero point.
+    """
     zero = 0 if weights.quantization is None else int(weights.quantization.zero_point.flat[0])
     padded = np.pad(data.transpose(0, 3, 1, 2), ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=zero)
     found = padded[:, :, rows][:, :, :, :, columns]  # outputs, inputs, r, taps, r, taps
@@ -134,9 +140,10 @@ def _phase_filters(weights: Tensor, data: NDArray[Any], rows: NDArray[Any], colu
 
 
 def _phases(kernel: int, stride: int, source: int, result: int, padding: int) -> tuple[NDArray[Any], int, int]:
-    """Return, along one axis, the tap at each position of each phase (``kernel`` for none), and the pads.
+    """Return, along one axis, the taps of each phase and the pads.
 
-    Element stride · q + r uses tap k of input (stride · q + r + pad - k) / stride.
+    The taps are by phase and position, ``kernel`` for none. Element stride · q + r uses tap k of
+    input (stride · q + r + pad - k) / stride.
     """
     pad = max((source - 1) * stride + kernel - result, 0) // 2 if padding == SAME else 0
     first = [(phase + pad) % stride for phase in range(stride)]
@@ -212,7 +219,7 @@ def fully_connected(unit: Unit) -> None:
 
 
 def _rows(unit: Unit, rows: int, depth: int) -> tuple[View, NDArray[Any]]:
-    """Return a view of the input as rows, and the weight column that each of their elements multiplies."""
+    """Return a view of the input as rows, and the weight column for each element."""
     have = unit.view(0)
     positions = have.arranged(np.arange(rows * depth).reshape(have.shape)).reshape(rows, depth)
     columns = positions[0] if rows else np.arange(depth)

@@ -50,7 +50,10 @@ def reduction(op_type: str, unit: Unit) -> None:
 
 
 def resize(unit: Unit) -> None:
-    """Read RESIZE_BILINEAR of planes: each result is interpolated between four elements of the operand."""
+    """Read RESIZE_BILINEAR of planes.
+
+    Each result is interpolated between four elements of the operand.
+    """
     options = unit.options
     unit.parameter(1, "sizes", "are")
     if not same_quantisation(unit.tensor(0), unit.result()):

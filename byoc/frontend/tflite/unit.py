@@ -62,7 +62,10 @@ class Collection:
         return name
 
     def _name(self, number: int, view: View) -> str:
-        """Return an unused name for one more view of a tensor; the first view gets the tensor's name."""
+        """Return an unused name for one more view of a tensor.
+
+        The first view gets the tensor's name.
+        """
         views, name = self._views.setdefault(number, {}), self.model.tensors[number].name
         if views:
             name = f"{name}:{'x'.join(map(str, view.lies))}:{len(views)}"
@@ -76,7 +79,10 @@ class Collection:
         return next(iter(self._views[number]))
 
     def value(self, number: int, view: View, reader: str) -> str:
-        """Return the name of tensor ``number`` in a view; add nodes that convert it for operator ``reader``."""
+        """Return the name of tensor ``number`` in a view.
+
+        Adds nodes that convert it for operator ``reader``.
+        """
         tensor = self.model.tensors[number]
         views = self._views.setdefault(number, {})
         if view in views:
@@ -102,7 +108,10 @@ class Collection:
         return self.held(name, view.arranged(tensor.data), _moved(tensor.quantization, view))
 
     def held(self, name: str, data: NDArray[Any], quantization: Quantization | None) -> str:
-        """Add a constant and return its name, with an apostrophe appended if another constant has the name."""
+        """Add a constant and return its name.
+
+        An apostrophe is appended if another constant has the name.
+        """
         known = self.values.get(name)
         while known is not None and not (known.constant is not None and np.array_equal(known.constant, data)):
             name += "'"
@@ -124,7 +133,10 @@ class Collection:
         return list(own.values())
 
     def _reshaped(self, number: int, view: View, reader: str) -> View:
-        """Ensure that ``view`` exists, from an existing view with the same elements in the same order."""
+        """Ensure that ``view`` exists.
+
+        It is made from a view with the same elements in the same order.
+        """
         views = self._views[number]
         if view not in views:
             source = next(name for known, name in views.items() if known.steps == view.steps)
@@ -132,7 +144,7 @@ class Collection:
         return view
 
     def _transposed(self, number: int, have: View, view: View, reader: str) -> None:
-        """Reorder a tensor's elements from view ``have`` to ``view``, which has the same factors."""
+        """Reorder a tensor's elements from view ``have`` to ``view`` with the same factors."""
         views = self._views[number]
         source = self._reshaped(number, _unfolded(have), reader)
         result = _unfolded(view)
@@ -145,7 +157,10 @@ class Collection:
 
 
 def _renamed(value: Value, names: Mapping[str, str]) -> Value:
-    """Return the value under its new name, without a layout where its bytes are in the model's own order."""
+    """Return the value under its new name.
+
+    It has no layout if its bytes are in the model's own order.
+    """
     name, layout = names.get(value.name, value.name), value.layout
     if layout == natural(value.shape).layout(name, ""):
         layout = None
@@ -163,7 +178,10 @@ def _factored(view: View) -> View:
 
 
 def _moved(quantization: Quantization | None, view: View) -> Quantization | None:
-    """Return the quantisation of a tensor in a view; per-channel scales need a view with that axis."""
+    """Return the quantisation of a tensor in a view.
+
+    Per-channel scales need a view with that axis.
+    """
     if quantization is None or quantization.per_tensor or view.axes is None:
         return quantization
     return replace(quantization, axis=view.axis(quantization.axis or 0))
@@ -244,7 +262,10 @@ class Unit:
         return self._collection.held(f"{self.tensor(position).name}:{label}", data, quantization)
 
     def together(self, positions: Sequence[int]) -> View:
-        """Return a common view, with axes, of operands of equal rank: planes if one of them has planes."""
+        """Return a common view, with axes, of operands of equal rank.
+
+        It is planes if one of the operands has planes.
+        """
         views = [self.axes_view(position) for position in positions if self.tensor(position).data is None]
         return next((view for view in views if view.moved), views[0])
 
@@ -269,7 +290,10 @@ class Unit:
         macs: int = 0,
         dtype: str = "",
     ) -> None:
-        """Add a canonical node that computes result ``index`` in a view; ``dtype`` replaces the model's type."""
+        """Add a canonical node that computes result ``index`` in a view.
+
+        ``dtype`` replaces the model's type.
+        """
         operator = self.operator
         name = operator.name if len(operator.outputs) == 1 else f"{operator.name}:{index}"
         result = self._collection.made(operator.outputs[index], view, dtype=dtype)
@@ -280,7 +304,10 @@ class Unit:
         self._collection.nodes.append(found)
 
     def activation(self) -> dict[str, Any]:
-        """Return the attributes of a fused activation; raise KeptOnCpuError if it cannot be fused."""
+        """Return the attributes of a fused activation.
+
+        Raises KeptOnCpuError if it cannot be fused.
+        """
         number = getattr(self.options, "fusedActivationFunction", 0)
         if number in ACTIVATIONS:
             return limits(self.result(), ACTIVATIONS[number])

@@ -20,10 +20,10 @@ PLANES = (0, 3, 1, 2)
 
 @dataclass(frozen=True)
 class View:
-    """Elements of a tensor of ``shape``, reshaped to ``factors``, transposed by ``order``, shaped as ``lies``.
+    """Elements of a tensor of ``shape`` in another order and shape.
 
-    ``axes`` gives the tensor's axis for each axis of ``lies``; None if these are not axes of the
-    tensor.
+    They are reshaped to ``factors``, transposed by ``order`` and shaped as ``lies``. ``axes`` gives
+    the tensor's axis for each axis of ``lies``; None if these are not axes of the tensor.
     """
 
     shape: tuple[int, ...]
@@ -44,7 +44,7 @@ class View:
 
     @property
     def steps(self) -> tuple[tuple[int, int], ...]:
-        """Dimensions as (size, stride in the model), outermost first, merged where possible, without size 1.
+        """Dimensions as (size, stride in the model), outermost first, merged, without size 1.
 
         Views with equal steps have the same elements in the same order.
         """
@@ -69,7 +69,10 @@ class View:
         return np.ascontiguousarray(array.reshape(self.factors).transpose(self.order)).reshape(self.lies)
 
     def axis(self, axis: int) -> int:
-        """Return the position of a tensor's axis, which may be negative, in the view, which must have axes."""
+        """Return the position of a tensor's axis in the view.
+
+        ``axis`` may be negative; the view must have axes.
+        """
         assert self.axes is not None
         return self.axes.index(axis % len(self.shape))
 
@@ -123,7 +126,10 @@ def planes(shape: Sequence[int]) -> View:
 
 
 def reshaped(view: View, shape: Sequence[int]) -> View:
-    """Return a view of another shape with the same elements in the same order, natural or planes if possible."""
+    """Return a view of another shape with the same elements in the same order.
+
+    It is the natural view or planes if possible.
+    """
     for found in (natural(shape), planes(shape)):
         if found.steps == view.steps:
             return found

@@ -27,7 +27,7 @@ _MICROSOFT = "com.microsoft"
 
 
 class _Writer(Writer):
-    """Writer of nodes that replace one node, with float32 constants and the shapes of its tensors."""
+    """Writer of nodes that replace one node, with float32 constants and shapes of tensors."""
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -49,7 +49,10 @@ class _Writer(Writer):
         return made
 
     def transposed(self, name: str, order: Sequence[int], result: str = "") -> str:
-        """Permute the axes of ``name`` if their order differs; if ``result`` is given, always add the node."""
+        """Permute the axes of ``name`` if their order differs.
+
+        If ``result`` is given, the node is always added.
+        """
         if list(order) == list(range(len(order))) and not result:
             return name
         made = self.add("Transpose", name, perm=list(order), result=result)
@@ -126,7 +129,10 @@ def _causal(writer: _Writer, rows: int, columns: int, past: int = 0) -> str:
 
 
 def _padding(writer: _Writer, mask: str, filter_value: float) -> str | None:
-    """Return the addend for a (B, L) integer mask that is 0 at masked positions; None for other masks."""
+    """Return the addend for a (B, L) integer mask that is 0 at masked positions.
+
+    Returns None for other masks.
+    """
     shape = writer.shapes.get(mask, ())
     if len(shape) != 2:
         return None
@@ -202,7 +208,10 @@ def _given_mask(writer: _Writer, mask: str, columns: int) -> str | None:
 
 
 def _attending(writer: _Writer, mask: str) -> str:
-    """Return factors for a boolean mask's rows, 0 for those that attend to nothing; empty if none do."""
+    """Return factors for a boolean mask's rows, 0 for those that attend to nothing.
+
+    The result is empty if all rows attend to something.
+    """
     if writer.graph.types.get(mask) != TensorProto.BOOL:
         return ""
     if mask in writer.arrays:
@@ -391,7 +400,10 @@ KNOWN: Mapping[tuple[str, str], Callable[[_Writer], bool]] = {
 
 @written(*{op_type for _, op_type in KNOWN}, foreign=True)
 def _decomposed(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Rewrite composite operators in one pass; shapes after operators of other domains are still unknown."""
+    """Rewrite composite operators in one pass.
+
+    Shapes after operators of other domains are still unknown.
+    """
     write = KNOWN.get(("" if standard(node) else node.domain, node.op_type))
     writer = _Writer(graph, node)
     return writer.nodes if write is not None and write(writer) else None

@@ -88,10 +88,11 @@ def _dense(sparse: SparseTensorProto) -> TensorProto:
 
 
 def fold_constants(model: ModelProto) -> ModelProto:
-    """Turn nodes with only constant operands, and ``Shape`` and ``Size`` of static shapes, into initialisers.
+    """Turn nodes with only constant operands into initialisers.
 
-    Nodes stay if they dequantise, draw random numbers, contain bodies, come from other domains, or
-    would give a constant above 1 GiB. Needs inferred shapes.
+    ``Shape`` and ``Size`` of static shapes are folded too. Nodes stay if they dequantise, draw
+    random numbers, contain bodies, come from other domains, or would give a constant above 1 GiB.
+    Needs inferred shapes.
     """
     result = copy_model(model)
     graph = result.graph
@@ -139,7 +140,10 @@ def _fold(node: NodeProto, known: ConstantArrays, shapes: dict[str, tuple[int, .
 
 
 def _quantised(node: NodeProto, known: ConstantArrays) -> NDArray[Any] | None:
-    """Return the integers of a QuantizeLinear as ONNX Runtime rounds them; None for blocks and other types."""
+    """Return the integers of a QuantizeLinear as ONNX Runtime rounds them.
+
+    Returns None for blocks and other types.
+    """
     data, scale = known[node.input[0]], known[node.input[1]]
     options = attributes(node)
     zero_point = known[name] if (name := "".join(node.input[2:])) else np.zeros(scale.shape, np.uint8)
@@ -183,7 +187,10 @@ def _constant_of_shape(node: NodeProto, known: ConstantArrays) -> list[NDArray[A
 
 
 def evaluate(node: NodeProto, known: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]] | None:
-    """Run one node on onnx's reference evaluator; None if it cannot or the result is not a plain array."""
+    """Run one node on onnx's reference evaluator.
+
+    Returns None if it cannot or the result is not a plain array.
+    """
     from onnx.reference import ReferenceEvaluator
 
     feeds = {name: known[name] for name in node.input if name}

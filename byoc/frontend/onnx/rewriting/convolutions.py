@@ -44,7 +44,7 @@ class _Axis:
     begin: int
 
     def taps(self) -> Iterator[tuple[int, int, int]]:
-        """Yield (position r between two inputs, tap of the kernel, offset e of the input that it reads)."""
+        """Yield (position r between two inputs, tap of the kernel, offset e of its input)."""
         for position, tap in product(range(self.stride), range(self.kernel)):
             behind = position + self.begin - tap * self.dilation
             if behind % self.stride == 0:
@@ -83,7 +83,7 @@ class _Layer:
         return tuple(axis.stride for axis in self.axes)
 
     def filters(self, weights: Array, fill: Array) -> Array:
-        """Convert weights (IC, OC/G, kernel...) to filters (OC · strides, IC/G, window...) of the new Conv.
+        """Convert weights (IC, OC/G, kernel...) to filters (OC · strides, IC/G, window...).
 
         Taps without a weight get ``fill``, one number or one per new output channel. The positions
         of one channel are adjacent channels of the result.
@@ -102,7 +102,7 @@ class _Layer:
         return made.reshape(-1, inputs, *windows)
 
     def repeated(self, values: Array, channels: int) -> Array:
-        """Repeat a value, or one per channel of a group or of all, for every output channel of the new Conv."""
+        """Repeat a value, or one per channel of a group or of all, for the new output channels."""
         return np.repeat(np.resize(values, channels), prod(self.strides))
 
 
@@ -233,7 +233,7 @@ class _Writer(Writer):
         return self.add("Conv", name, weights, group=channels, **options)
 
     def shares(self) -> NDArray[np.float32] | None:
-        """Return the ratio of each window's average to the sum of its elements over the kernel's size.
+        """Return the ratio of each window's average to its sum divided by the kernel's size.
 
         The shape is (1, 1, *spatial), computed by ONNX Runtime's own operator. Returns None if a
         window is empty or the operator does not run.

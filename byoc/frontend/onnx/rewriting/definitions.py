@@ -58,7 +58,7 @@ def integer_clamps(model: ModelProto, graph: Graph) -> tuple[ModelProto, int]:
 
 
 def _stays_float(graph: Graph, node: Node) -> bool:
-    """Return True if the quantised range exceeds the activation's, so that ONNX Runtime keeps it."""
+    """Return True if the quantised range exceeds the activation's, so that it is not dropped."""
     result = graph.values[node.outputs[0]]
     if result.quantization is None or not result.quantization.per_tensor or result.dtype not in domain.INT8:
         return False

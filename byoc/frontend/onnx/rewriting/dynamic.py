@@ -123,7 +123,7 @@ class _Rewriter:
         return _along(self.arrays[name], axis, rank) if name else np.zeros((), np.float32)
 
     def _matmul(self, node: NodeProto) -> list[NodeProto]:
-        """Rewrite DynamicQuantizeMatMul, whose inputs are A, B, scale of B, its zero point and bias."""
+        """Rewrite DynamicQuantizeMatMul (A, B, scale of B, zero point of B, bias)."""
         parameters = [self.arrays[name] if name else None for name in (*node.input, "", "", "")[2:5]]
         scale, zero, bias = parameters
         weights = self.arrays[node.input[1]].astype(np.float32)
@@ -137,7 +137,10 @@ class _Rewriter:
         return w.finished()
 
     def _lstm(self, node: NodeProto) -> NodeProto:
-        """Rewrite DynamicQuantizeLSTM; weights are transposed, scales per direction or per gate row."""
+        """Rewrite DynamicQuantizeLSTM.
+
+        Its weights are transposed; there is a scale per direction or per gate row.
+        """
         operands = [*node.input, *[""] * (12 - len(node.input))]
         for position, (scale, zero) in {1: (8, 9), 2: (10, 11)}.items():
             weights = self.arrays[operands[position]].astype(np.float32)
@@ -150,7 +153,7 @@ class _Rewriter:
         return made
 
     def _follow(self, node: NodeProto) -> list[NodeProto] | None:
-        """Rewrite a consumer of integers that are now real: cast the operands that are still integers."""
+        """Rewrite a consumer of integers that are now real: cast its remaining integer operands."""
         if node.op_type == "Cast":
             return [helper.make_node("Identity", list(node.input), list(node.output), node.name)]
         if node.op_type not in POLYNOMIAL:
@@ -163,7 +166,7 @@ class _Rewriter:
 
 
 def _along(values: NDArray[Any], axis: int, rank: int) -> NDArray[np.float32]:
-    """Reshape one value, or one per channel, to broadcast along ``axis`` of a tensor of this rank."""
+    """Reshape one value, or one per channel, to broadcast along ``axis`` of a tensor."""
     if values.size == 1:
         return values.astype(np.float32).reshape(())
     shape = [1] * rank

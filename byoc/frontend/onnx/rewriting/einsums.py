@@ -25,10 +25,11 @@ class _Term:
 
 @written("Einsum")
 def write_out_einsums(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Return an Einsum as elementary operators; None for repeated letters in an operand or unknown shapes.
+    """Return an Einsum as elementary operators.
 
-    In a quantised model the operands and result must be quantised and the Einsum must be one sum or
-    product, because the model has no scales for intermediate tensors.
+    Returns None for repeated letters in an operand or unknown shapes. In a quantised model the
+    operands and result must be quantised and the Einsum must be one sum or product, because the
+    model has no scales for intermediate tensors.
     """
     shapes = [graph.shapes.get(name) for name in node.input]
     if any(shape is None or 0 in shape for shape in shapes) or (graph.quantises and not _is_quantised(graph, node)):

@@ -109,7 +109,7 @@ _PLACED = 11
 
 
 def _place_as_before(old: ModelProto, new: ModelProto, opset: int) -> None:
-    """Give every Resize of ``new``, in place, the coordinates that it had in the older opset of ``old``.
+    """Give every Resize of ``new``, in place, the coordinates of the older opset of ``old``.
 
     The converter uses today's default instead. For nearest neighbours, ONNX Runtime rounded down
     when enlarging and up otherwise (0 of 200 drawn models differ).
@@ -136,9 +136,10 @@ _TYPES = frozenset({"to", "dtype", "output_dtype", "stash_type"})
 
 
 def widen(model: ModelProto) -> ModelProto:
-    """Replace float16 and bfloat16 by float32, also in inputs and outputs; return other models unchanged.
+    """Replace float16 and bfloat16 by float32, also in inputs and outputs.
 
-    Constants keep their values. Casts between types that are now equal are removed.
+    Returns a model without them unchanged. Constants keep their values. Casts between types that
+    are now equal are removed.
     """
     if not _has_half(model):
         return model
@@ -264,7 +265,7 @@ def _asks_for_infinity(graph: View, condition: str, source: str) -> bool:
 
 
 def _training(graph: View, node: NodeProto) -> bool:
-    """Return True if a Dropout may drop elements: it may be in training, with a ratio other than 0."""
+    """Return True if a Dropout may drop elements, in training with a ratio other than 0."""
     if len(node.input) < 3 or not node.input[2]:
         return bool(attributes(node).get("is_test", 1) == 0)
     known = [graph.constants.get(node.input[position]) for position in (2, 1)]
@@ -273,7 +274,10 @@ def _training(graph: View, node: NodeProto) -> bool:
 
 @looking_at("AveragePool")
 def drop_unit_dilations(model: ModelProto) -> ModelProto:
-    """Remove dilations of 1 from AveragePool nodes, because ONNX Runtime's integer operator rejects them."""
+    """Remove dilations of 1 from AveragePool nodes.
+
+    ONNX Runtime's integer operator rejects them.
+    """
     result = copy_model(model)
     for node in result.graph.node:
         if node.op_type == "AveragePool" and standard(node) and set(attributes(node).get("dilations", ())) <= {1}:
@@ -284,7 +288,7 @@ def drop_unit_dilations(model: ModelProto) -> ModelProto:
 
 
 def drop_unread_outputs(model: ModelProto) -> ModelProto:
-    """Remove unused optional outputs at the end of nodes' outputs, such as the indices of a MaxPool."""
+    """Remove unused optional outputs at the end of nodes, such as the indices of a MaxPool."""
     if all(len(node.output) < 2 for node in model.graph.node):
         return model
     result = copy_model(model)
@@ -297,7 +301,10 @@ def drop_unread_outputs(model: ModelProto) -> ModelProto:
 
 
 def _optional(node: NodeProto, index: int) -> bool:
-    """Return True if a standard operator's output may be omitted; training nodes need their statistics."""
+    """Return True if a standard operator's output may be omitted.
+
+    Training nodes need their statistics outputs.
+    """
     if not standard(node) or not defs.has(node.op_type) or attributes(node).get("training_mode"):
         return False
     outputs = defs.get_schema(node.op_type).outputs

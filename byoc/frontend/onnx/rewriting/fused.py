@@ -34,7 +34,10 @@ def _alike(w: Writer, op_type: str, operands: Sequence[str], *dropped: str, resu
 
 
 def _activate(w: Writer, name: str, activation: str, options: Mapping[str, Any]) -> None:
-    """Apply an activation to ``name``, with limits of Clip as operands and known options as attributes."""
+    """Apply an activation to ``name``.
+
+    Limits of a Clip become operands, known options attributes.
+    """
     limits = [w.constant(options[key], np.float32, key) for key in ("min", "max") if key in options]
     known = defs.get_schema(activation).attributes if defs.has(activation) else ()
     others = {key: value for key, value in options.items() if key in known and key not in ("min", "max")}
@@ -93,7 +96,10 @@ def _channels_last(w: Writer) -> bool:
 
 
 def _root_mean_square(w: Writer) -> bool:
-    """Write a root mean square normalisation as elementary operators, which later passes recognise."""
+    """Write a root mean square normalisation as elementary operators.
+
+    Later passes recognise them.
+    """
     skipping = w.node.op_type.startswith("Skip")
     source, gain = w.input(0), w.input(2 if skipping else 1)
     if any(w.output(index) for index in ((1, 2) if skipping else (1,))) or w.options.get("axis", -1) != -1:

@@ -16,7 +16,7 @@ from byoc.runtimes.protobuf import attributes, copy_node
 
 @written("Gemm", "MatMul", "Add")
 def canonicalise_gemm(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Rewrite float32 layers with constant weights as ``Gemm(x, weights, bias)`` with alpha = beta = 1.
+    """Rewrite float32 layers as ``Gemm(x, weights, bias)`` with constant weights, alpha = beta = 1.
 
     Gemm: a Transpose before it transposes the data. alpha is multiplied into constant weights, beta
     into the bias, and the bias is broadcast to ``(N,)``. A bias that is computed, has several rows,
@@ -98,7 +98,7 @@ def _biased_gemm(graph: View, node: NodeProto, add: NodeProto, bias: str, column
 
 
 def _flattened(graph: View, node: NodeProto) -> list[NodeProto] | None:
-    """Return a MatMul with weights (1, ..., K, N) as a matrix, if the data has at least that rank."""
+    """Return a MatMul with weights (1, ..., K, N) as a matrix, if the data's rank allows it."""
     weights = graph.floats.get(node.input[1])
     if weights is None or not _is_flat(graph, node, weights):
         return None
@@ -174,7 +174,7 @@ def _fold_factors(w: Writer, node: NodeProto) -> None:
 
 
 def _apart(w: Writer, node: NodeProto) -> list[NodeProto]:
-    """Return a Gemm, with its bias as an Add after it unless the bias is one constant number per column."""
+    """Return a Gemm, with an Add after it unless the bias is one constant number per column."""
     bias, floats = w.input(2) and node.input[2], w.graph.floats
     if not bias or (bias in floats and node.input[1] in floats and floats[bias].ndim == 1):
         return [node]
@@ -192,7 +192,7 @@ def _apart(w: Writer, node: NodeProto) -> list[NodeProto]:
 
 
 def _scale(w: Writer, node: NodeProto) -> None:
-    """Set alpha and beta to 1 and the bias to a row in a Gemm of dequantised weights and constant bias."""
+    """Fold alpha, beta and the bias's shape of a Gemm of dequantised constant weights."""
     graph, options = w.graph, attributes(node)
     source, bias = graph.maker(node.input[1], DEQUANTIZE), graph.floats.get(w.input(2))
     if source is None or bias is None:

@@ -86,7 +86,7 @@ def dequantise_constants(graph: View, node: NodeProto) -> list[NodeProto] | None
 
 
 def _spread(values: NDArray[Any], shape: tuple[int, ...], options: Mapping[str, Any]) -> NDArray[Any]:
-    """Reshape scales or zero points to broadcast to a tensor: one, one per channel, or one per block."""
+    """Reshape scales or zero points (one, one per channel, or one per block) to broadcast."""
     if values.size == 1:
         return values.reshape(())
     axis = int(options.get("axis", 1))
@@ -99,7 +99,7 @@ def _spread(values: NDArray[Any], shape: tuple[int, ...], options: Mapping[str, 
 
 @looking_at(QUANTIZE, DEQUANTIZE)
 def move_integers(model: ModelProto) -> ModelProto:
-    """Let data movement between DequantizeLinear and an operator or output move the integers instead.
+    """Move integers instead of reals between DequantizeLinear and an operator or output.
 
     The same applies between an operator or input and a QuantizeLinear. Movement between
     DequantizeLinear and QuantizeLinear stays unchanged, except for rows selected at run time.
@@ -125,7 +125,7 @@ def move_casts(graph: View, node: NodeProto) -> None:
 
 
 def _followed(graph: View, node: NodeProto) -> tuple[list[NodeProto], NodeProto | None]:
-    """Return the movement after a node without other consumers, and the only consumer of its result."""
+    """Return the movement after a node without other consumers, and its only consumer."""
     movers = list[NodeProto]()
     reader = _reader(graph, node)
     while reader is not None and reader.op_type in _MOVERS:
@@ -141,7 +141,10 @@ def _reader(graph: View, node: NodeProto) -> NodeProto | None:
 
 
 def _moved(graph: View, movers: Sequence[NodeProto], source: str, result: str = "") -> list[NodeProto]:
-    """Return copies of ``movers``, in order, that move the integers ``source``; the last produces ``result``."""
+    """Return copies of ``movers``, in order, that move the integers ``source``.
+
+    The last produces ``result``.
+    """
     nodes = [copy_node(mover) for mover in movers]
     for node in nodes:
         node.input[0] = source
@@ -175,7 +178,10 @@ def _sink(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
 
 
 def _kind(graph: View, node: NodeProto) -> int:
-    """Return the type of a QuantizeLinear's result or a DequantizeLinear's operand; uint8 by default."""
+    """Return the type of a QuantizeLinear's result or a DequantizeLinear's operand.
+
+    The default is uint8.
+    """
     if any(node.input[2:]):
         return graph.types.get(node.input[2], 0)
     if node.op_type == QUANTIZE:
@@ -213,7 +219,10 @@ def _moved_axis(node: NodeProto, source: NodeProto, constants: ConstantArrays) -
 
 @written(QUANTIZE)
 def _raise(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Move a QuantizeLinear before the movement of its operand, if the movement has no other consumers."""
+    """Move a QuantizeLinear before the movement of its operand.
+
+    The movement must have no other consumers.
+    """
     movers, source, reader = list[NodeProto](), node.input[0], node
     while graph.alone(source, reader) and (mover := graph.maker(source, *_MOVERS)) is not None:
         known = mover.input[0] in graph.constants or graph.maker(mover.input[0], DEQUANTIZE) is not None
@@ -303,7 +312,7 @@ def integer_biases(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
 
 
 def _only_quantize(graph: View, node: NodeProto) -> NodeProto | None:
-    """Return the QuantizeLinear that is the only consumer of a result, possibly after one Relu or Clip."""
+    """Return the QuantizeLinear that alone reads a result, possibly after a Relu or Clip."""
     behind = list(graph.readers(node.output[0]))
     if len(behind) == 1 and behind[0].op_type in ("Relu", "Clip") and standard(behind[0]):
         behind = list(graph.readers(behind[0].output[0]))
@@ -328,14 +337,20 @@ def _needs_equal_types(node: NodeProto) -> bool:
 
 
 class _TypeMatcher:
-    """Writer of operands in another element type; an operand with several consumers is shifted once."""
+    """Writer of operands in another element type.
+
+    An operand with several consumers is shifted once.
+    """
 
     def __init__(self, graph: View) -> None:
         self._graph = graph
         self._moved: dict[Hashable, str] = {}
 
     def write(self, node: NodeProto) -> list[NodeProto] | None:
-        """Return a node and its operands in the element type of its result; None if they already match."""
+        """Return a node and its operands in the element type of its result.
+
+        Returns None if they already match.
+        """
         graph, quantize = self._graph, _only_quantize(self._graph, node)
         kind = 0 if quantize is None else _kind(graph, quantize)
         form = installed().forms[node.op_type][1]
@@ -363,7 +378,10 @@ class _TypeMatcher:
         return constant and _kind(self._graph, source) in set(_BYTES) - {kind}
 
     def _dequantize(self, source: NodeProto, kind: int) -> list[NodeProto]:
-        """Return nodes that compute the result of the DequantizeLinear ``source`` from integers of type ``kind``."""
+        """Return nodes that compute the result of ``source`` from integers of type ``kind``.
+
+        ``source`` is a DequantizeLinear.
+        """
         graph, (integers, scale, *rest) = self._graph, source.input
         zero = graph.constants[rest[0]] if any(rest) else np.zeros(graph.constants[scale].shape, np.int8)
         key = integers, kind, graph.numbers(scale), zero.tobytes()

@@ -81,7 +81,10 @@ def looking_at(*operators: str, rank: int | None = None) -> Callable[[Pass], Ope
 
 
 MOST_A_NODE = 32
-"""Maximum average number of applications per original node; more mean that rules undo each other."""
+"""Maximum average number of applications per original node.
+
+More applications mean that rules undo each other.
+"""
 ANY: frozenset[str] = frozenset()
 """The roots of a rule for every operator."""
 FEW = 1024
@@ -103,7 +106,10 @@ class Law(ABC):
 
     @abstractmethod
     def match(self, graph: View, node: NodeProto) -> Any:
-        """Return what :meth:`apply` needs, or why the condition fails; None if there is no left side."""
+        """Return what :meth:`apply` needs, or why the condition fails.
+
+        Returns None if there is no left side.
+        """
 
     @abstractmethod
     def apply(self, graph: View, node: NodeProto, found: Any) -> Sequence[NodeProto]:
@@ -192,12 +198,15 @@ class View:
         return array.dtype.str, array.shape, array.tobytes()
 
     def same_numbers(self, one: str, other: str) -> bool:
-        """Return True if two names are equal constants; large ones are equal only if they are the same."""
+        """Return True if two names are equal constants.
+
+        Large constants are equal only if the names are.
+        """
         known = one in self.constants and other in self.constants
         return known and self.numbers(one) == self.numbers(other)
 
     def maker(self, name: str, *op_types: str) -> NodeProto | None:
-        """Return the producer of ``name`` if it is a standard operator, and one of ``op_types`` if given."""
+        """Return the producer of ``name`` if it is standard, and of ``op_types`` if given."""
         node = self._makers.get(name)
         if node is None or not standard(node) or (op_types and node.op_type not in op_types):
             return None
@@ -214,7 +223,7 @@ class View:
         return node if node is not None and list(node.input).count(name) == 1 else None
 
     def shown(self, name: str) -> bool:
-        """Return True if ``name`` is an output or a body reads it, so that the tensor must exist."""
+        """Return True if ``name`` is an output or read by a body, so that it must exist."""
         return name in self._shown
 
     def is_read(self, name: str) -> bool:
@@ -283,7 +292,7 @@ class View:
             self._read(node)
 
     def _drop_unread(self, names: Iterable[str]) -> None:
-        """Remove the producers of ``names`` whose results are all unused, and recursively their operands."""
+        """Remove the producers of ``names`` with unused results, and recursively theirs."""
         waiting = list(names)
         while waiting:
             node = self._makers.get(waiting.pop())
@@ -296,7 +305,10 @@ class Writer:
     """Builder of the nodes, in execution order, that replace one node."""
 
     def __init__(self, graph: View, node: NodeProto, name: str = "") -> None:
-        """Start a replacement of ``node``; new names begin with ``name``, by default its first output."""
+        """Start a replacement of ``node``.
+
+        New names begin with ``name``, by default its first output.
+        """
         self.graph, self.node, self.name = graph, node, name or node.output[0]
         self.options: dict[str, Any] = attributes(node)
         self.nodes: list[NodeProto] = []
@@ -317,7 +329,10 @@ class Writer:
         return self.graph.name(f"{self.name}_{part}")
 
     def add(self, op_type: str, *operands: str, result: str = "", label: str = "", **options: Any) -> str:
-        """Add a node and return its result's name, ``result`` if given; ``label`` is the node's name."""
+        """Add a node and return its result's name, ``result`` if given.
+
+        ``label`` is the node's name.
+        """
         name = result or self.tensor(f"{op_type.lower()}{len(self.nodes)}")
         self.nodes.append(helper.make_node(op_type, list(operands), [name], label or name, **options))
         return name
@@ -350,7 +365,10 @@ def rewriting(name: str, laws: Sequence[Law]) -> Pass:
 
 
 Write = Callable[[View, NodeProto], Sequence[NodeProto] | None]
-"""Function that returns the nodes to replace a node, as :meth:`Law.apply`; None if the node stays."""
+"""Function that returns the nodes to replace a node, as :meth:`Law.apply`.
+
+Returns None if the node stays.
+"""
 
 
 def written(*operators: str, rank: int | None = None, foreign: bool = False) -> Callable[[Write], OperatorPass]:
@@ -400,7 +418,7 @@ def walked(
 
 
 def applied(given: ModelProto, model: ModelProto) -> dict[str, int]:
-    """Return how often each rule was applied from ``given`` to ``model``, without rules never applied."""
+    """Return how often each applied rule was applied from ``given`` to ``model``."""
     before, counts = _recorded(given), _recorded(model)
     counts.subtract(before)
     return dict(sorted((+counts).items()))

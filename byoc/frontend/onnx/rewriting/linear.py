@@ -1,4 +1,4 @@
-"""Rewrite rules for linear operators of float models: merge consecutive scales, shifts and products.
+"""Rewrite rules for linear operators of float models: merge scales, shifts and products.
 
 The rules recompute constants in float64 and round once to float32. This changes rounding, so they
 apply only to float models before quantisation.
@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Affine:
-    """``y = x * scale + shift`` with one factor and one summand per channel, float64 (channels,)."""
+    """``y = x * scale + shift`` with a factor and a summand per channel, float64 (channels,)."""
 
     source: str
     scale: Array
@@ -129,7 +129,10 @@ def _goes_on(graph: View, node: NodeProto) -> bool:
 
 @dataclass(frozen=True)
 class _Product:
-    """Conv, ConvTranspose or Gemm by constants; axis ``rows`` of the weights is the result's channels."""
+    """Conv, ConvTranspose or Gemm by constants.
+
+    Axis ``rows`` of the weights is the result's channels.
+    """
 
     node: NodeProto
     options: Mapping[str, Any]
@@ -172,7 +175,7 @@ def _product(graph: View, node: NodeProto | None) -> _Product | None:
 def _made(
     graph: View, like: NodeProto, source: str, output: str, weights: Array, biases: Array, **options: Any
 ) -> NodeProto:
-    """Return a product with the name and attributes of ``like``, except ``options``, and new constants."""
+    """Return a product like ``like``, with other ``options`` and new constants."""
     node = copy_node(like)
     names = [
         graph.constant(f"{output}_{suffix}", values.astype(np.float32))
@@ -198,7 +201,7 @@ def _padded(options: Mapping[str, Any]) -> bool:
 
 
 class ScaleBehindProduct(Law):
-    """`s · (W x + b) + t` = `(s W) x + (s b + t)`: fold scales and shifts into the product before them.
+    """`s · (W x + b) + t` = `(s W) x + (s b + t)`: fold scales and shifts into the product before.
 
     The left side is a chain of scales and shifts by constants (Mul, Add, Sub, Div,
     BatchNormalization), one per channel or one for all, after a Conv, ConvTranspose or Gemm by
@@ -228,7 +231,7 @@ class ScaleBehindProduct(Law):
 
 
 class ScaleBeforeProduct(Law):
-    """`W (s x + t) + b` = `(W s) x + (W t + b)`: fold scales and shifts into the product after them.
+    """`W (s x + t) + b` = `(W s) x + (W t + b)`: fold scales and shifts into the next product.
 
     The left side is a chain of scales and shifts by constants before a Conv or Gemm by constants.
     Intermediate tensors must have no other consumers, and a shift cannot pass padding. Pays unless
@@ -275,7 +278,7 @@ class ScaleBeforeProduct(Law):
 
 
 class ScaleAsDepthwise(Law):
-    """`s x + t` = a depthwise 1×1 Conv: make one operator of a chain of scales and shifts of planes.
+    """`s x + t` = a depthwise 1×1 Conv: make one operator of scales and shifts of planes.
 
     Holds for operands (N, C, D₁ ...) if `s` or `t` has one number per channel and no product can
     absorb the chain.
@@ -356,13 +359,16 @@ def _is_pointwise(product: _Product) -> bool:
 
 
 def _multiplications(graph: View, node: NodeProto, weights: int) -> int:
-    """Return the multiplications that a product with ``weights`` weights takes for the result of ``node``."""
+    """Return the multiplications of a product with ``weights`` weights and ``node``'s result."""
     shape = graph.shapes[node.output[0]]
     return weights * shape[0] * prod(shape[2:])
 
 
 def _merged(first: _Product, second: _Product) -> tuple[Array, Array]:
-    """Return the merged weights and biases: of Gemm (K, N), of Conv those with the larger window."""
+    """Return the merged weights and biases.
+
+    Those of Gemm have shape (K, N), those of Conv the larger window.
+    """
     if first.node.op_type == "Gemm":
         inner, outer = (p.weights if p.rows else p.weights.T for p in (first, second))
         return inner @ outer, first.biases @ outer + second.biases
@@ -375,7 +381,7 @@ def _merged(first: _Product, second: _Product) -> tuple[Array, Array]:
 
 
 class MeanAsPool(Law):
-    """`ReduceMean(x)` of whole planes (N, C, D₁ ...) = `GlobalAveragePool(x)`, reshaped if axes are dropped.
+    """`ReduceMean(x)` of planes (N, C, D₁ ...) = `GlobalAveragePool(x)`, reshaped if necessary.
 
     Pays because every variant has pools, and because ONNX Runtime sums integers in them, bit-equal
     with the accelerator.

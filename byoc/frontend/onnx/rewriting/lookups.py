@@ -26,10 +26,11 @@ _SAME_ORDER = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Expand
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A float32 tensor (*S, D) of rows of ``table`` (R, D), selected by integers ``chosen`` of shape S.
+    """A float32 tensor (*S, D) of rows of ``table`` (R, D).
 
-    ``classes`` is the size of a one-hot encoding, whose ``table`` stays empty until it is needed.
-    ``limits`` clamp the integers before the selection.
+    Integers ``chosen`` of shape S select the rows. ``classes`` is the size of a one-hot encoding,
+    whose ``table`` stays empty until it is needed. ``limits`` clamp the integers before the
+    selection.
     """
 
     chosen: str
@@ -66,7 +67,10 @@ class _Finder:
                 self._rows[node.output[0]] = found
 
     def rewritten(self, node: NodeProto) -> Sequence[NodeProto] | None:
-        """Return the nodes that replace ``node``, whose result is selected rows; None if it stays."""
+        """Return the nodes that replace ``node``, whose result is selected rows.
+
+        Returns None if it stays.
+        """
         found = self._rows.get(node.output[0])
         if found is None or node.op_type == "Gather":
             return None
@@ -111,7 +115,10 @@ class _Finder:
         return Rows(indices, _EMPTY, size, (-size - 1, size))
 
     def _compared(self, node: NodeProto | None) -> Rows | None:
-        """Return the rows of an Equal of integers (*S, 1) with 0 to depth - 1; others select zeros."""
+        """Return the rows of an Equal of integers (*S, 1) with 0 to depth - 1.
+
+        Integers out of range select zeros.
+        """
         if node is None or node.output[0] not in self._shapes:
             return None
         *outer, depth = self._shapes[node.output[0]]
@@ -136,7 +143,7 @@ class _Finder:
     # Functions of rows. ---------------------------------------------------------------------------------------------
 
     def _function(self, node: NodeProto) -> Rows | None:
-        """Return the rows of an element-wise function of rows with the same indices, and of constants.
+        """Return the rows of an element-wise function of equally selected rows and constants.
 
         The constants must be the same in every row.
         """
@@ -158,7 +165,10 @@ class _Finder:
         return self._of_tables(node, first, operands)
 
     def _of_tables(self, node: NodeProto, source: Rows, operands: list[NDArray[Any]]) -> Rows | None:
-        """Evaluate ``node`` on whole tables; None if the result is larger than the rows selected from it."""
+        """Evaluate ``node`` on whole tables.
+
+        Returns None if the result is larger than the rows selected from it.
+        """
         shape = self._shapes[node.output[0]]
         if len(source.table) * shape[-1] > prod(shape):
             return None
@@ -209,7 +219,10 @@ def _beyond(weights: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
 
 
 def _of_every_row(array: NDArray[Any] | None, rank: int) -> NDArray[Any] | None:
-    """Return a constant that is equal in every row of a rank-``rank`` tensor as one row, else None."""
+    """Return a constant that is equal in every row as one row, else None.
+
+    ``rank`` is that of the tensor of rows.
+    """
     if array is None or array.ndim > rank or prod(array.shape[:-1]) != 1:
         return None
     return array.reshape(array.shape[-1:])

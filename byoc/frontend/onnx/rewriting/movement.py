@@ -144,7 +144,7 @@ def _permuted(source: str, whole: Shape, before: Sequence[int], factors: Sequenc
 
 
 class ComposeMovement(Law):
-    """`R₁(T₁(R₂(T₂(x))))` = `R(T(R'(x)))`: merge a chain of movements into one Transpose between reshapes.
+    """`R₁(T₁(R₂(T₂(x))))` = `R(T(R'(x)))`: merge movements into one Transpose between reshapes.
 
     The chain consists of Reshape, Flatten, Squeeze, Unsqueeze and Transpose; the result may have
     fewer nodes still. Holds if no reshape splits a dimension unevenly. Pays if it takes fewer
@@ -156,7 +156,7 @@ class ComposeMovement(Law):
     measure = "movements that copy, then movements"
 
     def match(self, graph: View, node: NodeProto) -> _Plan | str | None:
-        """Return the cheapest plan from any tensor of the chain above ``node`` that reduces the cost."""
+        """Return the cheapest plan from any tensor of the chain that reduces the cost."""
         result = graph.shapes.get(node.output[0])
         chain = _chain(graph, node)
         if result is None or 0 in result or not chain:
@@ -247,12 +247,13 @@ REARRANGERS = CHAINED | {"DepthToSpace", "SpaceToDepth"}
 
 
 class ComputeBeforeMoving(Law):
-    """`f(M(x), M(y), c)` = `M(f(x, y, c'))`: compute element-wise `f` before movement `M` (constants `c`).
+    """`f(M(x), M(y), c)` = `M(f(x, y, c'))`: compute before moving.
 
-    `M` is one movement: Reshape and similar, Transpose, DepthToSpace or SpaceToDepth. Holds if `c`
-    is one number, varies only along dimensions that a reshape keeps, or can be transposed. If `M`
-    copies, its results must have no other consumers. Pays because `f` is then adjacent to the
-    producer of `x`, and movements become adjacent.
+    `f` is an element-wise operator and `c` are constants. `M` is one movement: Reshape and similar,
+    Transpose, DepthToSpace or SpaceToDepth. Holds if `c` is one number, varies only along
+    dimensions that a reshape keeps, or can be transposed. If `M` copies, its results must have no
+    other consumers. Pays because `f` is then adjacent to the producer of `x`, and movements become
+    adjacent.
     """
 
     name = "compute-before-moving"
@@ -301,7 +302,7 @@ class ComputeBeforeMoving(Law):
 
 @dataclass(frozen=True)
 class _Unmoved:
-    """One of the movements, the operands of all by their results, and the constants for the operands."""
+    """One of equal movements, with the sources and constants of the operator after them."""
 
     mover: NodeProto
     sources: Mapping[str, str]
@@ -318,7 +319,10 @@ def _movement(graph: View, node: NodeProto) -> tuple[Any, ...]:
 
 
 def _unmoved(numbers: NDArray[Any], graph: View, mover: NodeProto) -> NDArray[Any] | None:
-    """Return a constant that matches the mover's operand as ``numbers`` match its result; None if none does."""
+    """Return a constant that matches the mover's operand as ``numbers`` match its result.
+
+    Returns None if there is no such constant.
+    """
     if numbers.size == 1:
         return numbers.reshape(())
     source, result = graph.shapes[mover.input[0]], graph.shapes[mover.output[0]]
@@ -380,10 +384,10 @@ class ClampBeforeChoice(Law):
 
 
 class PadIntoConv(Law):
-    """`Conv(Pad(x))` = `Conv'(x)`: turn a Pad with zeros around rows and columns into padding of the Conv.
+    """`Conv(Pad(x))` = `Conv'(x)`: turn a Pad with zeros into padding of the Conv.
 
-    Holds in quantised models too if the Pad's result has the quantisation of its operand. The Pad
-    must have no other consumers.
+    The Pad is around rows and columns. Holds in quantised models too if the Pad's result has the
+    quantisation of its operand. The Pad must have no other consumers.
     """
 
     name = "pad-into-conv"
@@ -419,9 +423,10 @@ class PadIntoConv(Law):
 
 
 def _requantised_alike(graph: View, dequantize: NodeProto, node: NodeProto) -> tuple[NodeProto, NodeProto | None]:
-    """Return the QuantizeLinear before ``dequantize``, which only ``node`` reads, and the Pad before it.
+    """Return the QuantizeLinear before ``dequantize`` and the Pad before it.
 
-    The Pad is None if its operand has another quantisation or a tensor between has other consumers.
+    Only ``node`` reads the result of ``dequantize``. The Pad is None if its operand has another
+    quantisation or a tensor between has other consumers.
     """
     quantize = graph.maker(dequantize.input[0], QUANTIZE)
     pad = None if quantize is None else graph.maker(quantize.input[0], "Pad")
@@ -436,7 +441,10 @@ def _requantised_alike(graph: View, dequantize: NodeProto, node: NodeProto) -> t
 
 
 def _zero_margins(graph: View, pad: NodeProto) -> list[int] | None:
-    """Return the margins of a Pad with zeros, begins of all spatial axes before ends; None for others."""
+    """Return the margins of a Pad with zeros, begins of all spatial axes before ends.
+
+    Returns None for Pads with other values or on other axes.
+    """
     names = [*pad.input[1:], "", "", ""][:3]
     if attributes(pad).get("mode", b"constant") != b"constant" or names[0] not in graph.constants:
         return None
@@ -456,7 +464,7 @@ _NOT_SHARED |= {"RandomUniformLike", "Bernoulli", "Multinomial"}
 
 
 class ShareEqual(Law):
-    """`y = f(x)`, `z = f(x)` = `z = y = f(x)`: keep one of two equal operators on the same operands.
+    """`y = f(x)`, `z = f(x)` = `z = y = f(x)`: keep one of two equal operators.
 
     Holds for operators without random numbers and bodies, in float models only. In quantised models
     every operator has its own quantisations, with which ONNX Runtime fuses it into one operator.

@@ -1,4 +1,4 @@
-"""Find normalisations written as elementary operators, so that each is quantised as one operator."""
+"""Find normalisations written as elementary operators, to quantise each as one operator."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Deviation(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Rows, minus their means if ``by`` is centred, divided by ``by``, times ``gain``, plus ``bias``."""
+    """Rows, minus their means if centred, divided by ``by``, times ``gain``, plus ``bias``."""
 
     by: Deviation
     gain: NDArray[np.float32] | None = None
@@ -77,9 +77,10 @@ def recognise_norms(model: ModelProto) -> ModelProto:
 
 
 def _normalised(finder: _Finder, node: NodeProto, wanted: set[int]) -> list[NodeProto] | None:
-    """Return the normalisation that ends in ``node``, and add the opset that it needs to ``wanted``.
+    """Return the normalisation that ends in ``node``.
 
-    Returns None if there is no normalisation or the model's opset lacks its operator.
+    The opset that it needs is added to ``wanted``. Returns None if there is no normalisation or the
+    model's opset lacks its operator.
     """
     rows = finder.softmax(node)
     found = (finder.biased(node) or finder.gained(node)) if rows is None else None
@@ -171,7 +172,7 @@ class _Finder:
         return bare
 
     def _bare(self, node: NodeProto) -> Found | None:
-        """Return the normalisation without bias that ``node`` ends by a Div, or a Mul with a reciprocal."""
+        """Return the normalisation without bias that ends in the Div or Mul ``node``."""
         if node.op_type == "Div":
             found = [by for by in self._deviations(node.input[1]) if self._is_data(node.input[0], by)]
             return Found(found[0]) if found else None
@@ -186,7 +187,10 @@ class _Finder:
         return self._centred(name) == by.rows if by.centred else name == by.rows.source
 
     def _factors(self, name: str) -> Iterator[tuple[Deviation, NDArray[np.float32] | None]]:
-        """Yield the deviations that a tensor may be the reciprocal of, with a constant factor if there is one."""
+        """Yield the deviations that a tensor may be the reciprocal of.
+
+        Each comes with a constant factor if there is one.
+        """
         yield from ((by, None) for by in self._reciprocals(name))
         for constant, other in _both_ways(self.graph.maker(name, "Mul")):
             for by in self._reciprocals(other):
@@ -260,7 +264,7 @@ class _Finder:
         return None
 
     def _largest(self, name: str) -> Rows | None:
-        """Match the maxima of rows, possibly after a Max with the smallest number, and return the rows."""
+        """Match the maxima of rows, possibly after a Max with the smallest number."""
         for number, other in _both_ways(self.graph.maker(self._flat(name), "Max")):
             if self._number(number) in _LEAST:
                 return self._reduced(other, "ReduceMax")
@@ -278,7 +282,7 @@ class _Finder:
         return name
 
     def _stands_over(self, name: str, rows: Rows) -> bool:
-        """Return True if a tensor has one number per row, in a shape that broadcasts to the rows."""
+        """Return True if a tensor has one number per row and broadcasts to the rows."""
         shape, own = self.shapes[rows.source], self.shapes.get(name, ())
         kept = tuple(1 if axis in rows.axes else size for axis, size in enumerate(shape))
         return (1,) * (len(shape) - len(own)) + own == kept

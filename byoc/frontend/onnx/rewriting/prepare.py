@@ -1,4 +1,4 @@
-"""The passes on ONNX models in order, which every model goes through before quantisation and import."""
+"""All passes on ONNX models in order, applied before quantisation and import."""
 
 from __future__ import annotations
 
@@ -60,10 +60,11 @@ from byoc.runtimes.protobuf import (
 
 
 def prepare(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None) -> ModelProto:
-    """Return the model at a current opset, with static shapes, folded constants and, if float, folded scales.
+    """Return the model at a current opset, with static shapes and folded constants.
 
-    Serves float and quantised models: operators between quantised values stay unchanged. ``shapes``
-    sets the dimensions of dynamic inputs. The argument is not changed.
+    In float models, scales are folded into products. Serves float and quantised models: operators
+    between quantised values stay unchanged. ``shapes`` sets the dimensions of dynamic inputs. The
+    argument is not changed.
 
     Raises:
         InputError: unsupported opset; an input that is dynamic; ``shapes`` that do not fit the
@@ -128,7 +129,10 @@ def drop_unread(model: ModelProto) -> ModelProto:
 
 
 def drop_dead_code(model: ModelProto) -> ModelProto:
-    """Remove unused nodes and constants, and all inferred shapes, because some belong to removed tensors."""
+    """Remove unused nodes and constants, and all inferred shapes.
+
+    Some of the shapes belong to removed tensors.
+    """
     result = copy_model(model)
     remove_dead_code(result.graph)
     del result.graph.value_info[:]
@@ -203,11 +207,11 @@ ORDER: tuple[Stage, ...] = (
 """All passes, in the order in which they are applied to the models that they are for."""
 
 ROUNDING = frozenset(stage.step.__name__ for stage in ORDER if stage.rounds)
-"""Passes that recompute constants or replace an operator by equivalent ones, which changes rounding.
+"""Passes that recompute constants or replace operators by equivalent ones.
 
-The change can be visible where large terms cancel. In addition, ONNX Runtime's recurrent layers
-approximate Sigmoid and Tanh differently from its Sigmoid and Tanh operators (the pass is omitted
-for 5 of 150 random models).
+They change rounding. The change can be visible where large terms cancel. In addition, ONNX
+Runtime's recurrent layers approximate Sigmoid and Tanh differently from its Sigmoid and Tanh
+operators (the pass is omitted for 5 of 150 random models).
 """
 
 

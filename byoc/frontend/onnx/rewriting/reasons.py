@@ -1,4 +1,4 @@
-"""Find out why float nodes stay on the CPU, by changing the node alone and running the passes again.
+"""Find out why float nodes stay on the CPU: change the node alone and run the passes again.
 
 If a node without one of its attributes, optional inputs or outputs is rewritten or quantised, that
 part is the reason. No pass has to state its conditions a second time.
@@ -61,7 +61,7 @@ class KeptNodes:
     quantises: Callable[[ModelProto], bool]
 
     def explain(self, nodes: Sequence[Node]) -> tuple[Node, ...]:
-        """Return ``nodes``; those that stay in float have a remark that names the cause, if it is known."""
+        """Return ``nodes`` with the cause, if known, in the remarks of those that stay in float."""
         protos = {proto.name: proto for proto in self.model.graph.node}
         return tuple(
             replace(node, remark=self.reason(protos[node.name]) or node.remark)
@@ -71,13 +71,19 @@ class KeptNodes:
         )
 
     def _is_open(self, node: Node) -> bool:
-        """Return True if no cause is known for a node in float, or only that its operands are in float."""
+        """Return True if a float node's only known cause is that its operands are in float.
+
+        It is also True if no cause is known.
+        """
         if node.integer or node.op_type in BOUNDARIES:
             return False
         return not node.remark or (not self.quantised and node.remark.endswith(NOT_QUANTISED))
 
     def reason(self, node: NodeProto) -> str:
-        """Return what prevents that ``node`` is rewritten or quantised; empty if nothing is known."""
+        """Return what prevents that ``node`` is rewritten or quantised.
+
+        The result is empty if nothing is known.
+        """
         stages = [stage for stage in ORDER if node.op_type in _operators(stage)]
         known = not self.quantised and node.op_type in _quantised_operators()
         alone = self._alone(node) if stages or known else None
@@ -135,10 +141,10 @@ class KeptNodes:
         return types_of(self.model.graph)
 
     def _alone(self, node: NodeProto) -> ModelProto | None:
-        """Return a float model of the node alone, at the opset of float models; computed operands are inputs.
+        """Return a float model of the node alone, at the opset of float models.
 
-        Returns None if a type is unknown or if the constants are too large to be copied for every
-        attempt.
+        Computed operands are inputs. Returns None if a type is unknown or if the constants are too
+        large to be copied for every attempt.
         """
         inputs: list[ValueInfoProto] = []
         constants: list[TensorProto] = []
@@ -164,13 +170,20 @@ class KeptNodes:
         return helper.make_tensor_value_info(name, self._types.get(name, TensorProto.FLOAT), shape)
 
     def _dequantised(self, name: str) -> str:
-        """Return the tensor that ``name`` is quantised or dequantised from, if the type of ``name`` is unknown."""
+        """Return the tensor that ``name`` is quantised or dequantised from.
+
+        It is ``name`` itself if its type is known.
+        """
         while name not in self._types and name in self._producers and self._producers[name].op_type in BOUNDARIES:
             name = self._producers[name].input[0]
         return name
 
     def _constant(self, name: str) -> TensorProto | None:
-        """Return a constant operand; a dequantised one as its integers in float, since values do not matter."""
+        """Return a constant operand.
+
+        A dequantised operand is returned as its integers in float, because its values do not
+        matter.
+        """
         maker = self._producers.get(name)
         stored = self._constants.get(maker.input[0]) if maker is not None and maker.op_type == DEQUANTIZE else None
         if stored is not None:
@@ -306,7 +319,10 @@ def _without(alone: ModelProto, removed: Collection[_Part]) -> ModelProto:
 
 
 def _with_inferred_outputs(model: ModelProto) -> ModelProto:
-    """Return a single-node model with inferred output shapes; the declared ones if inference fails."""
+    """Return a single-node model with inferred output shapes.
+
+    If inference fails, the shapes are the declared ones.
+    """
     plain = copy_model(model)
     for value in plain.graph.output:
         value.type.tensor_type.ClearField("shape")
@@ -331,7 +347,10 @@ def _make_constant(model: ModelProto, name: str) -> None:
 
 
 def _rewrites(stage: Stage, model: ModelProto) -> bool:
-    """Return True if a pass replaces a node that is alone; the same operator on the same data does not count."""
+    """Return True if a pass replaces a node that is alone.
+
+    A node with the same operator on the same data does not count as a replacement.
+    """
     (node,) = model.graph.node
     try:
         made = stage.step(model)

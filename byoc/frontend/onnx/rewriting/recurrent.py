@@ -124,7 +124,10 @@ class _Layer:
     def _direction(
         self, number: int, flat: str, functions: Sequence[Callable[[str, str], str]], reverse: bool
     ) -> tuple[list[str], str]:
-        """Return a direction's states in sequence order followed by the last one, and its last cell state."""
+        """Return a direction's states and its last cell state.
+
+        The states are in sequence order, followed by the last one.
+        """
         steps, batch, hidden = self._sizes
         weights, recurrent = (self._arrays[name][number] for name in self._inputs[1:3])
         gates, kind = _GATES[self._node.op_type], self._node.op_type

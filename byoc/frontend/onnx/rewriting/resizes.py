@@ -27,7 +27,10 @@ Matrix = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class _Parameters:
-    """Parameters of a four-dimensional Resize: scales or sizes at input ``position``, and the region."""
+    """Parameters of a four-dimensional Resize.
+
+    These are scales or sizes at input ``position``, and the region.
+    """
 
     position: int
     numbers: NDArray[np.generic]
@@ -48,7 +51,7 @@ class _Parameters:
 
 @written("Resize")
 def expand_resizes(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Rewrite an interpolating Resize of (N, C, H, W) as two matrix products, or a grouped convolution.
+    """Rewrite an interpolating Resize of (N, C, H, W) as two products or a convolution.
 
     If positions beyond the edges have a value, it is subtracted first and added afterwards, because
     the matrices have 0 there.
@@ -68,7 +71,10 @@ def expand_resizes(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
 
 
 def _matrices(graph: View, node: NodeProto) -> tuple[Matrix, Matrix] | None:
-    """Return the matrices (H', H) and (W', W) for rows and columns; None if the node is not such a Resize."""
+    """Return the matrices (H', H) and (W', W) for rows and columns.
+
+    Returns None if the node is not such a Resize.
+    """
     if attributes(node).get("mode") not in _MODES:
         return None
     before, after = (graph.shapes.get(name, ()) for name in (node.input[0], node.output[0]))
@@ -107,7 +113,10 @@ def _parameters(graph: View, node: NodeProto) -> _Parameters | None:
 
 
 def _matrix(graph: View, node: NodeProto, parameters: _Parameters, axis: int, size: int) -> Matrix:
-    """Return the matrix whose columns are the Resize of unit vectors along ``axis``; 0 where it extrapolates."""
+    """Return the matrix whose columns are the Resize of unit vectors along ``axis``.
+
+    It contains 0 where the Resize extrapolates.
+    """
     copy = NodeProto()
     copy.CopyFrom(node)
     copy.input[0], copy.input[parameters.position], copy.output[0] = "units", "parameter", "made"

@@ -1,4 +1,4 @@
-"""Infer static shapes and element types: inputs are fixed, and onnx and ONNX Runtime infer the rest."""
+"""Infer static shapes and element types from fixed inputs, with onnx and ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ def fix_shapes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = N
 
 
 def infer_shapes(model: ModelProto) -> ModelProto:
-    """Infer the type and shape of every value that onnx can infer, including from constants' contents.
+    """Infer the type and shape of every value, as far as onnx can.
 
-    Shapes recorded in the file with symbolic dimensions are dropped first, so that fixed inputs
-    take effect. Raises InputError for contradictory shapes and for values that exceed the memory
-    limit.
+    Contents of constants are used too. Shapes recorded in the file with symbolic dimensions are
+    dropped first, so that fixed inputs take effect. Raises InputError for contradictory shapes and
+    for values that exceed the memory limit.
     """
     return without_large_constants(model, _inferred)
 
@@ -99,7 +99,10 @@ def shorten_pools(model: ModelProto) -> ModelProto:
 
 
 def _shorten_first(model: ModelProto) -> ModelProto | None:
-    """Return a copy in which the first pool with an extra window has lost it; None if there is none."""
+    """Return a copy in which the first pool with an extra window has lost it.
+
+    Returns None if there is none.
+    """
     shapes = shapes_of(model.graph)
     for index, node in enumerate(model.graph.node):
         options = attributes(node) if node.op_type in _POOLS else {}
@@ -119,7 +122,10 @@ def _shorten_first(model: ModelProto) -> ModelProto | None:
 
 
 def _shorter_pads(options: Mapping[str, Any], spatial: tuple[int, ...]) -> list[int] | None:
-    """Return pads that give ONNX Runtime's size when rounding down; None if rounding up gives it too."""
+    """Return pads that give ONNX Runtime's size when rounding down.
+
+    Returns None if rounding up gives it too.
+    """
     kernel = options["kernel_shape"]
     rank = len(kernel)
     strides, dilations = options.get("strides", [1] * rank), options.get("dilations", [1] * rank)
@@ -152,7 +158,10 @@ def _inferred(model: ModelProto) -> ModelProto:
 
 
 def _undeclared(model: ModelProto) -> ModelProto:
-    """Return a copy with the shapes that onnx infers, ignoring those in the file; none if inference fails."""
+    """Return a copy with the shapes that onnx infers, ignoring those in the file.
+
+    The copy has no shapes if inference fails.
+    """
     plain = copy_model(model)
     del plain.graph.value_info[:]
     for value in plain.graph.output:
@@ -163,9 +172,9 @@ def _undeclared(model: ModelProto) -> ModelProto:
 
 
 def _ends(graph: GraphProto) -> bool:
-    """Return True if onnx's data propagation terminates: it keeps Slice steps in 32 bits, where 2^32 is 0.
+    """Return True if onnx's data propagation terminates.
 
-    Computed steps are not known to be small.
+    It keeps Slice steps in 32 bits, where 2^32 is 0. Computed steps are not known to be small.
     """
     steps = {node.input[4] for node in all_nodes(graph) if node.op_type == "Slice" and len(node.input) > 4} - {""}
     if not steps:
@@ -207,7 +216,10 @@ def _drop_symbolic(graph: GraphProto) -> None:
 
 
 def _dims(value: ValueInfoProto) -> list[int | None]:
-    """Return the dimensions, None where unknown; an input without a shape counts as one unknown dimension."""
+    """Return the dimensions, None where unknown.
+
+    An input without a shape counts as one unknown dimension.
+    """
     if not value.type.HasField("tensor_type"):
         return []
     kind = value.type.tensor_type
@@ -259,7 +271,7 @@ _DROPPED_ATTRIBUTES = {"channels_last", "opset"}
 
 
 def tensor_types(model: onnx.ModelProto) -> tuple[TensorTypes, frozenset[str]]:
-    """Return the shape and NumPy type of every tensor, and the names of those with data-dependent shapes.
+    """Return shape and NumPy type of every tensor, and the names of data-dependent ones.
 
     ONNX Runtime provides what onnx cannot infer. The shape of a data-dependent tensor is that of
     one inference.
@@ -308,9 +320,10 @@ def _reject_dynamic_inputs(model: onnx.ModelProto, types: TensorTypes) -> None:
 
 
 def _with_proxies(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy without large constants, with ONNX Runtime's operators replaced by standard ones.
+    """Return a copy without large constants and operators of ONNX Runtime.
 
-    Each replacement has a result of the same shape.
+    Standard operators replace those of ONNX Runtime. Each replacement has a result of the same
+    shape.
     """
     graph = model.graph
     small = [tensor for tensor in graph.initializer if np.prod(tensor.dims) <= _SMALL]
@@ -381,11 +394,11 @@ def _collect(model: onnx.ModelProto) -> dict[str, tuple[tuple[int, ...], str]]:
 def _from_onnxruntime(
     model: onnx.ModelProto, missing: list[str]
 ) -> tuple[dict[str, tuple[tuple[int, ...], str]], frozenset[str]]:
-    """Return the shapes of ``missing`` tensors when ONNX Runtime runs the model; nothing if it rejects it.
+    """Return the shapes of ``missing`` tensors when ONNX Runtime runs the model.
 
-    Shapes after control flow cannot be inferred. The model runs on zeros and on other numbers. A
-    shape that differs between the runs depends on the data, as do the results of operators with
-    data-dependent sizes.
+    Returns nothing if it rejects the model. Shapes after control flow cannot be inferred. The model
+    runs on zeros and on other numbers. A shape that differs between the runs depends on the data,
+    as do the results of operators with data-dependent sizes.
     """
     types = _collect(model)
     constants = {tensor.name for tensor in model.graph.initializer}
@@ -417,7 +430,7 @@ _VARYING = frozenset({"NonZero", "NonMaxSuppression", "Unique", "Compress", "Str
 
 
 def _data_dependent(model: onnx.ModelProto) -> set[str]:
-    """Return the results of operators with data-dependent sizes, even if both runs gave the same size."""
+    """Return the results of operators with data-dependent sizes."""
     return {name for node in model.graph.node if node.op_type in _VARYING for name in node.output}
 
 

@@ -1,4 +1,4 @@
-"""Rewrite Fourier transforms as products by constants, short-time ones as one-dimensional convolutions."""
+"""Rewrite Fourier transforms as products by constants or one-dimensional convolutions."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from byoc.runtimes.protobuf import attributes
 
 @written("STFT", "DFT")
 def convolve_spectra(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Rewrite a float32 STFT as a convolution and a DFT as a matrix product; needs folded constants."""
+    """Rewrite a float32 STFT as a convolution and a DFT as a matrix product.
+
+    Constants must be folded.
+    """
     if graph.types.get(node.input[0]) != TensorProto.FLOAT:
         return None
     return _windowed(graph, node) if node.op_type == "STFT" else _whole(graph, node)
 
 
 def _windowed(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Return an STFT as a Conv whose channels are the real parts of all bins, then the imaginary parts.
+    """Return an STFT as a Conv.
 
-    Returns None if the window, the step or the frame length is computed at run time, or if shapes
-    are unknown.
+    Its channels are the real parts of all bins, then the imaginary parts. Returns None if the
+    window, the step or the frame length is computed at run time, or if shapes are unknown.
     """
     signal, step, window, length = (*node.input, "", "")[:4]
     shape = graph.shapes.get(signal)
@@ -54,10 +57,11 @@ def _windowed(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
 
 
 def _whole(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Return a DFT as a MatMul whose columns are the real parts of all bins, then the imaginary parts.
+    """Return a DFT as a MatMul.
 
-    Returns None if the length or the axis is computed at run time, if the length is not that of the
-    axis, or for the inverse of half a spectrum.
+    Its columns are the real parts of all bins, then the imaginary parts. Returns None if the length
+    or the axis is computed at run time, if the length is not that of the axis, or for the inverse
+    of half a spectrum.
     """
     signal, length, axis = (*node.input, "", "")[:3]
     shape, options = graph.shapes.get(signal), attributes(node)
@@ -88,7 +92,10 @@ _AXIS_INPUT = 20
 
 
 def _weights(window: NDArray[np.float64], bins: int, parts: int) -> NDArray[np.float64]:
-    """Return the (2 · bins, parts, taps) weights of a transform of real signals, or of real and imaginary parts."""
+    """Return the (2 · bins, parts, taps) weights of a transform.
+
+    ``parts`` is 1 for real signals, 2 for real and imaginary parts.
+    """
     taps = len(window)
     angles = 2 * np.pi * (np.outer(np.arange(bins), np.arange(taps)) % taps) / taps
     cosine, sine = np.cos(angles) * window, np.sin(angles) * window

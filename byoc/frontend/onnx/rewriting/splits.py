@@ -47,7 +47,10 @@ def slice_splits(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
 
 
 def _split_sizes(graph: View, node: NodeProto) -> list[int] | None:
-    """Return the length of every output of a Split along its axis; None if it is only known at run time."""
+    """Return the length of every output of a Split along its axis.
+
+    Returns None if it is only known at run time.
+    """
     shape = graph.shapes.get(node.input[0])
     if shape is None:
         return None
@@ -92,11 +95,11 @@ SCATTERINGS = ("ScatterND", "ScatterElements")
 
 @written(*SCATTERINGS)
 def gather_scatters(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Rewrite a ScatterND or ScatterElements with constant indices as a Gather of its data and updates.
+    """Rewrite a ScatterND or ScatterElements with constant indices as a Gather.
 
-    It stays if several updates have the same position, or if updates are combined with the data. In
-    a quantised model the gathered tensor has the quantisation of the result, which changes no
-    value. Needs folded constants.
+    It gathers from data and updates. It stays if several updates have the same position, or if
+    updates are combined with the data. In a quantised model the gathered tensor has the
+    quantisation of the result, which changes no value. Needs folded constants.
     """
     data, indices, updates = node.input
     known = graph.types.get(node.output[0]) in _ELEMENTS and data in graph.shapes and indices in graph.constants

@@ -1,4 +1,4 @@
-"""Rewrite convolutions and pools of volumes (N, C, D, H, W) as operators on planes and data movement.
+"""Rewrite convolutions and pools of volumes (N, C, D, H, W) as operators on planes.
 
 Dimensions that the window does not span are merged: depth into the channels of a pool, rows into
 columns if the window is one pixel wide. A convolution whose window spans all three dimensions
@@ -27,7 +27,7 @@ Window = dict[str, Any]
 
 @dataclass(frozen=True)
 class _Volume:
-    """Shapes of operand and result, and the window (depth, rows, columns) with begin and end pads."""
+    """Shapes of operand and result, and the window (depth, rows, columns) with pads."""
 
     source: Numbers
     result: Numbers
@@ -38,7 +38,7 @@ class _Volume:
     ends: Numbers
 
     def still(self, *axes: int) -> bool:
-        """Return True if the window has size and stride 1, and no padding, along these dimensions."""
+        """Return True if the window has size and stride 1, and no pads, along these dimensions."""
         sizes = all(self.kernel[axis] == self.strides[axis] == 1 for axis in axes)
         return sizes and not any(self.begins[axis] or self.ends[axis] for axis in axes)
 
@@ -213,7 +213,10 @@ class _Writer(Writer):
         return self.computed("Conv", *inputs, label=self.node.name, group=self.options.get("group", 1), **window)
 
     def across(self, volume: _Volume, weights: Any) -> bool:
-        """Write a convolution of planes, with the planes that the taps in depth read concatenated as channels."""
+        """Write a convolution of volumes as one of planes.
+
+        The planes that the taps in depth read are concatenated as channels.
+        """
         groups = int(self.options.get("group", 1))
         images, channels, depth, rows, columns = volume.source
         taps, stride, dilation = volume.kernel[0], volume.strides[0], volume.dilations[0]
@@ -310,10 +313,11 @@ _WRITERS: Mapping[str, Callable[[_Writer, _Volume], bool]] = {
 
 @written(*_WRITERS, rank=5)
 def flatten_volumes(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
-    """Rewrite Conv of constant weights, MaxPool, AveragePool and global pools of volumes in float models.
+    """Rewrite convolutions and pools of volumes in float models.
 
-    They become operators on planes. Averages across depth and planes are averages of averages.
-    AveragePool with dilations, or with counted padding and a size rounded up, stays unchanged.
+    These are Conv of constant weights, MaxPool, AveragePool and global pools. They become operators
+    on planes. Averages across depth and planes are averages of averages. AveragePool with
+    dilations, or with counted padding and a size rounded up, stays unchanged.
     """
     volume, writer = _volume(node, graph.shapes), _Writer(graph, node)
     return writer.nodes if volume is not None and _WRITERS[node.op_type](writer, volume) else None
