@@ -1,8 +1,8 @@
-"""Instructions on packed tensors: where operands lie, the order of constant weights, and what is made of them.
+"""Instructions on packed tensors: bytes of operands, storage order of constant weights, and semantics.
 
-An instruction means the same whatever the layout: what it makes of packed operands is what it makes of the same tensors
-laid out plainly, channels outermost (docs/machine.md, section 12). So an instruction is declared once, for plain
-tensors; :class:`isa.instruction.Packed` adds how each operand lies, the words that it takes, and the compute cycles.
+An instruction computes the same values in every layout: its result on packed operands equals that on the same tensors
+in dense layout, channels outermost (docs/machine.md, section 12). An instruction is therefore declared once, for
+dense tensors; :class:`isa.instruction.Packed` adds operand layouts, words per operand, and compute cycles.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from isa.instruction import (
 Bytes = NDArray[np.uint8]
 Elements = NDArray[np.unsignedinteger[Any]]
 GAP = -1
-"""In the places of a block: a byte that holds no weight, and is 0."""
+"""Place of a padding byte, which contains no weight and is 0."""
 
-# Where operands lie: ``registers`` are those of a command, ``words`` its machine's ------------------------------------
+# Bytes of operands; ``registers`` are those of a command, ``words`` is the machine's banked memory -------------------
 
 
 def access(layout: Layout, registers: Mapping[str, int], words: BankedMemory) -> Access:
-    """The bytes of an operand that lies as ``layout`` says."""
+    """Return the bytes of an operand with ``layout``."""
     at = registers[layout.register]
     if not isinstance(layout, Atoms):
         return strided("sram", at, layout.nbytes)
@@ -50,7 +50,7 @@ def access(layout: Layout, registers: Mapping[str, int], words: BankedMemory) ->
 
 
 def _own(layout: Atoms, words: BankedMemory) -> BankedMemory:
-    """``words`` with the atoms of a tensor."""
+    """Return ``words`` with the atom size of the tensor."""
     return replace(words, atom=layout.narrow) if layout.narrow else words
 
 
@@ -63,7 +63,7 @@ def _surface(layout: Atoms, registers: Mapping[str, int], words: BankedMemory) -
 
 
 class Copy(NamedTuple):
-    """Elements of a tensor where it lies, and where they lie plainly: first byte and steps in bytes of either side."""
+    """Elements of a tensor in packed and in dense layout: first byte and strides in bytes on either side."""
 
     shape: tuple[int, ...]
     element: type[np.unsignedinteger[Any]]
@@ -71,7 +71,7 @@ class Copy(NamedTuple):
     plain: tuple[int, tuple[int, ...]]
 
     def views(self, memory: Bytes, plain: Bytes) -> tuple[Elements, Elements]:
-        """The elements in ``memory`` and in ``plain``; raises IndexError where they reach past the end of either."""
+        """Return the elements in ``memory`` and in ``plain``; raise IndexError if they exceed the end of either."""
         try:
             return (
                 np.ndarray(self.shape, self.element, memory, *self.packed),
@@ -87,7 +87,7 @@ _ELEMENTS: Mapping[int, type[np.unsignedinteger[Any]]] = {1: np.uint8, 4: np.uin
 
 
 def copies(layout: Atoms | Plain, registers: Mapping[str, int], words: BankedMemory, start: int) -> list[Copy]:
-    """How an operand comes to lie plainly from byte ``start`` on: whole atoms, and the last one if it is not whole."""
+    """Return the copies that make an operand dense at byte ``start``: whole atoms, then a partial last one."""
     at = registers[layout.register]
     if isinstance(layout, Plain):
         return [Copy((layout.nbytes,), np.uint8, (at, (1,)), (start, (1,)))] if layout.nbytes else []
@@ -108,7 +108,10 @@ def copies(layout: Atoms | Plain, registers: Mapping[str, int], words: BankedMem
 
 
 def _behind(layout: Layout, registers: Mapping[str, int], words: BankedMemory) -> Copy | None:
-    """The zeros behind the last channel of a result, as elements that lie plainly at its first one; None: none."""
+    """Return the padding after the last channel of a result, or None if there is none.
+
+    The dense side has stride 0: all padding maps to one element.
+    """
     if not isinstance(layout, Atoms):
         return None
     words = _own(layout, words)
@@ -123,7 +126,7 @@ def _behind(layout: Layout, registers: Mapping[str, int], words: BankedMemory) -
 
 
 def atoms_of(tensor: NDArray[np.generic], atom: int) -> NDArray[np.generic]:
-    """(channels, positions, ...) as (surfaces, positions, atom, ...), zeros behind the last channel."""
+    """Return (channels, positions, ...) as (surfaces, positions, atom, ...), with zeros after the last channel."""
     channels, positions, *rest = tensor.shape
     filled = np.zeros((-(-channels // atom) * atom, positions, *rest), dtype=tensor.dtype)
     filled[:channels] = tensor
@@ -131,23 +134,23 @@ def atoms_of(tensor: NDArray[np.generic], atom: int) -> NDArray[np.generic]:
 
 
 def blocked(weights: Bytes, places: NDArray[np.int64]) -> Bytes:
-    """Plain weights in the order of their use."""
+    """Return dense weights in the order of their use."""
     return np.where(places == GAP, np.uint8(0), weights.reshape(-1)[places])
 
 
 def unblocked(data: Bytes, places: NDArray[np.int64]) -> Bytes:
-    """Weights in the order of their use as they lie plainly."""
+    """Return weights that are stored in the order of their use in dense order."""
     kept = places != GAP
     weights = np.zeros(int(np.count_nonzero(kept)), dtype=np.uint8)
     weights[places[kept]] = data[kept]
     return weights
 
 
-# The order in which weights lie ---------------------------------------------------------------------------------------
+# Storage order of weights --------------------------------------------------------------------------------------------
 
 
 class Shape(NamedTuple):
-    """Weights of a product: ``groups`` of ``outputs`` by ``inputs`` channels, a kernel of ``rows`` by ``columns``."""
+    """Weights of a product: ``groups`` of ``outputs`` by ``inputs`` channels, kernel of ``rows`` by ``columns``."""
 
     groups: int
     outputs: int
@@ -157,9 +160,9 @@ class Shape(NamedTuple):
 
 
 class Block(NamedTuple):
-    """What the array holds at once: ``groups`` side by side, of ``outputs`` by ``inputs`` channels each.
+    """Weights that the array stores at a time: ``groups`` in parallel, of ``outputs`` by ``inputs`` channels each.
 
-    ``taps``: the taps of a kernel's row stand side by side, as further input channels.
+    With ``taps`` the taps of a kernel row act as further input channels.
     """
 
     groups: int
@@ -170,12 +173,12 @@ class Block(NamedTuple):
 
 @lru_cache(maxsize=256)
 def block_places(shape: Shape, block: Block, word: int) -> NDArray[np.int64]:
-    """The plain place of every byte of weights (groups, outputs, inputs, rows, columns) in the order of their use.
+    """Return the dense position of every byte of weights in the order of their use.
 
-    Groups by ``block.groups``, then output channels, then input channels, then rows and columns of the kernel. With
-    ``block.taps`` rows come before input channels, of which there are columns · inputs, the column slower. Blocks of
-    (groups, outputs, inputs) follow one another without gaps; the first one of other output channels begins with a
-    word.
+    Dense weights are (groups, outputs, inputs, rows, columns). The order of use is: groups by ``block.groups``, then
+    output channels, then input channels, then rows and columns of the kernel. With ``block.taps`` rows come before
+    input channels; a row then has columns · inputs channels, the column slower. Blocks of (groups, outputs, inputs)
+    follow one another without gaps; the first block of further output channels begins with a new word.
     """
     places: NDArray[np.int64] = np.arange(np.prod(shape), dtype=np.int64).reshape(shape)
     ordered: NDArray[np.int64]
@@ -188,7 +191,7 @@ def block_places(shape: Shape, block: Block, word: int) -> NDArray[np.int64]:
         for output in range(0, shape.outputs, block.outputs):
             some = ordered[:, group : group + block.groups, output : output + block.outputs]
             chunks = [some[..., first : first + block.inputs] for first in range(0, some.shape[-1], block.inputs)]
-            if block.taps:  # row by row, in each row channel block by channel block
+            if block.taps:  # row by row; in each row, channel block by channel block
                 chunks = [chunk[row] for row in range(len(some)) for chunk in chunks]
             size = sum(chunk.size for chunk in chunks)
             parts += [*(chunk.reshape(-1) for chunk in chunks), np.full(-size % word, GAP, dtype=np.int64)]
@@ -197,16 +200,19 @@ def block_places(shape: Shape, block: Block, word: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=256)
 def depthwise_places(channels: int, taps: int, atom: int) -> NDArray[np.int64]:
-    """The same of depthwise weights (channels, taps): atom by atom, in it tap by tap, without gaps."""
+    """Return the dense position of every byte of depthwise weights (channels, taps) in the order of their use.
+
+    The order is atom by atom and, within an atom, tap by tap, without gaps.
+    """
     places = np.arange(channels * taps, dtype=np.int64).reshape(channels, taps).T
     parts = [places[:, first : first + atom].reshape(-1) for first in range(0, channels, atom)]
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
 def read_blocks(shape: Shape, block: Block, word: int, blocks: Bytes, weights: Bytes) -> None:
-    """Write weights that lie as :func:`block_places` says into ``weights``, of ``shape``.
+    """Write weights in the order of :func:`block_places` into ``weights``, an array of ``shape``.
 
-    Blocks of one size one after another are one copy, so that it takes a tenth of the time that the places would.
+    Consecutive blocks of one size are copied at once, which takes a tenth of the time of a copy by single positions.
     """
     if shape.groups > _ROUNDS * block.groups:
         places = block_places(shape, block, word)
@@ -226,11 +232,11 @@ def read_blocks(shape: Shape, block: Block, word: int, blocks: Bytes, weights: B
 
 
 _ROUNDS = 8
-"""Groups one after the other from which on single places take less time than blocks."""
+"""Number of group blocks above which a copy by single positions is faster than a copy by blocks."""
 
 
 def _read_group(deep: Bytes, block: Block, word: int, blocks: Bytes) -> int:
-    """The same of the groups of one block (groups, outputs, depth, taps or rows); bytes that they take."""
+    """Write the groups of one block into ``deep`` (groups, outputs, depth, taps or rows); return their bytes."""
     groups, outputs, depth, taps = deep.shape
     begin = 0
     for output, wide, size in _pieces(outputs, block.outputs):
@@ -242,7 +248,7 @@ def _read_group(deep: Bytes, block: Block, word: int, blocks: Bytes) -> int:
             target = deep[:, output : output + wide * size, first : first + count * inputs]
             target = target.reshape(groups, wide, size, count, inputs, taps)
             shape, steps = (wide, count, taps, groups, size), (each, across, down, size * inputs, inputs)
-            if target.strides[4:] == (1, 1):  # the input channels of a block lie together on either side
+            if target.strides[4:] == (1, 1):  # the input channels of a block are contiguous on both sides
                 row = np.dtype((np.void, inputs))
                 found = np.ndarray(shape, row, blocks, at, steps)
                 target[..., 0].view(row)[...] = found.transpose(3, 0, 4, 1, 2)
@@ -255,7 +261,7 @@ def _read_group(deep: Bytes, block: Block, word: int, blocks: Bytes) -> int:
 
 
 def _pieces(size: int, step: int) -> Iterator[tuple[int, int, int]]:
-    """(first, count, size) of the pieces of ``size`` by ``step``: whole ones, then the rest."""
+    """Yield (first, count, size) of the pieces of ``size`` in steps of ``step``: full pieces, then the remainder."""
     whole, rest = divmod(size, step)
     if whole:
         yield 0, whole, step
@@ -264,26 +270,26 @@ def _pieces(size: int, step: int) -> Iterator[tuple[int, int, int]]:
 
 
 def read_depthwise(channels: int, taps: int, atom: int, blocks: Bytes, weights: Bytes) -> None:
-    """Write depthwise weights that lie as :func:`depthwise_places` says into ``weights`` (channels · taps)."""
+    """Write depthwise weights in the order of :func:`depthwise_places` into ``weights`` (channels · taps)."""
     weights[...] = unblocked(blocks, depthwise_places(channels, taps, atom))
 
 
 def transposed(places: NDArray[np.int64], inputs: int, outputs: int) -> NDArray[np.int64]:
-    """``places`` in weights (outputs, inputs) as those in weights that lie plainly as (inputs, outputs)."""
+    """Convert positions in weights (outputs, inputs) to positions in dense weights (inputs, outputs)."""
     return np.where(places == GAP, GAP, places % inputs * outputs + places // inputs)
 
 
-# What an instruction makes of packed operands ------------------------------------------------------------------------
+# Semantics on packed operands ----------------------------------------------------------------------------------------
 
 
 def with_words(plain: Instruction, packed: Packed) -> Instruction:
-    """``plain``, which on machines of words finds its operands as ``packed`` says."""
+    """Return ``plain`` extended by ``packed``: in banked memory its operands have the layouts of ``packed``."""
 
     def operands(command: Command, arch: Arch) -> Operands:
         words = arch.words
         if words is None or packed.raw:
             return plain.operands(command, arch)
-        reads = len(plain.operands(_at(command, {}), arch).reads)  # what has no meaning is refused as ever
+        reads = len(plain.operands(_at(command, {}), arch).reads)  # raises the errors of the dense form
         found = [access(layout, command.registers, words) for layout in packed.layouts(command, arch)]
         return Operands(tuple(found[:reads]), tuple(found[reads:]))
 
@@ -310,19 +316,19 @@ def with_words(plain: Instruction, packed: Packed) -> Instruction:
 
 
 def unpacked(command: Command, arch: Arch) -> Unpacked | None:
-    """Return the command on plain operands; None where its operands are plain as they are stored."""
+    """Return the command on dense operands; None if its operands are stored densely."""
     packed = command.instruction.packed
     return None if arch.memory == IDEAL or packed is None or packed.raw else Unpacked(command, arch)
 
 
 def operand_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
-    """Return the layouts of a command's operands in banked memory, reads first; none of an instruction without any."""
+    """Return the layouts of a command's operands in banked memory, reads first; () if the instruction has none."""
     packed = command.instruction.packed
     return () if arch.memory == IDEAL or packed is None else packed.layouts(command, arch)
 
 
 def operand_loads(command: Command, operands: Operands, arch: Arch) -> tuple[int, ...]:
-    """Return what each operand loads the banks with, reads first: its words, in ideal memory 1."""
+    """Return the load of each operand on the banks, reads first: its words, or 1 in ideal memory."""
     accesses, packed, words = (*operands.reads, *operands.writes), command.instruction.packed, arch.words
     if words is None:
         return (1,) * len(accesses)
@@ -330,7 +336,7 @@ def operand_loads(command: Command, operands: Operands, arch: Arch) -> tuple[int
 
 
 def serving_cycles(command: Command, arch: Arch) -> int:
-    """Return the compute cycles of a command, on banked memory as many at least as any operand has words."""
+    """Return the compute cycles of a command; in banked memory at least the words of its largest operand."""
     instruction = command.instruction
     cycles = instruction.cycles(command, arch)
     if arch.memory == IDEAL or instruction.packed is None or instruction.packed.raw:
@@ -342,7 +348,7 @@ _DENSE = {"EX_INPUT_PLANE": 0, "EX_OUTPUT_PLANE": 0}
 
 
 def _at(command: Command, moved: Mapping[str, int]) -> Command:
-    """The command on plain operands at the addresses of ``moved``."""
+    """Return the command on dense operands at the addresses in ``moved``."""
     instruction = command.instruction.plain or command.instruction
     dense = {name: 0 for name in _DENSE if name in command.registers}
     flags = command.pop_previous, command.pop_next, command.push_previous, command.push_next
@@ -351,9 +357,9 @@ def _at(command: Command, moved: Mapping[str, int]) -> Command:
 
 
 class Unpacked:
-    """A command on packed operands as one on plain ones, one behind the other in a memory of their own.
+    """Command on packed operands, converted to dense operands placed one after the other in a separate buffer.
 
-    ``command`` is the plain one, and ``nbytes`` the size of that memory.
+    ``command`` is the dense command, ``nbytes`` the size of the buffer.
     """
 
     def __init__(self, command: Command, arch: Arch) -> None:
@@ -386,9 +392,10 @@ class Unpacked:
         machine: Machine,
         memory: NDArray[np.uint8] | None = None,
     ) -> None:
-        """Carry ``effect`` out on the operands in ``machine``.
+        """Apply ``effect`` to the operands in ``machine``.
 
-        ``memory``: ``nbytes`` for the plain operands, whatever is in them; one of its own without.
+        ``memory`` is a buffer of ``nbytes`` for the dense operands; its contents are overwritten. Without it a new
+        one is allocated.
         """
         plain = np.empty(self.nbytes, dtype=np.uint8) if memory is None else memory
         for layout, place, target in self._blocks:

@@ -1,6 +1,6 @@
-"""Program: everything the device needs to run one region - command words, memory images, tensors and provenance.
+"""Program: everything that the device needs to run one region (command words, memory images, tensors, provenance).
 
-And the one place where compiler and device meet at run time: whoever can execute a Program on tensors is an Executor.
+It also defines Executor, the run-time interface between compiler and device: it executes a Program on tensors.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TensorType = Literal["int8", "int32"]
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or output of the program: a dense tensor in system memory at byte ``address``."""
+    """Input or output of the program: a dense tensor in system memory at byte ``address``."""
 
     name: str
     role: Literal["input", "output"]
@@ -47,7 +47,7 @@ class Segment:
     data: NDArray[np.uint8]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Bytes that are all one and take no memory take none where they are pickled, either."""
+        """Pickle an array that repeats one byte without storing every copy of it."""
         if self.data.strides == (0,) and self.data.size:
             return _repeated, (self.address, int(self.data[0]), self.data.size)
         return Segment, (self.address, self.data)
@@ -59,7 +59,7 @@ def _repeated(address: int, byte: int, count: int) -> Segment:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Words ``[first, last)`` come from tile ``tile`` of ``layer``; ``kind`` is the account of the run report."""
+    """Origin of words ``[first, last)``: tile ``tile`` of ``layer``; ``kind`` is the account in the run report."""
 
     first: int
     last: int
@@ -72,11 +72,11 @@ class Provenance:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """One region's command stream for one Arch.
+    """Command stream of one region for one Arch.
 
-    ``words`` is uint64 and lies at byte ``command_address`` of system memory; ``dram_bytes`` is the size of the system
-    memory that the program addresses; ``provenance`` is ordered and does not overlap. ``dataflow``: what the compiler
-    states about its data on machines with packed tensors.
+    ``words`` is uint64 and is stored at byte ``command_address`` of system memory; ``dram_bytes`` is the size of the
+    system memory that the program addresses; ``provenance`` is ordered and does not overlap. ``dataflow`` contains
+    the compiler's statements about tensors and their commands, for machines with packed tensors.
     """
 
     name: str
@@ -94,12 +94,12 @@ class Program:
 
     @property
     def variant(self) -> Variant:
-        """The ISA variant that the Arch names."""
+        """ISA variant that the Arch names."""
         return variant(self.arch.isa)
 
     @cached_property
     def commands(self) -> tuple[Command, ...]:
-        """The decoded operations with their register snapshots. Raises InputError for words that are not legal."""
+        """Decoded operations with their register snapshots; raises InputError for illegal words."""
         return decode(self.words, self.variant)
 
     @property
@@ -114,7 +114,7 @@ class Program:
 
     @cached_property
     def sources(self) -> tuple[Provenance | None, ...]:
-        """The provenance of each command of :attr:`commands`, None where no range covers it."""
+        """Provenance of each command of :attr:`commands`; None if no range covers it."""
         ranges = iter(self.provenance)
         current = next(ranges, None)
         found: list[Provenance | None] = []
@@ -130,14 +130,14 @@ TraceT_co = TypeVar("TraceT_co", covariant=True)
 
 @dataclass(frozen=True, eq=False)
 class Execution(Generic[TraceT_co]):
-    """Results of one run: output tensors by name, and the executor's own account of the run."""
+    """Results of one run: output tensors by name, and the executor's trace of the run."""
 
     outputs: Mapping[str, NDArray[Any]]
     trace: TraceT_co
 
 
 class Executor(Protocol[TraceT_co]):
-    """Runs a program on input tensors (by name, exact dtype and shape) from a drained machine."""
+    """Interface that runs a program on input tensors (by name, exact dtype and shape) from a drained machine."""
 
     def run(self, program: Program, inputs: Mapping[str, NDArray[Any]]) -> Execution[TraceT_co]:
-        """Raises InputError when the program is for another Arch or an input is missing or of another shape or type."""
+        """Run ``program``; raise InputError if it is for another Arch or if an input is missing or does not match."""

@@ -1,4 +1,4 @@
-"""Instruction families, one a file; ``ALL`` is every instruction of the project, by mnemonic."""
+"""Instruction families, one per file; ``ALL`` maps each mnemonic of the project to its instruction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Control: ``OP_SYNC`` moves tokens only, on the unit its word names; ``OP_END`` waits until all units are drained."""
+"""Control: ``OP_SYNC`` moves tokens on the unit named in its word; ``OP_END`` waits until all units are drained."""
 
 from __future__ import annotations
 

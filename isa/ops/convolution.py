@@ -1,5 +1,8 @@
-"""2-D convolutions of int8 in int32: ``OP_CONV`` (with its setting ``OP_CONV_RELU``), dense, ``OP_DEPTH_CONV`` and
-``OP_GROUP_CONV``, grouped in one command, its groups in parallel across the processing elements."""
+"""2-D convolutions of int8 with int32 accumulators.
+
+``OP_CONV`` (``OP_CONV_RELU`` is a setting of it) is dense, ``OP_DEPTH_CONV`` is depthwise. ``OP_GROUP_CONV`` computes
+a grouped convolution in one command, with several groups in parallel on the processing elements.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ from isa.registers import BY_NAME, Field, Register
 REQUANTISE = Field("requantise", 51, 1, description="0 writes int32 accumulators, 1 requantises to int8")
 RELU = Field("relu", 50, 1, description="1 raises the lower clamp limit to the output zero point")
 RESULT = ElementType("int32", REQUANTISE.name, "int8")
-"""Accumulators, or what a command that requantises makes of them."""
+"""Result type: int32 accumulators, or int8 if the command requantises."""
 
 ACCUMULATE = Field(
     "accumulate", 41, 1, description="1 starts from the sums at EX_PARTIAL_ADDRESS instead of from the biases"
@@ -49,7 +52,7 @@ _WINDOW = (
     "EX_DILATION_HEIGHT", "EX_DILATION_WIDTH", "EX_PAD_TOP", "EX_PAD_LEFT",
 )  # fmt: skip
 WIDER = tuple(replace(BY_NAME[name], width=11) for name in _WINDOW)
-"""Windows of up to 2,047 rows and columns, which ``v4`` has."""
+"""Window registers with 11 bits, for windows of up to 2,047 rows and columns (from ``v4``)."""
 _PLANES = (
     "EX_INPUT_CHANNELS", "EX_INPUT_HEIGHT", "EX_INPUT_WIDTH", "EX_INPUT_PLANE",
     "EX_OUTPUT_CHANNELS", "EX_OUTPUT_HEIGHT", "EX_OUTPUT_WIDTH", "EX_OUTPUT_PLANE",
@@ -57,7 +60,7 @@ _PLANES = (
 _AT_LEAST_ONE = tuple(name for name in (*_PLANES, *_WINDOW) if not name.endswith(("_PLANE", "_TOP", "_LEFT")))
 _at_least_one = itemgetter(*_AT_LEAST_ONE)
 _SMALL = 1 << 24
-"""Bytes that no limit on memory refuses: the program itself takes more."""
+"""Bytes that no memory limit refuses; the program itself needs more."""
 REGISTERS = (
     "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_CHANNEL_ADDRESS", "EX_OUTPUT_ADDRESS",
     *_PLANES, *_WINDOW,
@@ -66,7 +69,7 @@ REGISTERS = (
 
 
 def input_access(command: Command) -> Access:
-    """The input planes: IC planes of IH·IW bytes."""
+    """Return the input planes: IC planes of IH·IW bytes."""
     plane = command["EX_INPUT_HEIGHT"] * command["EX_INPUT_WIDTH"]
     return strided(
         "sram", command["EX_INPUT_ADDRESS"], plane, (command["EX_INPUT_CHANNELS"], command["EX_INPUT_PLANE"] or plane)
@@ -74,7 +77,7 @@ def input_access(command: Command) -> Access:
 
 
 def output_access(command: Command, element: int) -> Access:
-    """The output planes: OC planes of OH·OW elements of ``element`` bytes."""
+    """Return the output planes: OC planes of OH·OW elements of ``element`` bytes."""
     plane = command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"] * element
     return strided(
         "sram",
@@ -85,14 +88,14 @@ def output_access(command: Command, element: int) -> Access:
 
 
 def element_bytes(command: Command) -> int:
-    """Bytes of one output element: 1 when the command requantises, 4 when it writes accumulators."""
+    """Return the bytes of one output element: 1 if the command requantises, 4 if it writes accumulators."""
     return 1 if command.fields["requantise"] else 4
 
 
 def check_window(command: Command) -> None:
-    """Raises InputError for a window that has no meaning: a size, stride or dilation of 0, or a reach past all memory.
+    """Raise InputError if a window size, stride or dilation is 0, or if the padded input exceeds the memory limit.
 
-    Bounds what the semantics make of the registers: the padded input, in words of 8 bytes.
+    The semantics allocate the padded input as int64, 8 bytes per element.
     """
     at = command.registers
     if 0 in _at_least_one(at):
@@ -102,7 +105,7 @@ def check_window(command: Command) -> None:
     rows = max(rows, at["EX_PAD_TOP"] + at["EX_INPUT_HEIGHT"])
     columns = max(columns, at["EX_PAD_LEFT"] + at["EX_INPUT_WIDTH"])
     padded = 8 * at["EX_INPUT_CHANNELS"] * rows * columns
-    if padded > _SMALL:  # asking for the limit would take longer than all the rest of a small command
+    if padded > _SMALL:  # querying the limit takes longer than everything else in a small command
         memory.require(padded, f"word {command.index}: the padded input of {command.instruction.mnemonic}")
 
 
@@ -111,7 +114,7 @@ def refused(command: Command, reason: str) -> InputError:
 
 
 def plane_operands(command: Command, arch: Arch, weight_bytes: int) -> Operands:
-    """Input planes, ``weight_bytes`` of weights and one record an output channel in; output planes out.
+    """Return the operands: input planes, ``weight_bytes`` of weights and one record per output channel; output planes.
 
     Raises InputError as :func:`check_window` does.
     """
@@ -126,7 +129,7 @@ def plane_operands(command: Command, arch: Arch, weight_bytes: int) -> Operands:
 
 
 def taps(command: Command) -> int:
-    """KH·KW."""
+    """Return KH·KW."""
     return command["EX_KERNEL_HEIGHT"] * command["EX_KERNEL_WIDTH"]
 
 
@@ -142,7 +145,7 @@ def _depth_operands(command: Command, arch: Arch) -> Operands:
 
 
 def padded_input(command: Command, machine: Machine, fill: int) -> NDArray[np.int64]:
-    """The input as int64 (IC, rows, columns), extended by ``fill`` so that every tap of every window is inside."""
+    """Return the input as int64 (IC, rows, columns), padded with ``fill`` to contain every tap of every window."""
     height, width = command["EX_INPUT_HEIGHT"], command["EX_INPUT_WIDTH"]
     shape = (command["EX_INPUT_CHANNELS"], height, width)
     data = view(machine.sram, command["EX_INPUT_ADDRESS"], shape, np.int8, command["EX_INPUT_PLANE"])
@@ -154,7 +157,7 @@ def padded_input(command: Command, machine: Machine, fill: int) -> NDArray[np.in
 
 
 def window_extent(command: Command) -> tuple[int, int]:
-    """Rows and columns, padding included, that the windows of all outputs reach over."""
+    """Return the rows and columns, including padding, that the windows of all outputs cover."""
     at = command.registers
     rows = (at["EX_OUTPUT_HEIGHT"] - 1) * at["EX_STRIDE_HEIGHT"]
     rows += (at["EX_KERNEL_HEIGHT"] - 1) * at["EX_DILATION_HEIGHT"] + 1
@@ -164,7 +167,7 @@ def window_extent(command: Command) -> tuple[int, int]:
 
 
 def tap(command: Command, padded: NDArray[Any], row: int, column: int) -> NDArray[Any]:
-    """What tap (row, column) of the kernel reads for every output: (IC, OH, OW)."""
+    """Return the inputs (IC, OH, OW) of tap (row, column) of the kernel for every output."""
     top, left = row * command["EX_DILATION_HEIGHT"], column * command["EX_DILATION_WIDTH"]
     step_y, step_x = command["EX_STRIDE_HEIGHT"], command["EX_STRIDE_WIDTH"]
     rows = slice(top, top + (command["EX_OUTPUT_HEIGHT"] - 1) * step_y + 1, step_y)
@@ -173,7 +176,7 @@ def tap(command: Command, padded: NDArray[Any], row: int, column: int) -> NDArra
 
 
 def finish(command: Command, machine: Machine, accumulator: NDArray[np.int64]) -> None:
-    """Adds the bias to int64 (OC, OH, OW) and writes accumulators, or int8 results with ``requantise``."""
+    """Add the bias to int64 (OC, OH, OW) and write accumulators, or int8 results with ``requantise``."""
     records = load_records(machine, command["EX_CHANNEL_ADDRESS"], command["EX_OUTPUT_CHANNELS"])
     accumulator = accumulator + initial_sums(command, machine, accumulator.shape, records.bias[:, None, None])
     if np.abs(accumulator).max(initial=0) >= 1 << 31:
@@ -190,14 +193,14 @@ def finish(command: Command, machine: Machine, accumulator: NDArray[np.int64]) -
 def initial_sums(
     command: Command, machine: Machine, shape: tuple[int, ...], bias: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """What sums of ``shape`` begin with: the bias, or those of an earlier command. An absent field is 0."""
+    """Return the initial sums of ``shape``: the bias, or the sums of an earlier command with ``accumulate``."""
     if command.fields.get(ACCUMULATE.name, 0):
         return view(machine.sram, command[EX_PARTIAL_ADDRESS.name], shape, np.int32).astype(np.int64)
     return bias.astype(np.int64)
 
 
 def lower_limit(command: Command) -> int:
-    """Lower clamp limit: EX_CLAMP_LOW, raised to the output zero point where the ``relu`` field is set."""
+    """Return the lower clamp limit: EX_CLAMP_LOW, but at least the output zero point if the ``relu`` field is set."""
     if command.fields["relu"]:
         return max(command["EX_CLAMP_LOW"], command["EX_OUTPUT_ZERO_POINT"])
     return command["EX_CLAMP_LOW"]
@@ -237,12 +240,12 @@ def _depth(command: Command, machine: Machine) -> None:
 
 
 def output_count(command: Command) -> int:
-    """OC·OH·OW."""
+    """Return OC·OH·OW."""
     return command["EX_OUTPUT_CHANNELS"] * command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"]
 
 
 def fused_cycles(mac_cycles: int, outputs: int, command: Command, arch: Arch) -> int:
-    """Fused post-processing overlaps the multiply-accumulates and costs the larger of the two."""
+    """Return the larger of the cycles of multiply-accumulates and of fused post-processing, which overlap."""
     return max(mac_cycles, ceil_div(outputs, arch.lanes)) if command.fields["requantise"] else mac_cycles
 
 
@@ -287,7 +290,7 @@ EX_GROUPS = Register("EX_GROUPS", 0x42, 16, 1, "unsigned", "G, groups of a convo
 
 
 def group_shape(command: Command) -> tuple[int, int, int]:
-    """(G, IC/G, OC/G); raises InputError when EX_GROUPS does not divide the channels."""
+    """Return (G, IC/G, OC/G); raise InputError if EX_GROUPS does not divide the channels."""
     groups, ic, oc = command["EX_GROUPS"], command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"]
     if not groups or ic % groups or oc % groups:
         raise refused(
@@ -322,10 +325,10 @@ def _group_conv(command: Command, machine: Machine) -> None:
 
 
 def parallel_groups(groups: int, inputs: int, outputs: int, arch: Arch) -> int:
-    """Groups that the array of a·b elements (one output column) computes at once, at least 1 and at most ``groups``.
+    """Return the groups that an array of a·b elements (one output column) computes in parallel: 1 to ``groups``.
 
-    A group of ``inputs`` by ``outputs`` channels occupies a block of min(a, inputs) by min(b, outputs) elements; the
-    array holds as many whole blocks as fit along each axis. One element computes one depthwise channel, as in
+    A group of ``inputs`` by ``outputs`` channels occupies a block of min(a, inputs) by min(b, outputs) elements. The
+    array computes as many whole blocks as fit along each axis. One element computes one depthwise channel, as in
     ``OP_DEPTH_CONV``; a group that fills the array leaves no room for a second.
     """
     pe = arch.pe
@@ -363,7 +366,7 @@ OP_GROUP_CONV = Instruction(
 )  # fmt: skip
 
 
-# Idle lanes put to use. ----------------------------------------------------------------------------------------------
+# Mappings that use idle lanes ----------------------------------------------------------------------------------------
 
 MAPPING = Field(
     "mapping", 42, 2,
@@ -382,7 +385,7 @@ instruction takes without the field.
 
 
 class Work(NamedTuple):
-    """What a convolution computes: groups, input and output channels of each, rows, columns, taps of the kernel."""
+    """Loop sizes of a convolution: groups, channels per group, output rows and columns, taps of the kernel."""
 
     groups: int
     inputs: int
@@ -393,7 +396,7 @@ class Work(NamedTuple):
 
 
 def mapped_cycles(work: Work, mapping: int, arch: Arch) -> int:
-    """Cycles of the multiply-accumulates of ``work`` under a ``mapping``."""
+    """Return the cycles of the multiply-accumulates of ``work`` with the given value of the field ``mapping``."""
     pe = arch.pe
     together, apart = (work.inputs * work.taps, 1) if mapping & 1 else (work.inputs, work.taps)
     blocks = (pe.ic // min(pe.ic, together)) * (pe.oc // min(pe.oc, work.outputs))
@@ -404,15 +407,16 @@ def mapped_cycles(work: Work, mapping: int, arch: Arch) -> int:
 
 
 def best_mapping(work: Work, arch: Arch) -> int:
-    """The mapping of fewest cycles; the highest of equals: parts of the work may leave idle what all of it uses."""
+    """Return the mapping with the fewest cycles; ties go to the highest value, which can be faster for tiles."""
     return min(reversed(range(MAPPING.maximum + 1)), key=lambda mapping: mapped_cycles(work, mapping, arch))
 
 
 def least_mapped_cycles(work: Work, arch: Arch) -> int:
-    """Cycles that no commands take fewer that together do ``work``, however it is cut, with any mapping of each.
+    """Return a lower bound of the cycles for ``work``, for any division into commands and any mapping of each.
 
-    The most that the array multiplies in a cycle for any part of it: blocks of so many products summed at once by so
-    many output channels, the more of which fit side by side the smaller they are, for groups and columns.
+    The bound divides the products by the most that the array can multiply per cycle for any part of the work. The
+    array is divided into blocks of summed products by output channels; smaller blocks allow more groups and columns
+    in parallel.
     """
     pe, products = arch.pe, work.inputs * work.taps
     most = max(
@@ -425,7 +429,7 @@ def least_mapped_cycles(work: Work, arch: Arch) -> int:
 
 
 def _pieces(lanes: int, most: int) -> Iterator[tuple[int, int]]:
-    """Sizes up to ``most`` that ``lanes`` take at once, and how many: for each number the largest size."""
+    """Yield (size, count): for each number of pieces that fit into ``lanes``, the largest piece size up to ``most``."""
     size = min(lanes, most)
     while size:
         count = lanes // size
@@ -434,7 +438,7 @@ def _pieces(lanes: int, most: int) -> Iterator[tuple[int, int]]:
 
 
 def _work(command: Command) -> Work:
-    """What a command computes; OP_DEPTH_CONV as many groups as output channels."""
+    """Return the loop sizes of a command; OP_DEPTH_CONV has one group per output channel."""
     if "EX_GROUPS" in command.registers:
         groups = group_shape(command)
     elif command.instruction.mnemonic == OP_DEPTH_CONV.mnemonic:
@@ -445,7 +449,7 @@ def _work(command: Command) -> Work:
 
 
 def with_mapping(base: Instruction) -> Instruction:
-    """``base`` with the field :data:`MAPPING`; its results are the same whatever that says."""
+    """Add the field :data:`MAPPING` to ``base``; the mapping changes cycles, not results."""
 
     @formula(_MAPPED_CYCLES)
     def cycles(command: Command, arch: Arch) -> int:
@@ -458,7 +462,7 @@ def with_mapping(base: Instruction) -> Instruction:
     return replace(base, fields=(*base.fields, MAPPING), cycles=cycles, earlier=base, least=least)
 
 
-# Sums in several commands. -------------------------------------------------------------------------------------------
+# Sums computed by several commands -----------------------------------------------------------------------------------
 
 
 _PARTIAL = 3
@@ -466,13 +470,14 @@ _PARTIAL = 3
 
 
 def with_partial_sums(base: Instruction) -> Instruction:
-    """``base``, of a product, with the field :data:`ACCUMULATE`; where that is 0 it is ``base``.
+    """Add the field :data:`ACCUMULATE` to a product instruction; field value 0 changes nothing.
 
-    A first command writes int32 sums of some of the input channels, further ones add theirs, the last requantises.
+    The first command writes int32 sums over some of the input channels, later commands add theirs, and the last one
+    requantises.
     """
 
     def partial(command: Command, arch: Arch) -> int:
-        """Bytes of the sums from which a command starts: 0 from the biases."""
+        """Return the bytes of the sums that a command starts from; 0 if it starts from the biases."""
         if not command.fields.get(ACCUMULATE.name, 0):
             return 0
         return 4 * (base.operands(command, arch).writes[0].total // element_bytes(command))

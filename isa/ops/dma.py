@@ -1,4 +1,4 @@
-"""DMA: ``OP_DMA_READ`` (system memory to scratchpad), ``OP_DMA_WRITE`` (back); rows in three strided dimensions."""
+"""DMA: ``OP_DMA_READ`` (system memory to scratchpad) and ``OP_DMA_WRITE`` (back), rows in three strided dimensions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Side = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 def side_registers(unit: Unit, space: Space) -> Side:
-    """The registers that say where a side is: address and bytes of a row, count and stride of dimensions 3, 2, 1."""
+    """Return the registers of one side: address, bytes per row, and count and stride of dimensions 3, 2 and 1."""
     name, prefix = unit.name, space.upper()
     dims = tuple((f"{name}_COUNT_{d}", f"{name}_{prefix}_STRIDE_{d}") for d in (3, 2, 1))
     return f"{name}_{prefix}_ADDRESS", f"{name}_BYTES", dims
@@ -30,7 +30,7 @@ _SIDES = {(unit, space): side_registers(unit, space) for unit in (Unit.LD, Unit.
 
 
 def side(command: Command, space: Space) -> Access:
-    """The rows of one side (``sram`` or ``dram``) of a DMA command; dimension 3 is the outermost."""
+    """Return the rows on one side (``sram`` or ``dram``) of a DMA command; dimension 3 is the outermost."""
     at, (address, nbytes, dims) = command.registers, _SIDES[command.unit, space]
     return strided(space, at[address], at[nbytes], *[(at[count], at[stride]) for count, stride in dims])
 

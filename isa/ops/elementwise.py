@@ -1,6 +1,6 @@
-"""Element-wise instructions: ReLU, leaky ReLU, absolute value, minimum, maximum and rescaling addition of int8.
+"""Element-wise instructions of int8: ReLU, leaky ReLU, absolute value, minimum, maximum and rescaling addition.
 
-And ``OP_E32_ADD`` and ``OP_E32_SHIFT`` of int32.
+``OP_E32_ADD`` and ``OP_E32_SHIFT`` work on int32.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _cycles(command: Command, arch: Arch) -> int:
 
 
 def unary_result(x: NDArray[np.int8], function: Function, command: Command, arch: Arch) -> NDArray[np.int8]:
-    """``function`` of stored int8 values with the scales, zero points and limits of the command."""
+    """Return ``function`` of stored int8 values, with the command's scales, zero points and limits."""
     input_zero, output_zero = command["EX_INPUT_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"]
     low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
     if arch.numerics == "fixed":
@@ -75,13 +75,13 @@ def _unary(function: Function) -> Callable[[Command, Machine], None]:
 
 
 def fixed_constants(command: Command) -> numerics.AddFixedConstants:
-    """The multipliers and shifts of a sum or difference with numerics fixed."""
+    """Return the multipliers and shifts of an addition or subtraction with numerics ``fixed``."""
     a, b, y = ((command[f"EX_SCALE_{name}"], command[f"EX_SHIFT_{name}"]) for name in "ABY")
     return numerics.AddFixedConstants(*a, *b, *y)
 
 
 def add_result(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch: Arch) -> NDArray[np.int8]:
-    """The rescaling addition of stored int8 values with the constants of the command."""
+    """Return the rescaled sum of stored int8 values, with the command's constants."""
     low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
     if arch.numerics == "fixed":
         zeros = (command["EX_INPUT_ZERO_POINT"], command["EX_OPERAND_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"])
@@ -151,7 +151,7 @@ OP_E_ADD = Instruction(
     operands=_two, semantics=_add, cycles=_cycles, inputs=(INT8, INT8), outputs=(INT8,), streamed=(0, 1),
 )  # fmt: skip
 
-# int32 support instructions: overflow is an error, never a wrap-around. -------------------------------------------
+# int32 instructions: overflow is an error, never a wrap-around -------------------------------------------------------
 
 _DIRECTIONS: tuple[Literal["left", "right"], ...] = ("left", "right")
 _ROUNDINGS: tuple[Literal["floor", "nearest_even", "half_away"], ...] = ("floor", "nearest_even", "half_away")

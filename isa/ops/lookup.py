@@ -1,6 +1,6 @@
-"""Any function of one int8 value, by tables of 256 bytes in the scratchpad.
+"""Functions of one int8 value, looked up in tables of 256 bytes in the scratchpad.
 
-``OP_LUT`` looks up a tensor and may work in place; other instructions look up what they have computed, as a last step
+``OP_LUT`` looks up a whole tensor and may work in place. Other instructions can look up their results as a last step
 (:func:`with_tables`).
 """
 
@@ -29,11 +29,14 @@ from isa.instruction import (
 from isa.registers import Field, Register
 
 TABLE_BYTES = 256
-"""Bytes of one table: the result of every int8 value, in the order of their bytes: 0 to 127, then -128 to -1."""
+"""Bytes of one table: one result per int8 input, ordered by the input's byte: 0 to 127, then -128 to -1."""
 
 
 def shape(command: Command) -> tuple[int, int, int]:
-    """(outer, tables, elements a table): (1, 1, n) of one table, (1, C, H·W) for planes, (M, N, 1) for a matrix."""
+    """Return (outer, tables, elements per table).
+
+    One table gives (1, 1, n); planes give (1, C, H·W); a matrix gives (M, N, 1).
+    """
     return command["EX_ROWS"], command["EX_OUTPUT_CHANNELS"], command["EX_LENGTH"]
 
 
@@ -83,7 +86,7 @@ OP_LUT = Instruction(
 INSTRUCTIONS = (OP_LUT,)
 
 
-# Look-up as the last step of other instructions. ---------------------------------------------------------------------
+# Look-up as the last step of other instructions ----------------------------------------------------------------------
 
 EX_TABLE_ADDRESS = Register(
     "EX_TABLE_ADDRESS", 0x64, 32, 0, "unsigned", "tables of 256 bytes in which look_up finds results"
@@ -95,16 +98,19 @@ LOOK_UP = Field(
 
 
 def table_count(command: Command) -> int:
-    """Tables in which a command looks its results up: none, one, or one an output channel. An absent field is 0."""
+    """Return the number of tables that look up a command's results: none, one, or one per output channel.
+
+    A missing ``look_up`` field counts as 0.
+    """
     choice = command.fields.get(LOOK_UP.name, 0)
     return command.registers.get("EX_OUTPUT_CHANNELS", 1) if choice > 1 else choice
 
 
 def result_shape(command: Command, elements: int) -> tuple[int, int, int]:
-    """(outer, channels, elements a channel) of so many results, in the order of their addresses.
+    """Return (outer, channels, elements per channel) of ``elements`` results in the order of their addresses.
 
-    (1, OC, OH·OW) for planes, (M, N, 1) for a matrix, (rows, OC, length) of a requantisation; element-wise operations
-    have one channel.
+    Planes give (1, OC, OH·OW), a matrix (M, N, 1), a requantisation (rows, OC, length); element-wise operations have
+    one channel.
     """
     registers = command.registers
     outer, channels = registers.get("EX_ROWS", 1), registers.get("EX_OUTPUT_CHANNELS", 1)
@@ -112,15 +118,19 @@ def result_shape(command: Command, elements: int) -> tuple[int, int, int]:
 
 
 def look_up(entries: NDArray[np.uint8], tables: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """What tables (1 or channels, 256) say of entries (outer, channels, elements)."""
+    """Look up entries (outer, channels, elements) in tables (1 or channels, 256)."""
     return tables[np.arange(len(tables))[:, np.newaxis], entries.astype(np.int64)]
 
 
 def with_tables(base: Instruction, *wider: Register) -> Instruction:
-    """``base`` with the field :data:`LOOK_UP` and the register EX_TABLE_ADDRESS; where the field is 0 it is ``base``.
+    """Add the field :data:`LOOK_UP` and the register EX_TABLE_ADDRESS to ``base``; field value 0 changes nothing.
 
-    ``wider`` are registers of ``base`` that have more bits from then on.
-    Only results of int8 are looked up: a command that writes another type has no operands, but an InputError.
+    Args:
+        base: the instruction to extend.
+        wider: registers of ``base`` that get more bits in the extended instruction.
+
+    Only int8 results can be looked up: a command with another result type raises InputError when its operands are
+    read.
     """
 
     def operands(command: Command, arch: Arch) -> Operands:
@@ -156,7 +166,7 @@ def with_tables(base: Instruction, *wider: Register) -> Instruction:
         return max(base.least_cycles(command, arch), looked_up(command, arch))
 
     def looked_up(command: Command, arch: Arch) -> int:
-        """Cycles of the look-up alone: 0 where there is none."""
+        """Return the cycles of the look-up alone; 0 without a look-up."""
         return ceil_div(base.operands(command, arch).writes[0].total, arch.lanes) if table_count(command) else 0
 
     return replace(

@@ -1,5 +1,8 @@
-"""Row-major matrix products (M, K) × (K, N) on int8: ``OP_MAT_MUL`` with a channel record a column, for constant
-weights, and ``OP_DYN_MAT_MUL`` with a zero point an operand and one scale, for two operands computed at run time."""
+"""Row-major int8 matrix products (M, K) × (K, N).
+
+``OP_MAT_MUL`` multiplies by constant weights, with one channel record per column. ``OP_DYN_MAT_MUL`` multiplies two
+activations, with one zero point per operand and one scale.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,12 @@ from isa.registers import Field, float_value
 
 
 def shape(command: Command) -> tuple[int, int, int]:
-    """(M, K, N)."""
+    """Return (M, K, N)."""
     return command["EX_ROWS"], command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"]
 
 
 def _summed(command: Command) -> tuple[int, int, int]:
-    """(M, K, N); raises InputError where there is nothing to sum."""
+    """Return (M, K, N); raise InputError if K is 0."""
     if not command["EX_INPUT_CHANNELS"]:
         raise refused(command, "EX_INPUT_CHANNELS is 0; it must be 1 or more")
     return shape(command)
@@ -101,7 +104,7 @@ TRANSPOSED = Field("transposed", 50, 1, description="1: the second operand lies 
 
 
 def second_shape(command: Command) -> tuple[int, int]:
-    """The second operand of ``OP_DYN_MAT_MUL`` as it lies in memory: (K, N), or (N, K) with ``transposed``."""
+    """Return the stored shape of the second operand of ``OP_DYN_MAT_MUL``: (K, N), or (N, K) with ``transposed``."""
     _, k, n = shape(command)
     return (n, k) if command.fields["transposed"] else (k, n)
 
@@ -116,7 +119,7 @@ def _dynamic_operands(command: Command, arch: Arch) -> Operands:
 
 
 def scaled(accumulator: NDArray[Any], command: Command, arch: Arch) -> NDArray[np.int8]:
-    """int8 of int32-range accumulators by the one scale, zero point and limits of the command."""
+    """Requantise int32-range accumulators to int8 with the command's single scale, zero point and limits."""
     limits = command["EX_OUTPUT_ZERO_POINT"], command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
     if arch.numerics == "fixed":
         return numerics.requantise_fixed(accumulator, command["EX_SCALE_A"], command["EX_SHIFT_A"], *limits)

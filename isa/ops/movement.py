@@ -1,4 +1,4 @@
-"""``OP_PERMUTE``: bytes of the scratchpad copied in another order, some of them several times or not at all."""
+"""``OP_PERMUTE``: copies bytes of the scratchpad into another order; it can repeat or omit bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from isa.instruction import BYTES, Command, Instruction, Machine, Operands, Unit
 from isa.registers import Field, Register
 
 DIMENSIONS = (1, 2, 3, 4)
-"""Of a copy, the fastest first."""
+"""Dimensions of a copy, fastest first."""
 FILL = Field("fill", 51, 1, description="1 writes the byte EX_INPUT_ZERO_POINT and reads nothing")
 REGISTERS = tuple(
     register
@@ -33,13 +33,13 @@ def count(command: Command) -> int:
 
 
 def side(command: Command, name: str) -> Access:
-    """The bytes of one side (``INPUT`` or ``OUTPUT``), one by one in the order of the copy."""
+    """Return the bytes of one side (``INPUT`` or ``OUTPUT``) in copy order."""
     dims = ((command[f"EX_COUNT_{n}"], command[f"EX_{name}_STRIDE_{n}"]) for n in reversed(DIMENSIONS))
     return Access("sram", command[f"EX_{name}_ADDRESS"], 1, tuple(dims))
 
 
 def touched(command: Command, name: str) -> Access:
-    """The same bytes, in normal form: what is read again counts once, and dense dimensions are one."""
+    """Return the bytes of one side in normal form: repeated bytes count once, and dense dimensions are merged."""
     access = side(command, name)
     dims = (dim for dim in access.dims if dim[1] or not dim[0])
     return strided("sram", access.address, 1, *sorted(dims, key=lambda dim: -dim[1]))
@@ -82,7 +82,7 @@ def _cycles(command: Command, arch: Arch) -> int:
 
 
 def _least(command: Command, arch: Arch) -> int:
-    """What bytes that lie side by side would take: others may choose the order of the dimensions."""
+    """Return the cycles for contiguous bytes, a lower bound: another program may order the dimensions differently."""
     rows = command["EX_COUNT_4"] * command["EX_COUNT_3"] * command["EX_COUNT_2"]
     return ceil_div(rows * command["EX_COUNT_1"], arch.lanes)
 

@@ -1,7 +1,7 @@
-"""Instructions on machines of words: how operands lie, the words that they take, and compute cycles.
+"""Instructions in banked memory: layouts of their operands, words that each operand loads, and compute cycles.
 
-The formulas are those of docs/machine.md, section 12, with its letters: a, b, c the array, N = a·b·c; A bytes an atom,
-W a word; P accumulators; L = post_lanes.
+The formulas are those of docs/machine.md, section 12, with its letters: a, b, c are the sizes of the array, N =
+a·b·c, A the bytes of an atom, W those of a word, P the accumulators, L = post_lanes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from isa.packing import (
 
 
 def words_of(arch: Arch) -> BankedMemory:
-    """The words of a machine; raises ValueError where it has none."""
+    """Return the banked memory of a machine; raise ValueError if its memory is ideal."""
     words = arch.words
     if words is None:
         raise ValueError(f"a machine of isa {arch.isa} has no words")
@@ -40,7 +40,7 @@ def words_of(arch: Arch) -> BankedMemory:
 
 
 def _parts(size: int, step: int) -> Iterator[tuple[int, int]]:
-    """(count, size) of the pieces of ``size`` by ``step``: whole ones, then the rest."""
+    """Yield (count, size) of the pieces of ``size`` in steps of ``step``: the full pieces, then the remainder."""
     whole, rest = divmod(size, step)
     if whole:
         yield whole, step
@@ -49,13 +49,13 @@ def _parts(size: int, step: int) -> Iterator[tuple[int, int]]:
 
 
 def _tables(command: Command) -> tuple[Layout, ...]:
-    """The tables of a look-up as last step, if there is one."""
+    """Return the layout of the look-up tables, or nothing if the command does not look up its results."""
     count = table_count(command)
     return (Plain(EX_TABLE_ADDRESS.name, TABLE_BYTES * count),) if count else ()
 
 
 def _finishing(command: Command, outputs: int, arch: Arch) -> int:
-    """Cycles of the lanes behind the array: ⌈results / L⌉ where they requantise, add sums or look up, else 0."""
+    """Return the cycles of the lanes after the array: ⌈results / L⌉ if they requantise, add sums or look up, else 0."""
     fields = command.fields
     busy = fields.get("requantise", 0) or fields.get(ACCUMULATE.name, 0) or table_count(command)
     return ceil_div(outputs, arch.lanes) if busy else 0
@@ -65,19 +65,31 @@ def _finishing(command: Command, outputs: int, arch: Arch) -> int:
 
 
 NARROW = 4
-"""Bytes of a position of an input of few channels, as pictures have them."""
+"""Bytes of a position of an input with few channels, such as an image."""
 TAPS, COLUMNS, WHOLE_KERNEL = 1, 2, 3
-"""Values of the field ``mapping``: taps of a kernel's row side by side; output columns, too; with all of a kernel."""
+"""Values of the field ``mapping``.
+
+1: the array computes the taps of a kernel row in parallel. 2: also several output columns. 3: all taps of the kernel,
+and several output columns.
+"""
 
 
 class Product(NamedTuple):
-    """A convolution or a product of matrices as the array sees it: (G, O, I) channels, outputs, kernel, column stride.
+    """A convolution or matrix product as the array sees it.
 
-    ``taps``: those of a kernel's row stand side by side. ``apart``: parts of the array's columns have activations of
-    their own, for groups and for output columns. ``whole``: all taps of a kernel of so many rows, which are one row of
-    ``weights``, stand side by side; 0: they do not. ``narrow``: the input lies in atoms of :data:`NARROW` bytes.
-    ``computed``: the weights are a tensor in atoms, and its channels are those "outputs" or "inputs". ``gapless``: rows
-    of the input that rows of results begin with follow one another, so that the stream goes on from one to the next.
+    Attributes:
+        weights: groups, output and input channels per group, and kernel.
+        rows: rows of results.
+        columns: columns of results.
+        stride: input columns from one result to the next.
+        taps: the array computes the taps of a kernel row in parallel.
+        apart: parts of the array's columns have their own activations, for groups and for output columns.
+        whole: kernel rows if the array computes all taps in parallel (one row of ``weights``); else 0.
+        narrow: the input is stored in atoms of :data:`NARROW` bytes.
+        computed: the weights are a tensor in atoms whose channels are the "outputs" or "inputs"; "" for constant
+            weights.
+        gapless: the input rows at which rows of results begin are adjacent, so the stream of activations does not
+            restart at a row.
     """
 
     weights: Shape
@@ -93,17 +105,17 @@ class Product(NamedTuple):
 
     @property
     def outputs(self) -> int:
-        """Results."""
+        """Number of results."""
         return self.weights.groups * self.weights.outputs * self.rows * self.columns
 
     @property
     def channels(self) -> int:
-        """Output channels."""
+        """Number of output channels."""
         return self.weights.groups * self.weights.outputs
 
     @property
     def depth(self) -> int:
-        """What stands side by side to be summed: input channels of a group, or with taps those of a kernel's row."""
+        """Parallel products per sum: input channels of a group; with ``taps`` times the kernel's columns."""
         return self.weights.inputs * (self.weights.columns if self.taps else 1)
 
 
@@ -119,15 +131,19 @@ def _convolved(command: Command) -> Product:
 
 
 def gapless(columns: int, read: int, stride: int, across: int) -> bool:
-    """Whether rows of so many results, of which each reads one of ``read`` columns, follow one another in the input.
+    """Return True if the input rows at which rows of results begin are adjacent in memory.
 
-    ``stride``, ``across``: rows and columns from one result to the next.
+    Args:
+        columns: results per row.
+        read: input columns.
+        stride: input rows from one row of results to the next.
+        across: input columns from one result to the next.
     """
     return stride * read == columns * across
 
 
 def mapped(product: Product, mapping: int) -> Product:
-    """``product`` as a value of the field ``mapping`` has it."""
+    """Return ``product`` with the given value of the field ``mapping``."""
     shape = product.weights
     found = product._replace(taps=mapping >= TAPS, apart=mapping >= COLUMNS)
     if mapping != WHOLE_KERNEL:
@@ -137,7 +153,7 @@ def mapped(product: Product, mapping: int) -> Product:
 
 
 def in_pixels(groups: int, inputs: int) -> bool:
-    """Whether the input of a convolution with :data:`WHOLE_KERNEL` lies in atoms of :data:`NARROW` bytes."""
+    """Return True if the input of a :data:`WHOLE_KERNEL` convolution is stored in atoms of :data:`NARROW` bytes."""
     return groups == 1 and inputs <= NARROW
 
 
@@ -147,10 +163,11 @@ def _multiplied(command: Command) -> Product:
 
 
 def product_block(product: Product, arch: Arch) -> Block:
-    """What the array holds at once: min(G, ⌊a/I⌋, ⌊b/O⌋) groups, at least one, of b by a channels each.
+    """Return the weights that the array stores at a time: min(G, ⌊a/I⌋, ⌊b/O⌋) groups, but at least one.
 
-    I are the input channels of a group, with taps those of a kernel's row. Groups stand side by side only where their
-    input channels lie in one atom, and where parts of the columns have activations of their own whatever I is.
+    Each group has up to b output by a input channels. I is the number of input channels of a group; with ``taps`` it
+    is that of a kernel row. Without ``apart``, groups share the array only if their input channels are in one atom;
+    with ``apart`` (columns with their own activations) I does not limit the number of groups.
     """
     array, shape = arch.pe, product.weights
     together = min(shape.groups, array.oc // max(shape.outputs, 1) or 1)
@@ -160,7 +177,7 @@ def product_block(product: Product, arch: Arch) -> Block:
 
 
 def _across(product: Product, block: Block, arch: Arch) -> int:
-    """Output columns of a step: c, or with parts of the array's columns min(⌊b / (g·O)⌋, ⌈OW/c⌉) times as many."""
+    """Return the output columns per step: c; with ``apart``, min(⌊b / (g·O)⌋, ⌈OW/c⌉) times as many."""
     if not product.apart:
         return arch.pe.ow
     parts = arch.pe.oc // max(block.groups * product.weights.outputs, 1)
@@ -168,7 +185,7 @@ def _across(product: Product, block: Block, arch: Arch) -> int:
 
 
 class _Reach(NamedTuple):
-    """Of a step of the array: the ``streams`` that it reads from, the words of one, and those of all."""
+    """Activations that a step of the array reads: streams, words per stream, and words of all streams together."""
 
     streams: int
     each: int
@@ -176,9 +193,10 @@ class _Reach(NamedTuple):
 
 
 def _reach(product: Product, block: Block, arch: Arch) -> _Reach:
-    """((c - 1)·SW + 1)·A bytes, with taps c·SW·A, of parts p·c·SW·A, of each atom that a block's channels lie in.
+    """Return the activations of a step, per atom that contains a block's channels.
 
-    The words are those of one stream of them all: registers hold what a word has for the steps to come.
+    The bytes are ((c - 1)·SW + 1)·A, with ``taps`` c·SW·A, with ``apart`` p·c·SW·A. ``words`` treats all streams as
+    one contiguous stream: registers keep the rest of a word for later steps.
     """
     words, columns = words_of(arch), _across(product, block, arch)
     atom = _atom(product, words)
@@ -189,13 +207,13 @@ def _reach(product: Product, block: Block, arch: Arch) -> _Reach:
 
 
 def _atom(product: Product, words: BankedMemory) -> int:
-    """Bytes of a position of the input in an atom."""
+    """Return the bytes of an input position in one atom."""
     return NARROW if product.narrow else words.atom
 
 
 @lru_cache(maxsize=4096)
 def _streams(shape: Shape, block: Block, atom: int, rows: int) -> int:
-    """The most pairs of an atom and of one of so many ``rows`` of the kernel that the products of a block come from."""
+    """Return the maximum number of (atom, kernel row) pairs that the products of a block read, over all blocks."""
     whole = shape.groups == 1 and not (block.taps and shape.inputs % block.inputs)
     if whole and 0 in (atom % block.inputs, block.inputs % atom):
         return ceil_div(min(shape.inputs, block.inputs), atom)
@@ -219,13 +237,13 @@ def _ranges(size: int, step: int) -> Iterator[range]:
 
 
 def _stripes(product: Product, across: int, arch: Arch) -> tuple[tuple[int, int], ...]:
-    """(count, steps) of the stripes: OH · ⌈OW / across⌉ steps, P at most at a time."""
+    """Return (count, steps) of the stripes: OH · ⌈OW / across⌉ steps in total, at most P per stripe."""
     steps = product.rows * ceil_div(product.columns, across)
     return tuple(_parts(steps, words_of(arch).accumulators))
 
 
 def _blocks(product: Product, arch: Arch) -> Iterator[tuple[int, int]]:
-    """(count, words) of the blocks that the array holds one after the other in a stripe, largest first."""
+    """Yield (count, words) of the blocks that the array processes in a stripe, largest first."""
     block, shape, words = product_block(product, arch), product.weights, words_of(arch)
     kernel = shape.rows if product.taps else shape.rows * shape.columns
     for rounds, groups in _parts(shape.groups, block.groups):
@@ -240,7 +258,7 @@ def _blocks(product: Product, arch: Arch) -> Iterator[tuple[int, int]]:
 
 
 def product_cycles(product: Product, arch: Arch, lanes: int = 0) -> int:
-    """Compute cycles of a product behind which the lanes work for ``lanes`` cycles."""
+    """Return the compute cycles of a product whose results occupy the lanes for ``lanes`` cycles."""
     block = product_block(product, arch)
     reach = _reach(product, block, arch).words
     blocks = list(_blocks(product, arch))
@@ -252,10 +270,11 @@ def product_cycles(product: Product, arch: Arch, lanes: int = 0) -> int:
 
 
 def best_mapping(product: Product, most: int, arch: Arch) -> int:
-    """Of the values 0 to ``most`` of the field ``mapping`` the one of fewest cycles, the lowest of equals.
+    """Return the value from 0 to ``most`` of the field ``mapping`` with the fewest cycles.
 
-    A cycle is also what a word of activations takes. Of those that are equal for the whole product the one of fewest
-    cycles for an atom of output channels comes first, for tiles may be as small.
+    The cost is the larger of the compute cycles and the words of activations, one word per cycle. Ties go to the
+    mapping that is fastest with one atom of output channels, because tiles can be that small, then to the lowest
+    value.
     """
     shape = product.weights
     small = product._replace(weights=shape._replace(outputs=min(shape.outputs, words_of(arch).atom)))
@@ -268,7 +287,7 @@ def best_mapping(product: Product, most: int, arch: Arch) -> int:
 
 
 def product_bound(product: Product, arch: Arch) -> int:
-    """Cycles of a product each operand of which has a bank of its own, all of whose cycles are EX's."""
+    """Return the cycles of a product if each operand has its own bank and EX gets every cycle of it."""
     return max(product_cycles(product, arch), *_product_words(product, arch, 1))
 
 
@@ -280,7 +299,7 @@ class _ProductWords(NamedTuple):
 
 
 def _product_words(product: Product, arch: Arch, element: int) -> _ProductWords:
-    """Words of each operand but the tables; of partial sums as of results."""
+    """Return the words of each operand except the tables; partial sums have as many words as int32 results."""
     words, block, shape = words_of(arch), product_block(product, arch), product.weights
     reach, across = _reach(product, block, arch), _across(product, block, arch)
     stripes = _stripes(product, across, arch)
@@ -304,21 +323,21 @@ def _product_words(product: Product, arch: Arch, element: int) -> _ProductWords:
 
 
 def product_places(product: Product, arch: Arch, *, inputs_first: bool = False) -> NDArray[np.int64]:
-    """The order in which the weights of a product lie (:func:`isa.packing.block_places`).
+    """Return the storage order of a product's weights (:func:`isa.packing.block_places`).
 
-    With ``inputs_first`` plain weights are (inputs, outputs).
+    With ``inputs_first`` dense weights are (inputs, outputs).
     """
     places = block_places(product.weights, product_block(product, arch), words_of(arch).word)
     return transposed(places, product.weights.inputs, product.weights.outputs) if inputs_first else places
 
 
 def product_bytes(product: Product, arch: Arch) -> int:
-    """Bytes of the weights of a product in the order of their use."""
+    """Return the bytes of a product's weights in the order of their use, including padding."""
     return words_of(arch).word * _weight_words(product, arch)
 
 
 def _weight_words(product: Product, arch: Arch) -> int:
-    """Words of the weights of a product, all read once: each block of output channels begins with one."""
+    """Return the words of a product's weights, each read once; each block of output channels begins with a new word."""
     if product.computed:
         return sum(count * load for count, load in _blocks(product, arch))
     block, shape, words = product_block(product, arch), product.weights, words_of(arch)
@@ -357,9 +376,12 @@ def product(
     *,
     inputs_first: bool = False,
 ) -> Packed:
-    """A product on words: ``read`` says what the array sees, ``layouts`` how input and result lie.
+    """Declare a product in banked memory.
 
-    ``inputs_first``: plain weights are (inputs, outputs), not (outputs, inputs).
+    Args:
+        read: converts a command to the product that the array sees.
+        layouts: returns the layouts of a command's input and result.
+        inputs_first: dense weights are (inputs, outputs) instead of (outputs, inputs).
     """
 
     def all_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
@@ -392,7 +414,7 @@ def product(
 
 
 def _starts_from_sums(command: Command, found: Product) -> bool:
-    """Whether there are sums of an earlier command: as among plain operands, there are none of no results."""
+    """Return True if a command continues the sums of an earlier one; a command without results has no sums."""
     return bool(command.fields.get(ACCUMULATE.name, 0) and found.outputs)
 
 
@@ -449,21 +471,18 @@ def _matrices(command: Command) -> tuple[Layout, Layout]:
 
 
 class Windows(NamedTuple):
-    """Windows of one atom at a time: ``across`` by ``down`` of them at once, in ``pieces`` of columns.
-
-    ``steps`` of the array and ``words`` of activations are those of one atom.
-    """
+    """Steps of the array and words of activations for the windows of one atom."""
 
     steps: int
     words: int
 
 
 def windows(command: Command, arch: Arch) -> Windows:
-    """How the array goes over the windows of one atom: ⌊N/A⌋ at once, side by side in a row, then in rows.
+    """Return the array steps and input words of the windows of one atom.
 
-    An array of fewer than A elements takes one window at once, and ⌈A/N⌉ cycles for each of its taps.
-    The registers hold the rows that the windows of a step need, so that each input row is read once for every piece of
-    columns, and one word more where there are several pieces.
+    The array computes ⌊N/A⌋ windows at a time: first along a row, then over rows. An array of fewer than A elements
+    computes one window at a time and needs ⌈A/N⌉ cycles per tap. Registers keep the rows that the windows of a step
+    need, so each input row is read once for every piece of columns, plus one word if there are several pieces.
     """
     words, at = words_of(arch), command.registers
     rows, columns = at["EX_OUTPUT_HEIGHT"], at["EX_OUTPUT_WIDTH"]
@@ -479,7 +498,7 @@ def windows(command: Command, arch: Arch) -> Windows:
 
 
 def _results(command: Command, arch: Arch, element: int) -> tuple[int, int]:
-    """(results, words of them)."""
+    """Return the number of results and their words."""
     words, positions = words_of(arch), command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"]
     channels = command["EX_OUTPUT_CHANNELS"]
     return channels * positions, words.surfaces(channels) * words.count(positions * words.atom * element)
@@ -550,7 +569,7 @@ def _pool_cycles(command: Command, arch: Arch) -> int:
 
 
 def _pool_source(command: Command, arch: Arch) -> int:
-    """Words of activations of one atom."""
+    """Return the words of activations of one atom."""
     words = words_of(arch)
     if _whole_plane(command):
         return words.count(command["EX_INPUT_HEIGHT"] * command["EX_INPUT_WIDTH"] * words.atom)
@@ -562,15 +581,15 @@ def _pool_words(command: Command, arch: Arch) -> tuple[int, ...]:
     return source, *_table_words(command, arch), _results(command, arch, 1)[1]
 
 
-# Element by element --------------------------------------------------------------------------------------------------
+# Element-wise operations ---------------------------------------------------------------------------------------------
 
 _ELEMENTWISE = "⌈length / L⌉: of dense operands, whatever their layout, that are alike."
 
 
 def _dense(*registers: str, divides: bool = False) -> Packed:
-    """An element-wise instruction of EX_LENGTH bytes at each of ``registers``, the result's last.
+    """Declare an element-wise instruction of EX_LENGTH bytes at each of ``registers``; the last is the result's.
 
-    ``divides``: by one scale, the reciprocal of which comes first.
+    With ``divides`` the command divides by one scale and computes its reciprocal first.
     """
 
     def layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
@@ -606,7 +625,7 @@ def _pair_words(command: Command, arch: Arch) -> tuple[int, ...]:
 
 
 def _pair_elements(command: Command, arch: Arch) -> int:
-    """Elements of the result, those of channels that are not there included."""
+    """Return the elements of the result, including padding channels."""
     words, (channels, length) = words_of(arch), pairs.operand_shape(command, 0)
     return words.surfaces(channels) * words.atom * length
 
@@ -639,7 +658,7 @@ def _table_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
 
 
 def _table_bytes(command: Command, arch: Arch) -> int:
-    """Bytes of operand and result: whole atoms where channels have tables of their own."""
+    """Return the bytes of operand and result: whole atoms if each channel has its own table."""
     words, channels, length = words_of(arch), command["EX_OUTPUT_CHANNELS"], command["EX_LENGTH"]
     if channels == 1:
         return command["EX_ROWS"] * length
@@ -659,11 +678,11 @@ def _table_operand_words(command: Command, arch: Arch) -> tuple[int, ...]:
     return count, words.count(TABLE_BYTES * channels), count
 
 
-# Rows as wholes ------------------------------------------------------------------------------------------------------
+# Operations on whole rows --------------------------------------------------------------------------------------------
 
 
 def _row_shape(command: Command) -> tuple[int, int, bool]:
-    """(elements of a row, rows, whether they lie dense where operands lie plainly): channels and positions."""
+    """Return (elements per row, rows, True if rows are dense in ideal memory); in atoms: (channels, positions)."""
     outer, count, inner = rows.shape(command)
     if min(outer, inner) > 1:
         raise refused(command, f"EX_ROWS = {outer}: on a machine of words either EX_ROWS or EX_LENGTH is 1")
@@ -676,7 +695,7 @@ def _rows_at(register: str, command: Command) -> Atoms:
 
 
 def _padded_elements(channels: int, positions: int, words: BankedMemory) -> int:
-    """Elements of a tensor, those of channels that are not there included."""
+    """Return the elements of a tensor including padding channels."""
     return words.surfaces(channels) * words.atom * positions
 
 
@@ -685,7 +704,7 @@ def _surface_words(channels: int, positions: int, words: BankedMemory) -> int:
 
 
 def _divided(cycles: int, quotients: int, words: BankedMemory) -> int:
-    """``cycles``, beside which so many quotients are made."""
+    """Return the larger of ``cycles`` and the cycles of ``quotients`` divisions, which run in parallel."""
     return max(cycles, ceil_div(quotients, words.dividers) * words.divide_cycles)
 
 
@@ -729,7 +748,7 @@ def _softmax_words(command: Command, arch: Arch) -> tuple[int, ...]:
 
 
 def _norm_shape(command: Command) -> tuple[int, int]:
-    """(elements of a row, rows)."""
+    """Return (elements per row, rows)."""
     outer, count, inner = rows.shape(command)
     return count * inner, outer
 
@@ -758,7 +777,7 @@ def _norm_words(command: Command, arch: Arch) -> tuple[int, ...]:
     return 2 * tensor, parameters, *_table_words(command, arch), tensor
 
 
-# Bytes where they lie ------------------------------------------------------------------------------------------------
+# Copies of bytes -----------------------------------------------------------------------------------------------------
 
 
 def _permute_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
@@ -768,7 +787,7 @@ def _permute_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
 
 
 class _Side(NamedTuple):
-    """One side of a block of a copy: bytes from the first to the last, words at most, words that are asked for."""
+    """One side of a block of a copy: bytes from first to last, maximum words, and words requested from memory."""
 
     span: int
     words: int
@@ -776,11 +795,15 @@ class _Side(NamedTuple):
 
 
 def copy_words(dims: Sequence[tuple[int, int, int]], starts: tuple[int, int], word: int) -> tuple[int, int]:
-    """Words of ``word`` bytes that a copy asks for of its source and of its result (docs/machine.md, section 12).
+    """Return the words that a copy requests on its source side and on its result side (docs/machine.md, section 12).
 
-    ``dims`` are (steps, bytes from source to source, from result to result), the fastest first; ``starts`` both
-    addresses. A block of more dimensions is taken as often as the next one has steps, or at once, in whichever way
-    takes the fewest cycles.
+    Args:
+        dims: (steps, source stride, result stride) with strides in bytes, fastest dimension first.
+        starts: addresses of source and result.
+        word: bytes of a word.
+
+    A block covers the dimensions up to one of them. It is copied once for each step of that dimension, or at once;
+    the way with the fewest cycles is used.
     """
     sides, upwards = [_Side(1, 1, 1), _Side(1, 1, 1)], True
     for inner, (count, *strides) in enumerate(dims):
@@ -808,7 +831,7 @@ def copy_words(dims: Sequence[tuple[int, int, int]], starts: tuple[int, int], wo
 
 
 def _copied_words(command: Command, arch: Arch) -> tuple[int, int]:
-    """The words of a copy; a fill has a source of one byte that stays."""
+    """Return the words of a copy on both sides; a fill has a source of one constant byte."""
     at, fill = command.registers, command.fields["fill"]
     dims = [
         (at[f"EX_COUNT_{n}"], 0 if fill else at[f"EX_INPUT_STRIDE_{n}"], at[f"EX_OUTPUT_STRIDE_{n}"])
@@ -836,7 +859,7 @@ def _permute_cycles(command: Command, arch: Arch) -> int:
 
 
 def _permute_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    """Of a fill, those of the result alone."""
+    """Return the words of both operands; a fill has only those of the result."""
     source, result = _copied_words(command, arch)
     return 0 if command.fields["fill"] else source, result
 
@@ -870,4 +893,4 @@ PACKED: Mapping[str, Packed] = {
     "OP_E_SUB": Packed(_pair_layouts, _difference_cycles, _pair_words),
     "OP_E_DIV": Packed(_pair_layouts, _quotient_cycles, _pair_words),
 }
-"""What machines of words have, by mnemonic, beside transfers and synchronisation."""
+"""Instructions in banked memory by mnemonic; transfers and synchronisation are not listed."""

@@ -1,7 +1,7 @@
-"""Element-wise instructions of two int8 tensors of which either may repeat: a value a channel, a row, a single value.
+"""Element-wise instructions of two int8 tensors with broadcasting.
 
-They are instructions of their own beside ``OP_E_ADD``, ``OP_C_MIN`` and ``OP_C_MAX``, which read dense tensors: a
-mnemonic has one declaration in all variants, and programs of dense tensors stay as they are.
+Either operand may have one value per channel, one row, or a single value. ``OP_E_ADD``, ``OP_C_MIN`` and ``OP_C_MAX``
+read dense tensors only; they keep their mnemonics, because a mnemonic has one declaration in all variants.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Function = Callable[[NDArray[np.int8], NDArray[np.int8], Command, Arch], NDArray
 
 
 def operand_shape(command: Command, repeat: int) -> tuple[int, int]:
-    """(channels, elements) of an operand that repeats so; of the result for 0."""
+    """Return (channels, elements) of an operand with the repeat value ``repeat``; 0 gives the result's shape."""
     channels, length = command["EX_OUTPUT_CHANNELS"], command["EX_LENGTH"]
     if not channels or not length:
         return 0, 0
@@ -49,7 +49,7 @@ def _operands(command: Command, arch: Arch) -> Operands:
 
 
 def multiply_result(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch: Arch) -> NDArray[np.int8]:
-    """The rescaled product of stored int8 values with the constants of the command."""
+    """Return the rescaled product of stored int8 values, with the command's constants."""
     zeros = command["EX_INPUT_ZERO_POINT"], command["EX_OPERAND_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"]
     low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
     if arch.numerics == "fixed":
@@ -58,7 +58,7 @@ def multiply_result(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, 
 
 
 def subtract_result(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch: Arch) -> NDArray[np.int8]:
-    """The rescaled difference of stored int8 values with the constants of the command."""
+    """Return the rescaled difference of stored int8 values, with the command's constants."""
     zeros = command["EX_INPUT_ZERO_POINT"], command["EX_OPERAND_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"]
     low, high, squared = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"], bool(command.fields[SQUARED.name])
     if arch.numerics == "fixed" and squared:
@@ -70,7 +70,7 @@ def subtract_result(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, 
 
 
 def divide_result(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch: Arch) -> NDArray[np.int8]:
-    """The rescaled quotient of stored int8 values with the constants of the command."""
+    """Return the rescaled quotient of stored int8 values, with the command's constants."""
     zeros = command["EX_INPUT_ZERO_POINT"], command["EX_OPERAND_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"]
     low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
     if arch.numerics == "fixed":

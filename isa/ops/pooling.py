@@ -1,4 +1,4 @@
-"""``OP_POOL``: max, average and global average pooling of int8 planes; ``OP_RESIZE``: planes of another size."""
+"""``OP_POOL``: maximum, average and global average pooling of int8 planes; ``OP_RESIZE``: interpolation of planes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _positions(command: Command) -> Iterator[tuple[int, int]]:
 
 
 def tap_count(command: Command, inside: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Taps of each output (OH, OW) that lie where ``inside`` (IC = 1, rows, columns) is true."""
+    """Count the taps of each output (OH, OW) at positions where ``inside`` (1, rows, columns) is true."""
     count = np.zeros((command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]), dtype=np.int64)
     for row, column in _positions(command):
         count += tap(command, inside, row, column)[0]
@@ -53,7 +53,7 @@ def tap_count(command: Command, inside: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def data_mask(command: Command, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """True where the padded rows and columns (1, rows, columns) hold input, false in the padding."""
+    """Return a mask (1, rows, columns) of the padded input: true for input elements, false for padding."""
     top, left = command["EX_PAD_TOP"], command["EX_PAD_LEFT"]
     data = np.zeros((1, *shape[1:]), dtype=np.bool_)
     data[:, top : top + command["EX_INPUT_HEIGHT"], left : left + command["EX_INPUT_WIDTH"]] = True
@@ -169,7 +169,10 @@ def _resize_operands(command: Command, arch: Arch) -> Operands:
 
 
 def coordinates(command: Command, machine: Machine) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Those of rows, in the input box, and of columns. Raises InputError where one is no finite number."""
+    """Return the coordinates of rows, relative to EX_FIRST_INPUT_ROW, and of columns.
+
+    Raises InputError if a coordinate is not a finite number.
+    """
     start, rows, columns = (command[name] for name in ("EX_OPERAND_ADDRESS", "EX_OUTPUT_HEIGHT", "EX_OUTPUT_WIDTH"))
     first = start + COORDINATE_BYTES * (columns + command["EX_FIRST_ROW"])
     along, down = (

@@ -1,6 +1,6 @@
-"""Channel records (bias and scale of an output channel), the requantisation that uses them, and ``OP_REQUANT``.
+"""Channel records (bias and scale per output channel), requantisation with them, and ``OP_REQUANT``.
 
-``OP_REQUANT`` takes int32 accumulators to int8 with one channel record a channel; it may work in place.
+``OP_REQUANT`` converts int32 accumulators to int8 with one channel record per channel; it may work in place.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from isa.ops.lookup import OP_LUT, elements, shape, with_tables
 
 @dataclass(frozen=True, eq=False)
 class ChannelScales:
-    """What the accumulators of each channel are multiplied by, (OC,).
+    """Factors (OC,) by which the accumulators of each channel are multiplied.
 
-    ``rounded``: float32, as ONNX Runtime has it. ``exact``: float64, for numerics fixed, where it becomes a multiplier
-    and a shift, or, where the product is to be rounded ``once``, stays what it is.
+    ``rounded`` is float32, as in ONNX Runtime. ``exact`` is float64, for numerics ``fixed``: it is converted to a
+    multiplier and a shift, or kept as float64 if ``once`` is set (the product is rounded only once).
     """
 
     rounded: NDArray[np.float32]
@@ -32,7 +32,7 @@ class ChannelScales:
 
     @classmethod
     def of(cls, scale: NDArray[np.float32]) -> ChannelScales:
-        """Those that are float32 numbers themselves."""
+        """Return scales that are exactly float32 numbers."""
         return cls(scale, scale.astype(np.float64))
 
     def chosen(self, channels: slice) -> ChannelScales:
@@ -41,9 +41,10 @@ class ChannelScales:
 
 @dataclass(frozen=True, eq=False)
 class ChannelRecords:
-    """``bias`` int32 (OC,) and either ``scale`` float32 (OC,), or ``multiplier`` and ``shift`` int32 (OC,).
+    """Bias int32 (OC,) with either ``scale`` float32 (OC,), or ``multiplier`` and ``shift`` int32 (OC,).
 
-    The latter are the halves of a float64 ``factor`` where ``shift`` is above 30, which is no shift.
+    A ``shift`` above 30 is not a shift: then ``multiplier`` and ``shift`` are the two halves of the float64
+    ``factor``.
     """
 
     bias: NDArray[np.int32]
@@ -58,8 +59,10 @@ class ChannelRecords:
 
 
 def pack_records(bias: NDArray[np.int32], scales: ChannelScales, arch: Arch) -> bytes:
-    """The bytes of the records in memory: little-endian (int32, float32); when fixed (int32, int32, int32), or (int32,
-    float64) of products that are rounded once.
+    """Return the records as stored in memory, little-endian.
+
+    A record is (int32, float32); with numerics ``fixed`` (int32, int32, int32), or (int32, float64) for products that
+    are rounded only once.
     """
     if arch.numerics == "onnxruntime":
         return np.stack([bias.astype("<i4").view("<u4"), scales.rounded.astype("<f4").view("<u4")], axis=1).tobytes()
@@ -70,7 +73,7 @@ def pack_records(bias: NDArray[np.int32], scales: ChannelScales, arch: Arch) -> 
 
 
 def load_records(machine: Machine, address: int, channels: int) -> ChannelRecords:
-    """The records of ``channels`` output channels that start at scratchpad byte ``address``."""
+    """Read the records of ``channels`` output channels from scratchpad byte ``address``."""
     words = machine.arch.channel_record_bytes // 4
     end = address + channels * words * 4
     raw = machine.sram[address:end].copy().view("<i4").reshape(channels, words)
@@ -82,7 +85,10 @@ def load_records(machine: Machine, address: int, channels: int) -> ChannelRecord
 def requantise_channels(
     accumulator: NDArray[Any], records: ChannelRecords, axis: int, command: Command, machine: Machine, low: int
 ) -> NDArray[np.int8]:
-    """int8 of int32-range ``accumulator`` with one record an index of ``axis``; clamps to [low, EX_CLAMP_HIGH]."""
+    """Requantise an int32-range accumulator to int8, with one record per index of ``axis``.
+
+    Results are clamped to [``low``, EX_CLAMP_HIGH].
+    """
     shape = [1] * accumulator.ndim
     shape[axis] = -1
     zero_point, high = command["EX_OUTPUT_ZERO_POINT"], command["EX_CLAMP_HIGH"]

@@ -1,7 +1,8 @@
-"""Rows as wholes: ``OP_REDUCE``, ``OP_SOFTMAX`` and ``OP_NORM``.
+"""Operations on whole rows: ``OP_REDUCE``, ``OP_SOFTMAX`` and ``OP_NORM``.
 
-A tensor is (EX_ROWS, EX_INPUT_CHANNELS, EX_LENGTH): a row has EX_INPUT_CHANNELS elements, EX_LENGTH apart, so there are
-EX_ROWS · EX_LENGTH rows; with EX_LENGTH = 1 they lie dense. For OP_NORM a row is all of an index of EX_ROWS.
+A tensor is (EX_ROWS, EX_INPUT_CHANNELS, EX_LENGTH). A row has EX_INPUT_CHANNELS elements, EX_LENGTH apart, so there
+are EX_ROWS · EX_LENGTH rows; with EX_LENGTH = 1 rows are dense. A row of OP_NORM contains all elements of one index
+of EX_ROWS.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ SUM, MAXIMUM, MINIMUM = 0, 1, 2
 TABLE_ENTRIES = 256
 TABLE_BYTES = 4 * TABLE_ENTRIES
 PARAMETER_BYTES = 8
-"""Gain and bias of OP_NORM: two float32 numbers, with numerics fixed two int32 ones."""
+"""Bytes of gain and bias of OP_NORM: two float32 numbers, or two int32 numbers with numerics ``fixed``."""
 
 
 def shape(command: Command) -> tuple[int, int, int]:
-    """(outer, elements of a row, inner): a row's elements lie ``inner``, or a plane, apart."""
+    """Return (outer, elements per row, inner); neighbouring elements of a row are ``inner``, or one plane, apart."""
     return command["EX_ROWS"], command["EX_INPUT_CHANNELS"], command["EX_LENGTH"]
 
 
@@ -36,7 +37,7 @@ def elements(command: Command) -> int:
 
 
 def operand(command: Command, machine: Machine, name: str) -> NDArray[np.int8]:
-    """The tensor at an address register as (outer, count, inner), each of its planes where EX_..._PLANE says."""
+    """Return the tensor at an address register as (outer, count, inner), with the plane distance EX_..._PLANE."""
     outer, count, inner = shape(command)
     planes = view(
         machine.sram, command[f"EX_{name}_ADDRESS"], (outer * count, inner), np.int8, command[f"EX_{name}_PLANE"]
@@ -52,7 +53,7 @@ def _access(command: Command, name: str) -> Access:
     return strided("sram", command[f"EX_{name}_ADDRESS"], inner, (outer * count, plane))
 
 
-# Reductions. --------------------------------------------------------------------------------------------------------
+# Reductions ----------------------------------------------------------------------------------------------------------
 
 
 def _reduce_operands(command: Command, arch: Arch) -> Operands:
@@ -66,7 +67,7 @@ def _reduce_operands(command: Command, arch: Arch) -> Operands:
 
 
 def result(command: Command, machine: Machine) -> NDArray[np.int8]:
-    """Where the results of a reduction go: (outer, inner)."""
+    """Return the view (outer, inner) into which a reduction writes its results."""
     outer, _, inner = shape(command)
     return view(machine.sram, command["EX_OUTPUT_ADDRESS"], (outer, inner), np.int8, command["EX_OUTPUT_PLANE"])
 
@@ -86,7 +87,7 @@ def _reduce(command: Command, machine: Machine) -> None:
 
 
 def reduced(data: NDArray[np.int8], command: Command, arch: Arch) -> NDArray[np.int8]:
-    """What the command makes of ``data`` (outer, count, inner): (outer, inner)."""
+    """Reduce ``data`` (outer, count, inner) to (outer, inner), as the command says."""
     before, after = command["EX_INPUT_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"]
     low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
     mode = command.fields["mode"]
@@ -123,7 +124,7 @@ OP_REDUCE = Instruction(
 )  # fmt: skip
 
 
-# Softmax. -----------------------------------------------------------------------------------------------------------
+# Softmax -------------------------------------------------------------------------------------------------------------
 
 
 def _softmax_operands(command: Command, arch: Arch) -> Operands:
@@ -149,7 +150,7 @@ def _softmax(command: Command, machine: Machine) -> None:
 
 
 def softmax_result(data: NDArray[np.int8], command: Command, machine: Machine) -> NDArray[np.int8]:
-    """What the command makes of ``data`` (outer, count, inner)."""
+    """Return the softmax of ``data`` (outer, count, inner), as the command says."""
     words = machine.sram[command["EX_OPERAND_ADDRESS"] :][:TABLE_BYTES].copy()
     zero_point, factor = command["EX_OUTPUT_ZERO_POINT"], command["EX_SCALE_Y"]
     if machine.arch.numerics == "fixed":
@@ -182,11 +183,11 @@ OP_SOFTMAX = Instruction(
 )  # fmt: skip
 
 
-# Normalisation. -----------------------------------------------------------------------------------------------------
+# Normalisation -------------------------------------------------------------------------------------------------------
 
 
 def parameters(command: Command) -> int:
-    """Pairs of gain and bias that the command reads."""
+    """Return the number of (gain, bias) pairs that the command reads."""
     outer, count, _ = shape(command)
     return count * (outer if command.fields["by_row"] else 1)
 
@@ -218,7 +219,7 @@ def _norm(command: Command, machine: Machine) -> None:
 
 
 def normalised(data: NDArray[np.int8], command: Command, machine: Machine) -> NDArray[np.int8]:
-    """What the command makes of ``data`` (rows, elements of a row)."""
+    """Normalise ``data`` (rows, elements per row), as the command says."""
     _, count, inner = shape(command)
     fixed = machine.arch.numerics == "fixed"
     start, pairs = command["EX_OPERAND_ADDRESS"], parameters(command)
