@@ -39,11 +39,9 @@ def only_ties(
 
     Args:
         given: the model as given, with quantised tensors.
-        after: the other model's tensors by the names of ``given``: int8 and uint8 outputs, float32
-            values.
+        after: the other model's 8-bit outputs and float32 values, by the names of ``given``.
         feed: the input on which both ran.
-        differing: returns the names of a run of ``given`` that differ from ``after`` by more than
-            rounding.
+        differing: returns the names of a run that differ from ``after`` by more than rounding.
         run: runs a model (:data:`Run`).
         tolerance: share of its range by which a float32 tensor may differ.
     """

@@ -207,7 +207,7 @@ _FLAGS = ("pop_previous", "pop_next", "push_previous", "push_next")
 class Emission:
     """Command words, their provenance, and the word count before elision.
 
-    ``steps`` maps the number of each command that has a step to it.
+    ``steps`` pairs the number of each command with its step; inserted commands have none.
     """
 
     words: NDArray[np.uint64]

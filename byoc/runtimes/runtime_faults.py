@@ -107,8 +107,7 @@ def avoid_saturation(
     Args:
         graph: the graph that is changed, bodies included.
         constants: initialisers by name that the graph reads and does not contain.
-        every: replace constant operands of dequantised int8 operands too, for a session that makes
-            those uint8.
+        every: also replace constants multiplied by int8 data, for sessions that make that uint8.
 
     Returns:
         The constants that the changed graph reads in addition.

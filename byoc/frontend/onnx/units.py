@@ -1,7 +1,7 @@
 """Recognise integer units of an ONNX model, and give the reason for nodes that are none.
 
 A unit is a DequantizeLinear–operator–QuantizeLinear group, an operator with its own quantisations
-(QLinear*), a product of bare integers (*Integer), or an operator applied to integers directly.
+(``QLinear*``), a product of bare integers (``*Integer``), or an operator applied to integers directly.
 Operator families declare the operators and the meaning of their inputs
 (:mod:`byoc.operators.forms`).
 """
@@ -113,7 +113,7 @@ _CARRIERS = frozenset({*CARRIERS, "QuantizeLinear", "Clip"})
 def is_quantised(model: ModelProto) -> bool:
     """Return True if a model has integer operators on computed tensors.
 
-    These are QDQ, QLinear*, *Integer and QGemm. Dequantised constants, and rows of them selected at
+    These are QDQ, ``QLinear*``, ``*Integer`` and QGemm. Dequantised constants, and rows of them selected at
     run time, are float computations and do not count.
     """
     integer = {*BOUNDARIES, "DynamicQuantizeLinear", *installed().integer_forms}

@@ -231,7 +231,7 @@ def _rows(unit: Unit, rows: int, depth: int) -> tuple[View, NDArray[Any]]:
 
 
 def batch_matmul(unit: Unit) -> None:
-    """Read BATCH_MATMUL: products of the last two dimensions; each operand may be transposed."""
+    """Read BATCH_MATMUL: products of matrices in the last two dimensions, possibly transposed."""
     left, right = natural(unit.shape(0)), natural(unit.shape(1))
     attributes = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 1} if unit.options.adjY else {}
     if unit.options.adjY and unit.known(1) is not None:

@@ -235,7 +235,7 @@ class _Writer(Writer):
     def shares(self) -> NDArray[np.float32] | None:
         """Return the ratio of each window's average to its sum divided by the kernel's size.
 
-        The shape is (1, 1, *spatial), computed by ONNX Runtime's own operator. Returns None if a
+        The shape is ``(1, 1, *spatial)``, computed by ONNX Runtime's own operator. Returns None if a
         window is empty or the operator does not run.
         """
         shape, kernel = (1, 1, *self.source[2:]), self.window["kernel"]

@@ -26,7 +26,7 @@ _SAME_ORDER = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Expand
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A float32 tensor (*S, D) of rows of ``table`` (R, D).
+    """A float32 tensor ``(*S, D)`` of rows of ``table`` (R, D).
 
     Integers ``chosen`` of shape S select the rows. ``classes`` is the size of a one-hot encoding,
     whose ``table`` stays empty until it is needed. ``limits`` clamp the integers before the
@@ -115,7 +115,7 @@ class _Finder:
         return Rows(indices, _EMPTY, size, (-size - 1, size))
 
     def _compared(self, node: NodeProto | None) -> Rows | None:
-        """Return the rows of an Equal of integers (*S, 1) with 0 to depth - 1.
+        """Return the rows of an Equal of integers ``(*S, 1)`` with 0 to depth - 1.
 
         Integers out of range select zeros.
         """
