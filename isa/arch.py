@@ -69,13 +69,15 @@ class IdealMemory:
     """A scratchpad that serves any byte in any cycle; it has no words, and tensors are dense.
 
     ``one_operand`` tells whether a bank serves one operand at a time. ``multiplier_limit`` is the
-    exclusive limit of the number of filters that OP_DEPTH_CONV applies to a channel.
+    exclusive limit of the number of filters that OP_DEPTH_CONV applies to a channel. ``has_rtl`` tells whether
+    hardware is written for machines with this memory.
     """
 
     atom: ClassVar[int] = 1
     word: ClassVar[int] = 0
     one_operand: ClassVar[bool] = False
     multiplier_limit: ClassVar[int] = 1 << 20
+    has_rtl: ClassVar[bool] = True
     keys: ClassVar[Mapping[str, int]] = MappingProxyType({})
     note: ClassVar[str] = ""
 
@@ -97,6 +99,7 @@ class BankedMemory:
 
     one_operand: ClassVar[bool] = True
     multiplier_limit: ClassVar[int] = 2
+    has_rtl: ClassVar[bool] = False
 
     atom: int
     word: int

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.graph import Value
-from byoc.operators.operator import Lying, Operator, dense
+from byoc.operators.operator import Lying, Operand, Operator, dense
 from byoc.operators.packing import edge_lying, from_atoms, in_atoms
 from isa.arch import IDEAL, Arch, Memory
 from isa.program import Program, Tensor
@@ -53,6 +53,21 @@ def finer_parts(operation: Operator, memory: Memory) -> tuple[Operator, ...]:
 def states_layouts(memory: Memory) -> bool:
     """Return whether programs state which bytes of their tensors commands read and write: in banked memory."""
     return memory != IDEAL
+
+
+def layout_text(operand: Operand) -> str:
+    """Return the bytes and the layout of an operand in words."""
+    lies = operand.lying
+    return f"{operand.nbytes:,} bytes, wherever they lie" if lies is None else lying_text(lies)
+
+
+def lying_text(lies: Lying) -> str:
+    """Return a layout in words: channels, positions and atoms."""
+    images = "" if lies.images == 1 else f"{lies.images} images of "
+    rows = ", row by row" if lies.by_row else ""
+    channels = f"{lies.channels} channel{'s' if lies.channels != 1 else ''}"
+    positions = f"{lies.positions} position{'s' if lies.positions != 1 else ''}"
+    return f"{images}{channels} of {positions} in atoms of {lies.atom} bytes{rows}"
 
 
 def stored_constants(operation: Operator) -> dict[str, NDArray[np.int8]]:

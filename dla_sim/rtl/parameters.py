@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from amaranth.hdl import Const, Signal, Value
 
 from dla_sim.timing import MemoryTiming, Timing
-from isa.arch import IDEAL, Arch
+from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Instruction
 from isa.plugins import variant
@@ -85,7 +85,7 @@ def further_instructions(isa: str) -> tuple[Instruction, ...]:
 
 def has_hardware(arch: Arch) -> bool:
     """Return True if hardware exists for the machine; it exists only for ideal memory."""
-    return arch.memory == IDEAL
+    return arch.memory.has_rtl
 
 
 def limits_of(arch: Arch, timing: Timing, *, pipelined: bool = True) -> Limits:

@@ -11,15 +11,15 @@ from typing import Any, NamedTuple, cast
 from byoc.emission.region import Region
 from byoc.estimate.matrices import CONVOLUTIONS, Layouts, layouts_of
 from byoc.graph import Value
+from byoc.layout.region import layout_text, lying_text, states_layouts
 from byoc.operators.convolution import Convolution
 from byoc.operators.layer import Layer
-from byoc.operators.operator import Lying, Operand
 from byoc.scheduling.lowering import Lowered, value_bytes
 from dla_sim.engine.times import compute_times
 from dla_sim.engine.workload import Workload
 from dla_sim.prepared import prepare
 from dla_sim.timing import Timing
-from isa.arch import IDEAL, Arch
+from isa.arch import Arch
 from isa.ops.convolution import MAPPING
 from isa.program import Program
 
@@ -93,7 +93,7 @@ class LayerLayouts:
 
 def layer_layouts(program: Program, layers: Sequence[Layer], arch: Arch, timing: Timing) -> Mapping[str, LayerLayouts]:
     """Return the layouts of banked memory by layer; none of ideal memory, where all tensors are dense."""
-    if arch.memory == IDEAL:
+    if not states_layouts(arch.memory):
         return {}
     overhead = timing.ex_fill + timing.ex_drain
     moved = _moved(program, timing)
@@ -129,19 +129,6 @@ def _moved(program: Program, timing: Timing) -> dict[str, Moved]:
         nbytes = sum(access.total for access in prepared.operands[number].writes)
         found[name] = Moved(before.commands + 1, before.nbytes + nbytes, before.cycles + cycles[number])
     return found
-
-
-def layout_text(operand: Operand) -> str:
-    lies = operand.lying
-    return f"{operand.nbytes:,} bytes, wherever they lie" if lies is None else lying_text(lies)
-
-
-def lying_text(lies: Lying) -> str:
-    images = "" if lies.images == 1 else f"{lies.images} images of "
-    rows = ", row by row" if lies.by_row else ""
-    channels = f"{lies.channels} channel{'s' if lies.channels != 1 else ''}"
-    positions = f"{lies.positions} position{'s' if lies.positions != 1 else ''}"
-    return f"{images}{channels} of {positions} in atoms of {lies.atom} bytes{rows}"
 
 
 def edges(region: Region, lowered: Lowered, values: Mapping[str, Value], timing: Timing) -> Iterator[Edge]:
