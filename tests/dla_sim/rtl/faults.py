@@ -118,7 +118,7 @@ def table(findings: Sequence[Finding]) -> Iterator[str]:
     """A row a fault, as Markdown."""
     yield f"{sum(bool(finding.case) for finding in findings)} of {len(findings)} faults are found."
     yield ""
-    yield "| fault | in | first case | what the comparison says first |"
+    yield "| fault | file | first case that differs | first difference |"
     yield "|---|---|---|---|"
     for finding in findings:
         file = finding.fault.file.removeprefix("dla_sim/rtl/")

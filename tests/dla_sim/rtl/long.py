@@ -211,7 +211,7 @@ def _add(results: Path, lines: Iterable[Line]) -> None:
 
 def table(rows: Sequence[tuple[Part, Sequence[Line | None]]]) -> Iterator[str]:
     """A row a part, and one of all of them, as Markdown; then how programs ended that do not run to their interrupt."""
-    yield "| what | hardware | programs | commands | cycles | that differ |"
+    yield "| programs of | hardware | programs | commands | cycles | programs that differ |"
     yield "|---|---|---|---|---|---|"
     for part, lines in rows:
         yield _row(part, lines)
@@ -220,8 +220,8 @@ def table(rows: Sequence[tuple[Part, Sequence[Line | None]]]) -> Iterator[str]:
     ended = Counter(line["ended"] for line in whole if line)
     yield ""
     yield (
-        f"Of these, {ended['interrupt']:,} run to their interrupt, {ended['fault']:,} until they stop on an overflow, "
-        f"as they must, and {ended['until']:,} up to a command whose values no instruction defines."
+        f"{ended['interrupt']:,} of these programs run to their interrupt, {ended['fault']:,} stop on an overflow as "
+        f"expected, and {ended['until']:,} are compared up to a command with undefined results."
     )
 
 
