@@ -1,4 +1,7 @@
-"""What a region's program says about its data (:mod:`isa.dataflow`), from operators, layouts and tiles."""
+"""State the data flow of a region's program (:mod:`isa.dataflow`).
+
+It is derived from operators, layouts and tiles, not from the commands.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ _READS = "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS"
 
 
 def dataflow_of(steps: Sequence[tuple[int, Step]], memory: Memory, tensors: Sequence[Tensor]) -> Dataflow:
-    """Return what the commands with these numbers do with the values of a region."""
+    """Return the data flow of a region; ``steps`` pairs command numbers with steps."""
     return _Dataflow(memory).of(steps, tensors)
 
 
 class _Dataflow:
-    """Numbers of values, and of those that sums of some input channels only are."""
+    """Builder that numbers values; the partial sums of a tile are values of their own."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -30,7 +33,6 @@ class _Dataflow:
         self._sums: dict[tuple[int, int, int], int] = {}
 
     def of(self, steps: Sequence[tuple[int, Step]], tensors: Sequence[Tensor]) -> Dataflow:
-        """Return all of it."""
         computations = tuple(
             self._computation(number, step.computed, step)
             for number, step in steps
@@ -45,7 +47,7 @@ class _Dataflow:
         )
 
     def _place(self, operand: Operand) -> tuple[int, int]:
-        """The value of an operand, and its first byte there."""
+        """Return the value of an operand and the operand's first byte in it."""
         place = self._memory.lowered.place(operand)
         if place.buffer in self._memory.lowered.constants:
             return CONSTANT, self._memory.address(place)
@@ -87,14 +89,14 @@ class _Dataflow:
         return Computation(number, _channels(geometry, tile), geometry.channels.mapping, tuple(reads), result)
 
     def _extent(self, operand: Operand, part: Transfer) -> Extent:
-        """Bytes of a part of an operand, in the order in which a command goes over them."""
+        """Return the bytes of part of an operand, in the order in which a command reads or writes them."""
         value, begin = self._place(operand)
         return Extent(
             value, begin + part.offset, part.nbytes, tuple((axis.size, axis.tensor) for axis in reversed(part.dims))
         )
 
     def _partial(self, computed: ComputedTile) -> Extent:
-        """The int32 sums of a tile, which are a value of their own."""
+        """Return the extent of a tile's int32 partial sums, which are a value of their own."""
         layer, tile, _ = computed
         key = id(layer), tile.output.channels.start, tile.output.rows.start
         nbytes = layer.geometry.sums_bytes(tile.output.channels.size, tile.output.rows.size)
@@ -105,7 +107,7 @@ class _Dataflow:
 
 
 def _channels(geometry: Geometry, tile: Tile) -> tuple[int, int]:
-    """Channels of the first operand and of the result of a tile; 0 of elements without channels."""
+    """Return the channels of a tile's first operand and result; 0 for elements without channels."""
     counted, plain = geometry.channels, geometry.channels.plain
     if plain.flat:
         return 0, 0

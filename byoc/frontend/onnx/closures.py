@@ -136,7 +136,7 @@ def _information(view: OnnxView, name: str) -> Any:
 
 
 def _leaves(view: OnnxView, closure: Closure, node: OnnxNode) -> bool:
-    """Return True if a QuantizeLinear's result has uses that are not computed from the source alone."""
+    """Return True if a QuantizeLinear's result has uses not computed from the source alone."""
     name = node.outputs[0]
     users = view.consumers.get(name, ())
     outside = any(closure.origins.get(user.outputs[0]) != closure.source for user in users)
