@@ -1,1 +1,1 @@
-"""Kernels: optional fast executions of the instructions, equal to their semantics in ``isa.ops`` to the bit."""
+"""Kernels: optional fast implementations of the instructions, bit-identical to their semantics in ``isa.ops``."""

@@ -1,7 +1,7 @@
 """Convolutions and products on packed tensors: pixels are gathered and scattered atom by atom, never transposed.
 
 The pixels (positions, channels) are the left operand of an exact product, the weights (channels, outputs) the right
-one. Weights are brought into that order once and kept while the bytes in the scratchpad stay the same.
+one. Weights are reordered once and kept while their bytes in the scratchpad do not change.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from isa.packing import operand_layouts
 
 Bytes = NDArray[np.uint8]
 _BLOCK_ELEMENTS = 1 << 20
-"""Elements of the two large operands of one matrix product."""
+"""Maximum elements of the two large operands of one matrix product."""
 _WIDE = 1024
-"""Elements up to which the results of several positions are finished as one row."""
+"""Elements up to which the results of several positions are converted as one row."""
 _PIXEL_ELEMENTS = 1 << 19
 """Elements of the float32 pixels of one band of a depthwise convolution."""
 _MOST_GROUPS, _GROUPED_WEIGHTS = 16, 1 << 22
-"""Groups and weights up to which one product, with zeros for pairs of other groups, takes less than one a group."""
+"""Groups and weights up to which one product with zeros between groups is faster than one product per group."""
 
 
 Reader = Callable[[Bytes], NDArray[Any]]
@@ -52,22 +52,23 @@ Reader = Callable[[Bytes], NDArray[Any]]
 
 @dataclass(eq=False)
 class KeptWeights:
-    """Weights as they are stored, and what was made of them."""
+    """Weights as stored, and the array made from them."""
 
     stored: bytes
     made: NDArray[Any]
 
 
 class WeightStore:
-    """What commands made of their weights. Weights of equal bytes and equal use are kept once."""
+    """Cache of reordered weights; weights with equal bytes and equal use are kept once."""
 
     def __init__(self) -> None:
         self._kept: WeakValueDictionary[tuple[Any, bytes], KeptWeights] = WeakValueDictionary()
 
     def reader(self, start: int, nbytes: int, use: Any, make: Callable[[Bytes], NDArray[Any]]) -> Reader:
-        """Return a function from the scratchpad to what ``make`` makes of ``nbytes`` bytes at ``start``.
+        """Return a function of the scratchpad that applies ``make`` to the ``nbytes`` bytes at ``start``.
 
-        Bytes are compared in every run: what is made is a function of the bytes in the scratchpad and of ``use`` alone.
+        Every call compares the bytes with the cached ones: the result depends only on the bytes in the scratchpad and
+        on ``use``.
         """
         last = KeptWeights(b"", np.zeros(0))
 
@@ -85,7 +86,7 @@ class WeightStore:
 
 @dataclass(frozen=True, eq=False)
 class PackedTensor:
-    """A tensor in atoms: its address, bytes between surfaces, surfaces, bytes of an atom, positions, channels."""
+    """A tensor in atoms: address, bytes between surfaces, surfaces, bytes of an atom, positions, channels."""
 
     address: int
     surface: int
@@ -95,18 +96,18 @@ class PackedTensor:
     channels: int
 
     def atoms(self, memory: Bytes, first: int, positions: int) -> NDArray[np.void]:
-        """Return the atoms (positions, surfaces) of some positions."""
+        """Return the atoms (positions, surfaces) of ``positions`` positions from ``first`` on."""
         strides = (self.atom, self.surface)
         start = self.address + first * self.atom
         return np.ndarray((positions, self.surfaces), np.dtype((np.void, self.atom)), memory, start, strides)
 
     def elements(self, memory: Bytes) -> NDArray[np.int32]:
-        """Return the int32 elements, position by position, those of padding included."""
+        """Return the int32 elements, position by position, including padding channels."""
         return np.ascontiguousarray(self.atoms(memory, 0, self.positions)).view("<i4").reshape(-1)
 
 
 def packed_tensor(layout: Atoms, command: Command, arch: Arch) -> PackedTensor:
-    """Return where the atoms of an operand are."""
+    """Return address, strides and sizes of an operand in atoms."""
     channels = layout.narrow or words_of(arch).atom
     atom = channels * layout.element
     surface = (command.registers[layout.plane] if layout.plane else 0) or layout.positions * atom
@@ -117,7 +118,7 @@ def packed_tensor(layout: Atoms, command: Command, arch: Arch) -> PackedTensor:
 
 
 def convolution(command: Command, arch: Arch, kept: WeightStore) -> Attempt | None:
-    """Prepare an ``OP_CONV`` or ``OP_GROUP_CONV`` on packed tensors; None for what runs on plain ones."""
+    """Prepare an ``OP_CONV`` or ``OP_GROUP_CONV`` on packed tensors; None if it must run on dense tensors."""
     element, fill, tables = element_bytes(command), command["EX_INPUT_ZERO_POINT"], table_count(command)
     shape, groups = window(command, element), command.registers.get("EX_GROUPS", 1)
     if shape is None or tables > 1 or (shape.padded and not -128 <= fill <= 127):
@@ -152,7 +153,7 @@ def _prepared(
     run: Callable[[Results, Workspace], None],
     partial: PackedTensor | None = None,
 ) -> Attempt | None:
-    """Return the attempt of a command of so many ``weights`` a channel, which may start from packed sums."""
+    """Return the attempt of a command with ``weights`` weights per output channel; it may start from packed sums."""
     operands = command.instruction.operands(command, arch)
     written, *reads = [(one.address, one.end) for one in (*operands.writes, *operands.reads)]
     initial = None if partial is None else Initial(reads.pop(3), partial.elements)
@@ -160,7 +161,7 @@ def _prepared(
 
 
 def _bands(shape: Window, positions: int, channels: int) -> tuple[_Band, ...]:
-    """Return bands of about so many positions of the results."""
+    """Divide the results into bands of whole rows with about ``positions`` positions each."""
     rows = min(max(positions // shape.ow, 1), shape.oh)
     found = []
     for top in range(0, shape.oh, rows):
@@ -172,7 +173,7 @@ def _bands(shape: Window, positions: int, channels: int) -> tuple[_Band, ...]:
 
 
 class _Band(NamedTuple):
-    """Some rows of results: the first, how many, the first position; ``wide`` positions are finished as one row."""
+    """Rows of results: first row, number of rows, first position; ``wide`` positions are converted as one row."""
 
     top: int
     rows: int
@@ -181,7 +182,7 @@ class _Band(NamedTuple):
 
 
 def _by_pixels(plain: NDArray[np.int8], shape: Window, groups: int, size: tuple[int, ...]) -> NDArray[np.int8]:
-    """Return weights (KH * KW * channels, outputs); those of channels that are padding or of other groups are 0."""
+    """Return weights (KH * KW * channels, outputs), with 0 for padding channels and for channels of other groups."""
     found = np.zeros(size, np.int8)
     inputs, outputs = shape.ic // groups, shape.oc // groups
     weights = plain.reshape(groups, outputs, inputs, shape.kh, shape.kw)
@@ -192,7 +193,7 @@ def _by_pixels(plain: NDArray[np.int8], shape: Window, groups: int, size: tuple[
 
 
 class _Ending:
-    """How sums become packed results: where these are, in which bands they come, and the table that they go through."""
+    """Conversion of sums to packed results: their place, their bands, and the table that looks them up."""
 
     def __init__(self, result: PackedTensor, bands: tuple[_Band, ...], command: Command, tables: int) -> None:
         self.result, self.bands = result, bands
@@ -200,11 +201,11 @@ class _Ending:
         self._kept: dict[int, _Repeated] = {}
 
     def table(self, sram: Bytes) -> bytes | None:
-        """Return the table, which the results may be written over."""
+        """Return a copy of the look-up table, because results may overwrite it."""
         return None if self._table is None else sram[self._table : self._table + TABLE_BYTES].tobytes()
 
     def store(self, sums: NDArray[Any], results: Results, scratch: Workspace, band: _Band, table: bytes | None) -> None:
-        """Write the results of ``sums`` (positions, channels), zeros behind the last channel."""
+        """Write the results of ``sums`` (positions, channels), with zeros after the last channel."""
         result, (positions, channels) = self.result, sums.shape
         found = scratch.array("result", sums.shape, results.finish.dtype)
         if results.finish.requantise and not results.finish.is_float:
@@ -225,7 +226,10 @@ class _Ending:
         target[...] = found.view(target.dtype)
 
     def _repeated(self, results: Results, times: int, channels: int) -> Results:
-        """Return ``results`` of rows of several positions, padding included: longer rows cost less."""
+        """Return ``results`` with records repeated for ``times`` positions, because longer rows are cheaper.
+
+        The records include padding channels.
+        """
         stored = results.records.tobytes()
         kept = self._kept.get(times)
         if kept is None or kept.stored != stored:
@@ -235,7 +239,7 @@ class _Ending:
 
 
 class _Repeated(NamedTuple):
-    """Channel records as they are stored, those of several positions, their biases, and how the results end."""
+    """Channel records as stored, repeated for several positions, their biases, and the conversion to results."""
 
     stored: bytes
     records: NDArray[np.int32]
@@ -254,7 +258,7 @@ def _repeated_records(results: Results, stored: bytes, times: int, channels: int
 
 @dataclass(frozen=True, eq=False)
 class _PixelProduct:
-    """A convolution: how it ends, its window, where its input is, what the padding reads, and its weights."""
+    """Convolution as a product of pixels: conversion, window, input, padding value, implementation and weights."""
 
     ending: _Ending
     shape: Window
@@ -264,7 +268,7 @@ class _PixelProduct:
     weights: Reader
 
     def run(self, results: Results, scratch: Workspace) -> None:
-        """Compute and store the results, some rows at a time."""
+        """Compute and store the results, band by band."""
         sram = results.machine.sram
         weights, table, image = self.weights(sram), self.ending.table(sram), self._image(sram, scratch)
         for band in self.ending.bands:
@@ -272,12 +276,12 @@ class _PixelProduct:
             self.ending.store(sums, results, scratch, band, table)
 
     def _image(self, sram: Bytes, scratch: Workspace) -> NDArray[Any]:
-        """Return the pixels (rows, columns, channels), the padding included, as the product takes left operands."""
+        """Return the pixels (rows, columns, channels), including padding, as a left operand of the product."""
         image = packed_image(self.shape, self.source, self.fill, sram, scratch)
         return self.way.left(image, scratch)
 
     def _columns(self, image: NDArray[Any], band: _Band, scratch: Workspace) -> NDArray[Any]:
-        """Return what the taps of some rows of results read (results, KH * KW * channels)."""
+        """Return the inputs of all taps for a band of results: (results, KH * KW * channels)."""
         shape = self.shape
         _, columns, channels = image.shape
         first = image[band.top * shape.sy :]
@@ -305,7 +309,7 @@ class _PixelProduct:
 
 
 def packed_image(shape: Window, source: PackedTensor, fill: int, sram: Bytes, scratch: Workspace) -> NDArray[np.int8]:
-    """Return the pixels (rows, columns, channels) that windows read, with padding that reads ``fill``."""
+    """Return the pixels (rows, columns, channels) that windows read, with ``fill`` in the padding."""
     channels = source.surfaces * source.atom
     if not shape.padded and source.surfaces == 1:
         return np.ndarray((shape.ih, shape.iw, channels), np.int8, sram, source.address)
@@ -322,7 +326,7 @@ def packed_image(shape: Window, source: PackedTensor, fill: int, sram: Bytes, sc
 
 
 def depthwise(command: Command, arch: Arch, kept: WeightStore) -> Attempt | None:
-    """Prepare an ``OP_DEPTH_CONV`` on packed tensors; None for what runs on plain ones."""
+    """Prepare an ``OP_DEPTH_CONV`` on packed tensors; None if it must run on dense tensors."""
     element, fill, tables = element_bytes(command), command["EX_INPUT_ZERO_POINT"], table_count(command)
     shape = window(command, element)
     if shape is None or tables > 1 or shape.kh * shape.kw > CHUNK or not -128 <= fill <= 127:
@@ -350,7 +354,7 @@ def depthwise(command: Command, arch: Arch, kept: WeightStore) -> Attempt | None
 
 @dataclass(frozen=True, eq=False)
 class _PixelWindows:
-    """A depthwise convolution: how it ends, its window, where its input is, what the padding reads, and its weights."""
+    """Depthwise convolution by pixels: conversion, window, input, padding value and weights."""
 
     ending: _Ending
     shape: Window
@@ -359,7 +363,7 @@ class _PixelWindows:
     weights: Reader
 
     def run(self, results: Results, scratch: Workspace) -> None:
-        """Compute and store the results, some rows at a time."""
+        """Compute and store the results, band by band."""
         sram, shape = results.machine.sram, self.shape
         weights, table = self.weights(sram), self.ending.table(sram)
         image = packed_image(shape, self.source, self.fill, sram, scratch)
@@ -371,7 +375,7 @@ class _PixelWindows:
 
 
 def _phases(rows: NDArray[np.int8], stride: int, scratch: Workspace) -> NDArray[np.float32]:
-    """Return pixels (rows, columns, channels) as float32 (rows, phases, columns, channels) of phases of the stride."""
+    """Return pixels (rows, columns, channels) as float32 (rows, phases, columns, channels), phases of the stride."""
     height, columns, channels = rows.shape
     size = (height, stride, -(-columns // stride), channels)
     found: NDArray[np.float32] = scratch.array("pixels", size, np.float32)

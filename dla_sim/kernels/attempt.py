@@ -1,6 +1,6 @@
-"""What a kernel is: an attempt, prepared from the command alone and carried out on memories with scratch buffers.
+"""Interface of kernels: an attempt is prepared from a command alone and executed on memories with scratch buffers.
 
-A command's result may be written while its operands are still being read only where their ranges lie apart.
+A kernel may write results before it has read all operands only if their ranges are disjoint.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _LINE = 64
 
 
 class Workspace:
-    """Buffers by name, and compiled kernels if they are wanted. Not thread-safe: each device needs its own.
+    """Named scratch buffers, and the compiled kernels if enabled. Not thread-safe: each device needs its own.
 
-    An array from :meth:`array` holds whatever was left there, and is valid until the next call with the same name.
+    An array from :meth:`array` is not initialised, and is valid until the next call with the same name.
     """
 
     def __init__(self, compiled: Compiled | None = None) -> None:
@@ -32,7 +32,7 @@ class Workspace:
         self._buffers: dict[str, NDArray[np.uint8]] = {}
 
     def array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """A dense array of ``shape`` and ``dtype`` in the buffer ``name``, aligned to a cache line, not initialised."""
+        """Return an uninitialised, dense array in the buffer ``name``, aligned to a cache line."""
         kind = np.dtype(dtype)
         size = prod(shape) * kind.itemsize
         buffer = self._buffers.get(name)
@@ -44,16 +44,16 @@ class Workspace:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by all buffers."""
+        """Total bytes of all buffers."""
         return sum(buffer.size for buffer in self._buffers.values())
 
 
 Attempt = Callable[[Machine, Workspace], bool]
-"""Executes one command; False, with nothing written, where the memories' contents leave it to the semantics."""
+"""Executes one command; returns False, with nothing written, if memory contents require the semantics."""
 Prepare = Callable[[Command, Arch], Attempt | None]
-"""The attempt of a command; None where the command's registers leave it to the semantics."""
+"""Prepares the attempt of a command; returns None if its registers require the semantics."""
 AtOnce = Callable[[Command, Machine, Workspace], bool]
-"""Executes one command without preparation; False, with nothing written, for what is left to the semantics."""
+"""Executes one command without preparation; returns False, with nothing written, if it must run on its semantics."""
 
 
 def at_once(kernel: AtOnce) -> Prepare:
@@ -64,10 +64,10 @@ def at_once(kernel: AtOnce) -> Prepare:
 
 
 def disjoint(output: Range, reads: Sequence[Range]) -> bool:
-    """Whether no byte of ``output`` is in any of ``reads``."""
+    """Return True if no byte of ``output`` is in any of ``reads``."""
     return all(end <= output[0] or output[1] <= first for first, end in reads)
 
 
 def highest(*ranges: Range) -> int:
-    """One past the highest byte of the ranges."""
+    """Return one past the highest byte of the ranges."""
     return max(end for _, end in ranges)

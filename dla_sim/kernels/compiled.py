@@ -1,7 +1,8 @@
-"""Kernels that numba compiles: one pass where NumPy takes several. They need the extra ``fast``, and time to load.
+"""Kernels compiled by numba: one pass over the data where NumPy needs several.
 
-They are plain Python on arrays and numbers, equal to what they stand for to the bit: integers are exact, and each
-float32 operation is rounded once, in the order written; nothing may be fused or reordered.
+They require the extra ``fast``, and time to load. The functions are plain Python on arrays and numbers, and
+bit-identical to the NumPy code that they replace: integers are exact, and each float32 operation is rounded once, in
+source order. The compiler must not fuse or reorder operations.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ Bytes = NDArray[np.int8]
 Int32 = NDArray[np.int32]
 Float32 = NDArray[np.float32]
 Limits = tuple[float, float, int]
-"""Lowest and highest scaled value, integers below 2**17, and what is added to it: the zero point of the result."""
+"""Lowest and highest scaled value (integers below 2**17), and the zero point added to the result."""
 
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """The compiled functions: see those of the same names."""
+    """The compiled functions; each has the name of its Python function in this module."""
 
     records_fit: Callable[..., bool]
     requantise_rows: Callable[..., None]
@@ -36,9 +37,9 @@ class Compiled:
 
 @cache
 def load_compiled() -> Compiled:
-    """All of them, ready; compiled when they are loaded for the first time, later read from numba's cache.
+    """Return the compiled functions; the first call compiles them, later processes read numba's cache.
 
-    Raises InputError where numba is not installed.
+    Raises InputError if numba is not installed.
     """
     try:
         import numba
@@ -59,7 +60,7 @@ def load_compiled() -> Compiled:
 def _compile(numba: Any, function: Callable[..., Any], signature: str) -> Callable[..., Any]:
     try:
         compiled: Callable[..., Any] = numba.njit(signature, error_model="numpy", cache=True)(function)
-    except RuntimeError:  # there is no folder to keep it in
+    except RuntimeError:  # no folder for the cache is writable
         compiled = numba.njit(signature, error_model="numpy")(function)
     return compiled
 
@@ -75,9 +76,10 @@ def _scale(records: Int32, channel: int) -> np.float32:
 
 
 def records_fit(records: Int32, largest_bias: int, largest_squares: float) -> bool:
-    """Whether no bias is larger in magnitude, nor the sum of the squared scales; False if one is not a number.
+    """Return True if every bias is at most ``largest_bias`` and the sum of squared scales at most ``largest_squares``.
 
-    ``records`` (channels, words) are channel records: the bias, and the bits of the float32 scale.
+    Magnitudes of biases are compared; a scale that is not a number gives False. ``records`` (channels, words) are
+    channel records: the bias, and the bits of the float32 scale.
     """
     squares = 0.0
     for channel in range(len(records)):
@@ -88,9 +90,9 @@ def records_fit(records: Int32, largest_bias: int, largest_squares: float) -> bo
 
 
 def requantise_rows(sums: Int32, records: Int32, limits: Limits, memory: Bytes, start: int, step: int) -> None:
-    """Requantises ``sums`` (channels, results), each channel with its record: row c to ``memory[start + c*step :]``.
+    """Requantise ``sums`` (channels, results) with each channel's record; write row c to ``memory[start + c*step :]``.
 
-    ``numerics.requantise`` of sum plus bias, which the caller knows to fit int32.
+    It computes ``numerics.requantise`` of sum plus bias; the caller ensures that this fits int32.
     """
     count = sums.shape[1]
     for channel in range(sums.shape[0]):
@@ -101,7 +103,10 @@ def requantise_rows(sums: Int32, records: Int32, limits: Limits, memory: Bytes, 
 
 
 def requantise_columns(sums: Int32, records: Int32, limits: Limits, memory: Bytes, start: int) -> None:
-    """As :func:`requantise_rows`, of ``sums`` (results, channels), to dense rows from ``memory[start]`` on."""
+    """Requantise ``sums`` (results, channels) and write dense rows from ``memory[start]`` on.
+
+    Otherwise like :func:`requantise_rows`.
+    """
     count = sums.shape[1]
     bias, scale = np.empty(count, np.int32), np.empty(count, np.float32)
     for channel in range(count):
@@ -114,20 +119,20 @@ def requantise_columns(sums: Int32, records: Int32, limits: Limits, memory: Byte
 
 
 Planes = tuple[int, int, int, int, int, int, int, int]
-"""Address, bytes from plane to plane, channels, rows, columns, padding at the top and left, and what it reads."""
+"""Address, plane stride in bytes, channels, rows, columns, padding at the top, padding at the left, padding value."""
 Taps = tuple[int, int, int, int, int, int, int, int, int]
-"""Kernel rows and columns, strides, dilations, output rows and columns, output channels an input channel."""
+"""Kernel rows and columns, strides, dilations, output rows and columns, output channels per input channel."""
 
 
 def depthwise(
     planes: Planes, taps: Taps, weights: int, records: Int32, limits: Limits, memory: Bytes, start: int, step: int
 ) -> None:
-    """A depthwise convolution of ``planes`` of ``memory``, requantised to planes ``step`` bytes apart, from ``start``.
+    """Compute a depthwise convolution of ``planes`` in ``memory`` and write int8 planes from ``start`` on.
 
-    ``weights`` is the address of its int8 (OC, KH, KW). The outputs must lie in columns that the input has, as with any
-    padding that does not widen it: ``(OW - 1) * SX < columns``. Then every tap of a plane of outputs is one run of
-    bytes, those of each kernel column in a copy of its own with the padding in place; between the rows of outputs
-    there may be more results, which are not wanted.
+    Output planes are ``step`` bytes apart. ``weights`` is the address of the int8 weights (OC, KH, KW). Every output
+    must start in a column of the input: ``(OW - 1) * SX < columns``, which holds for any padding that does not widen
+    the output. The input is copied once per kernel column, with the padding inserted, so each tap of an output plane
+    is one run of bytes. Between the rows of outputs the run may contain surplus results, which are discarded.
     """
     kh, kw, sy, sx, dy, _, oh, ow, multiplier = taps
     rows, gap, columns = _stack(planes, taps, memory)
@@ -152,7 +157,10 @@ def depthwise(
 
 
 def _pick(found: Bytes, row: int, skip: int, columns: int, target: Bytes) -> None:
-    """To dense rows of ``target``, of so many columns, every ``skip``-th of rows ``row`` elements apart."""
+    """Copy every ``skip``-th element of each row to dense rows of ``columns`` elements in ``target``.
+
+    Source rows are ``row`` elements apart.
+    """
     for y in range(len(target) // columns):
         wanted, values = target[y * columns : (y + 1) * columns], found[y * row :]
         if skip == 1:
@@ -164,10 +172,11 @@ def _pick(found: Bytes, row: int, skip: int, columns: int, target: Bytes) -> Non
 
 
 def _stack(planes: Planes, taps: Taps, memory: Bytes) -> tuple[int, int, Bytes]:
-    """What each kernel column reads: rows from channel to channel, rows of padding before each, and the bytes.
+    """Return rows per channel, padding rows before each channel, and the input copied once per kernel column.
 
-    For each kernel column the rows of all channels, padding between them, as many columns as the input has or, where
-    the stride divides them, those of every window: so channels are apart by a fixed number of elements.
+    Each copy contains the rows of all channels with padding between them. Its rows have all columns of the input or,
+    if the stride divides their number, only the columns that start a window. Channels are a fixed number of elements
+    apart.
     """
     address, plane, channels, ih, iw, top, left, fill = planes
     kh, kw, sy, sx, dy, dx, oh, _, _ = taps
@@ -196,7 +205,7 @@ def _stack(planes: Planes, taps: Taps, memory: Bytes) -> tuple[int, int, Bytes]:
 
 
 def _take(source: Bytes, first: int, every: int, target: Bytes) -> None:
-    """``target[:] = source[first::every]``, in vectors for the common strides."""
+    """Set ``target[:] = source[first::every]``, written so that common strides are vectorised."""
     values = source[first:]
     if every == 1:
         for place in range(len(target)):
@@ -210,9 +219,9 @@ def _take(source: Bytes, first: int, every: int, target: Bytes) -> None:
 
 
 def _add_kernel_row(sums: Int32, columns: Bytes, first: int, size: int, memory: Bytes, weights: int, taps: int) -> None:
-    """Adds the products with ``taps`` weights of a kernel row, from ``memory[weights]`` on, to all sums.
+    """Add the products with ``taps`` weights of a kernel row, from ``memory[weights]`` on, to all sums.
 
-    What kernel column c reads for sum p is ``columns[first + c*size + p]``. Three columns at a time.
+    Kernel column c reads ``columns[first + c*size + p]`` for sum p. Three columns are added at a time.
     """
     count = len(sums)
     for k in range(0, taps - 2, 3):

@@ -1,18 +1,16 @@
-"""Sliding windows: their geometry and views of their input, and convolutions, a filter a channel or sums over channels.
+"""Sliding windows: their geometry, views of their input, and convolutions. There are no index arrays, only strides.
 
-There are no index arrays, strides only. ``OP_CONV`` and ``OP_GROUP_CONV`` are exact matrix products of raw int8 values,
-one a group; the zero point stays in the bias, as the instruction has it. ``OP_DEPTH_CONV``, and ``OP_CONV`` with one
-input and one output channel (an emulated depthwise filter):
+``OP_CONV`` and ``OP_GROUP_CONV`` are exact matrix products of raw int8 values, one per group; the zero point is part
+of the bias, as in the instruction. ``OP_DEPTH_CONV``, and ``OP_CONV`` with one input and one output channel (an
+emulated depthwise filter), are computed by a compiled kernel or in one of two ways, chosen by shape. Sums of at most
+1024 products are exact in float32 in any order (see `products`).
 
-Compiled kernels compute the results at once; else two ways, chosen by the shape. Sums of at most 1024 products are
-exact in float32 in any order (see `products`).
-
-- By planes, for large planes or few channels: the input becomes float32 in one copy a kernel column, each with exactly
-  the columns of the outputs, rows split by their phase under the stride. Then all outputs of a channel are one
-  contiguous run for every tap, and ``einsum`` multiplies and adds them up in one pass.
-- By pixels, for small planes: these are transposed to float32 (rows, phases, columns, channels), columns split by their
-  phase under the stride. So a tap of a whole row of outputs is one contiguous run of OW * C elements, as are its
-  weights, repeated OW times.
+- By planes, for large planes or few channels. The input is copied to float32 once per kernel column. Each copy
+contains exactly the columns of the outputs, and its rows are split by their phase under the stride. All outputs of a
+channel are then one contiguous run for every tap, and ``einsum`` multiplies and adds them in one pass.
+- By pixels, for small planes. These are transposed to float32 (rows, phases, columns, channels), columns split by
+their phase under the stride. A tap of a whole row of outputs is then one contiguous run of OW * C elements; so are
+its weights, repeated OW times.
 """
 
 from __future__ import annotations
@@ -51,12 +49,15 @@ _REGISTERS = itemgetter(
     "EX_INPUT_ADDRESS", "EX_INPUT_PLANE", "EX_OUTPUT_ADDRESS", "EX_OUTPUT_PLANE",
 )  # fmt: skip
 _WORTH_SPLITTING = 1 << 14
-"""Bytes of input from which splitting even and odd columns pays."""
+"""Bytes of input from which splitting even and odd columns saves time."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """The registers of a sliding window, by short names; planes are in bytes and never 0 (a dense one is its size)."""
+    """Registers of a sliding window, by short names.
+
+    Plane strides are in bytes and never 0: a dense plane has its size as stride.
+    """
 
     ic: int
     ih: int
@@ -79,40 +80,40 @@ class Window:
 
     @cached_property
     def rows(self) -> int:
-        """Rows, padding included, that the windows of all outputs reach over."""
+        """Rows, including padding, that the windows of all outputs cover."""
         return (self.oh - 1) * self.sy + (self.kh - 1) * self.dy + 1
 
     @cached_property
     def columns(self) -> int:
-        """Columns, padding included, that the windows of all outputs reach over."""
+        """Columns, including padding, that the windows of all outputs cover."""
         return (self.ow - 1) * self.sx + (self.kw - 1) * self.dx + 1
 
     @cached_property
     def padded(self) -> bool:
-        """Whether any tap of any output lies outside the input."""
+        """True if any tap of any output is outside the input."""
         return bool(self.top or self.left or self.rows > self.ih or self.columns > self.iw)
 
     @cached_property
     def split(self) -> bool:
-        """Whether it pays to part even and odd columns: see :class:`Source`."""
+        """True if splitting even and odd columns saves time: see :class:`Source`."""
         return self.sx == 2 and self.ic * self.rows * self.columns >= _WORTH_SPLITTING
 
     @property
     def pixels(self) -> int:
-        """Outputs of a channel."""
+        """Outputs per channel."""
         return self.oh * self.ow
 
     @property
     def input_bytes(self) -> int:
-        """Bytes from the first to one past the last input byte."""
+        """Bytes from the first input byte to one past the last."""
         return (self.ic - 1) * self.input_plane + self.ih * self.iw
 
     def output_bytes(self, element: int) -> int:
-        """Bytes from the first to one past the last output byte, elements of ``element`` bytes."""
+        """Return the bytes from the first output byte to one past the last, with elements of ``element`` bytes."""
         return (self.oc - 1) * self.output_plane + self.pixels * element
 
     def output_view(self, memory: NDArray[np.uint8], dtype: Any, first: int, channels: int) -> NDArray[Any]:
-        """The outputs of some channels in the scratchpad: (channels, OH * OW)."""
+        """Return a view (channels, OH * OW) of some channels' outputs in the scratchpad."""
         strides = self.output_plane, np.dtype(dtype).itemsize
         return np.ndarray(
             (channels, self.oh * self.ow), dtype, memory, self.output + first * self.output_plane, strides
@@ -120,9 +121,9 @@ class Window:
 
 
 def window(command: Command, element: int) -> Window | None:
-    """The window of a command whose output elements have ``element`` bytes.
+    """Return the window of a command whose output elements have ``element`` bytes.
 
-    None for what the kernels leave to the semantics: a size or stride of 0, and output planes that overlap.
+    Returns None if the command must run on its semantics: a size or stride is 0, or output planes overlap.
     """
     values = list(_REGISTERS(command.registers))
     if 0 in values[:12]:
@@ -135,11 +136,11 @@ def window(command: Command, element: int) -> Window | None:
 
 
 class Source(NamedTuple):
-    """int8 planes in ``buffer`` from byte ``offset``, ``plane`` bytes apart, of rows ``row`` bytes apart.
+    """int8 planes in ``buffer`` from byte ``offset``, ``plane`` bytes apart, with rows ``row`` bytes apart.
 
-    What the tap at row r and column c (dilation included) reads for output (y, x) of channel i lies at
-    ``offset + i*plane + (y*sy + r)*row + x*step + tap_skip(c)``. If ``split`` is not 0, even and odd columns are that
-    many bytes apart: then the outputs of a row are contiguous in spite of a column stride of 2.
+    The tap at row r and column c (dilation included) reads, for output (y, x) of channel i, the byte at ``offset +
+    i*plane + (y*sy + r)*row + x*step + tap_skip(c)``. If ``split`` is not 0, even and odd columns are that many bytes
+    apart; outputs of a row are then contiguous in spite of a column stride of 2.
     """
 
     buffer: NDArray[Any]
@@ -150,9 +151,9 @@ class Source(NamedTuple):
     split: int = 0
 
     def copy_taps(self, target: NDArray[Any], strides: tuple[int, ...], skip: int, dilation: int) -> None:
-        """Fills ``target`` (KW, ...) with what each kernel column reads, ``skip`` bytes further.
+        """Fill ``target`` (KW, ...) with the inputs of each kernel column, from ``skip`` bytes on.
 
-        ``strides`` are the byte strides of the axes of ``target`` behind the first.
+        ``strides`` are the byte strides of the axes of ``target`` after the first.
         """
         if not self.split:
             np.copyto(target, self.view(target.shape, (dilation, *strides), skip))
@@ -161,19 +162,19 @@ class Source(NamedTuple):
             np.copyto(part, self.view(part.shape, strides, skip + self.tap_skip(column * dilation)))
 
     def tap_skip(self, column: int) -> int:
-        """Bytes from the first column to the one that tap ``column`` reads for the first output."""
+        """Return the bytes from the first column to the column that tap ``column`` reads for the first output."""
         return (column & 1) * self.split + (column >> 1) if self.split else column
 
     def view(self, shape: tuple[int, ...], strides: tuple[int, ...], skip: int = 0) -> NDArray[np.int8]:
-        """A view with any shape and byte strides, from ``skip`` bytes after the first element."""
+        """Return a view with any shape and byte strides, from ``skip`` bytes after the first element."""
         return np.ndarray(shape, np.int8, self.buffer, self.offset + skip, strides)
 
 
 def source(shape: Window, machine: Machine, scratch: Workspace, fill: int, split: bool) -> Source:
-    """Where the taps are read: the scratchpad itself, or a copy extended by ``fill`` where the window has padding.
+    """Return where taps read: the scratchpad itself, or a copy padded with ``fill`` if the window has padding.
 
-    With ``split`` (for a column stride of 2) even and odd columns are parted. The caller has checked that the input
-    lies inside the scratchpad and that ``fill`` is an int8 if the window has padding.
+    With ``split`` (for a column stride of 2) even and odd columns are separated. The caller has checked that the
+    input is inside the scratchpad, and that ``fill`` is an int8 if the window has padding.
     """
     if not shape.padded and not split:
         return Source(machine.sram, shape.input, shape.input_plane, shape.iw, shape.sx)
@@ -190,7 +191,7 @@ def source(shape: Window, machine: Machine, scratch: Workspace, fill: int, split
 
 
 def _split(extended: NDArray[np.int8], scratch: Workspace) -> Source:
-    """Even and odd columns apart. Each is cut out of little-endian 16-bit words, which is fast; DESTROYS its input."""
+    """Separate even and odd columns by 16-bit little-endian words, which is fast; overwrites its input."""
     channels, rows, columns = extended.shape
     half = columns // 2
     words = extended.view("<i2")
@@ -204,9 +205,18 @@ def _split(extended: NDArray[np.int8], scratch: Workspace) -> Source:
 def prepare_window(
     shape: Window, products: int, element: int, command: Command, arch: Arch, compute: Compute
 ) -> Attempt | None:
-    """:func:`prepare_sums` of a sliding window: ``products`` weights an output channel, outputs of ``element`` bytes.
+    """Call :func:`prepare_sums` for a sliding window.
 
-    None also where a channel has more taps than an exact sum, or the padding reads what is no int8.
+    Args:
+        shape: the window.
+        products: weights per output channel.
+        element: bytes of an output element.
+        command: the command to prepare.
+        arch: the machine.
+        compute: computes the sums and stores the results.
+
+    Returns:
+        None also if a channel has more taps than an exact sum can have, or the padding value is not an int8.
     """
     fill, weights = command["EX_INPUT_ZERO_POINT"], command["EX_OPERAND_ADDRESS"]
     if shape.kh * shape.kw > CHUNK or (shape.padded and not -128 <= fill <= 127):
@@ -219,7 +229,7 @@ def prepare_window(
 _FEW_PIXELS = 400
 _NARROW = 28
 _MANY_CHANNELS = 16
-"""Up to so many outputs a plane and a row, from so many channels on, it is faster with the channels innermost."""
+"""Largest plane and row of outputs, and fewest channels, for which the computation by pixels is faster."""
 _PLANE_ELEMENTS = 1 << 20
 """Elements of the float32 copies of one block of channels, by planes."""
 _PIXEL_ELEMENTS = 1 << 19
@@ -227,19 +237,21 @@ _PIXEL_ELEMENTS = 1 << 19
 _COPIED_BYTES = 1 << 20
 """Bytes of the copies of one block of channels for the compiled kernel."""
 _SKEW = 16
-"""Elements added to the rows of the result before it is transposed. Their length is often a power of two, and the
-columns of such a matrix share a few sets of the first-level cache."""
+"""Elements added to each row of the result before it is transposed.
+
+The row length is often a power of two; the columns of such a matrix would share a few sets of the first-level cache.
+"""
 
 
 def depthwise(command: Command, arch: Arch) -> Attempt | None:
-    """Prepares an ``OP_DEPTH_CONV``; None for what is left to the semantics."""
+    """Prepare an ``OP_DEPTH_CONV``; None if it must run on its semantics."""
     element = element_bytes(command)
     shape = window(command, element)
     return None if shape is None else depthwise_window(shape, element, command, arch)
 
 
 def depthwise_window(shape: Window, element: int, command: Command, arch: Arch) -> Attempt | None:
-    """Prepares a depthwise convolution of a known window with outputs of ``element`` bytes."""
+    """Prepare a depthwise convolution of a known window with outputs of ``element`` bytes."""
     if shape.oc % shape.ic:
         return None
     weights, fill = command["EX_OPERAND_ADDRESS"], command["EX_INPUT_ZERO_POINT"]
@@ -259,7 +271,7 @@ def depthwise_window(shape: Window, element: int, command: Command, arch: Arch) 
 
 
 def _at_once(shape: Window, fill: int, weights: int) -> Callable[[Results, Compiled], None] | None:
-    """The compiled kernel, which computes and stores the results; None for outputs in columns that no input has."""
+    """Return the compiled kernel; None if outputs start in columns that the input does not have."""
     if (shape.ow - 1) * shape.sx >= shape.iw:
         return None
     multiplier = shape.oc // shape.ic
@@ -289,7 +301,7 @@ def _at_once(shape: Window, fill: int, weights: int) -> Callable[[Results, Compi
 
 
 def by_planes(shape: Window, fill: int, weights: NDArray[np.int8], results: Results, scratch: Workspace) -> None:
-    """Computes the window; ``weights`` int8 (OC, KH, KW), ``fill`` what the padding reads."""
+    """Compute the window by planes; ``weights`` are int8 (OC, KH, KW), ``fill`` is the padding value."""
     multiplier = shape.oc // shape.ic
     planes = source(shape, results.machine, scratch, fill, shape.split)
     factors = weights.astype(np.float32).transpose(2, 1, 0)
@@ -304,7 +316,7 @@ def by_planes(shape: Window, fill: int, weights: NDArray[np.int8], results: Resu
 
 
 def _copies(shape: Window, planes: Source, first: int, count: int, scratch: Workspace) -> NDArray[np.float32]:
-    """(KW, channels, phases, rows, OW) float32: the columns that each kernel column reads, for some channels.
+    """Return the columns that each kernel column reads, for some channels, as float32 (KW, channels, phases, rows, OW).
 
     Row r of the input is row r // sy of phase r % sy.
     """
@@ -321,9 +333,9 @@ def _copies(shape: Window, planes: Source, first: int, count: int, scratch: Work
 def _sums_by_planes(
     shape: Window, copies: NDArray[np.float32], factors: NDArray[np.float32], scratch: Workspace
 ) -> NDArray[np.float32]:
-    """(channels, OH * OW) float32 sums of products over all taps; ``factors`` is (KW, KH, channels).
+    """Return the float32 sums (channels, OH * OW) of products over all taps; ``factors`` is (KW, KH, channels).
 
-    Kernel rows whose input rows have one phase are taken together.
+    Kernel rows whose input rows have the same phase are added in one call.
     """
     channels = copies.shape[1]
     total: NDArray[np.float32] = scratch.array("sums", (channels, shape.pixels), np.float32)
@@ -344,7 +356,7 @@ def _sums_by_planes(
 
 
 def by_pixels(shape: Window, fill: int, weights: NDArray[np.int8], results: Results, scratch: Workspace) -> None:
-    """Computes the window; ``weights`` int8 (OC, KH, KW), ``fill`` what the padding reads."""
+    """Compute the window by pixels; ``weights`` are int8 (OC, KH, KW), ``fill`` is the padding value."""
     multiplier = shape.oc // shape.ic
     inputs = max(_PIXEL_ELEMENTS // (multiplier * shape.rows * shape.columns), 1)
     for first in range(0, shape.ic, inputs):
@@ -356,7 +368,7 @@ def by_pixels(shape: Window, fill: int, weights: NDArray[np.int8], results: Resu
 
 
 def _store_pixels(shape: Window, sums: NDArray[np.float32], first: int, results: Results, scratch: Workspace) -> None:
-    """Results of (OH * OW, channels) sums to the planes of the output."""
+    """Write the results of sums (OH * OW, channels) to the output planes."""
     pixels, channels = sums.shape
     dtype = results.finish.dtype
     result = scratch.array("result", (pixels, channels + _SKEW), dtype)[:, :channels]
@@ -367,7 +379,10 @@ def _store_pixels(shape: Window, sums: NDArray[np.float32], first: int, results:
 def _pixels(
     shape: Window, fill: int, first: int, count: int, machine: Machine, scratch: Workspace
 ) -> NDArray[np.float32]:
-    """(rows, phases, columns, channels) float32 of some input channels, with padding, repeated by the multiplier."""
+    """Return some input channels, with padding, as float32 (rows, phases, columns, channels).
+
+    Each channel is repeated once per output channel that reads it.
+    """
     multiplier = shape.oc // shape.ic
     size = (shape.rows, shape.sx, -(-shape.columns // shape.sx), count, multiplier)
     pixels: NDArray[np.float32] = scratch.array("pixels", size, np.float32)
@@ -389,7 +404,7 @@ def _pixels(
 
 
 def _factors(shape: Window, weights: NDArray[np.int8], scratch: Workspace) -> NDArray[np.float32]:
-    """(KW, KH, OW * channels) float32 weights, repeated for each column of outputs."""
+    """Return float32 weights (KW, KH, OW * channels), repeated for each column of outputs."""
     channels = len(weights)
     short = scratch.array("short factors", (shape.kw, shape.kh, channels), np.float32)
     np.copyto(short, weights.transpose(2, 1, 0))
@@ -401,7 +416,7 @@ def _factors(shape: Window, weights: NDArray[np.int8], scratch: Workspace) -> ND
 def sums_by_pixels(
     shape: Window, pixels: NDArray[np.float32], factors: NDArray[np.float32], scratch: Workspace
 ) -> NDArray[np.float32]:
-    """(OH * OW, channels) float32 sums of products over all taps."""
+    """Return the float32 sums (OH * OW, channels) of products over all taps."""
     run = factors.shape[2]
     total: NDArray[np.float32] = scratch.array("sums", (shape.oh, run), np.float32)
     row, phase, column, _ = pixels.strides
@@ -422,11 +437,14 @@ def sums_by_pixels(
 
 
 _BLOCK_ELEMENTS = 1 << 20
-"""Elements of the two large operands of one matrix product: few calls matter more than the caches, which BLAS minds."""
+"""Maximum elements of the two large operands of one matrix product.
+
+Few calls matter more than cache sizes, which BLAS handles.
+"""
 
 
 def convolution(command: Command, arch: Arch) -> Attempt | None:
-    """Prepares an ``OP_CONV``; None for what is left to the semantics."""
+    """Prepare an ``OP_CONV``; None if it must run on its semantics."""
     element = element_bytes(command)
     shape = window(command, element)
     if shape is None:
@@ -435,7 +453,7 @@ def convolution(command: Command, arch: Arch) -> Attempt | None:
 
 
 def grouped(command: Command, arch: Arch) -> Attempt | None:
-    """Prepares an ``OP_GROUP_CONV``; None for what is left to the semantics."""
+    """Prepare an ``OP_GROUP_CONV``; None if it must run on its semantics."""
     element = element_bytes(command)
     shape, groups = window(command, element), command["EX_GROUPS"]
     if shape is None or not groups or shape.ic % groups or shape.oc % groups:
@@ -472,7 +490,7 @@ def _groups(shape: Window, groups: int) -> tuple[Window, ...]:
 
 @dataclass(frozen=True, eq=False)
 class _Convolution:
-    """A convolution: the window of each group, where the weights are, what the padding reads, the way to multiply."""
+    """Convolution: window of each group, address of the weights, padding value, and implementation of products."""
 
     groups: tuple[Window, ...]
     weights: int
@@ -491,7 +509,7 @@ class _Convolution:
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """One group of a running convolution: what its taps read, and its weights as ``way`` wants them."""
+    """One group of a running convolution: its input, and its weights in the form that ``way`` needs."""
 
     planes: Source
     weights: NDArray[Any]
@@ -499,7 +517,7 @@ class _Group:
     scratch: Workspace
 
     def run(self, shape: Window, first: int, results: Results) -> None:
-        """Computes a window, whose first channel is ``first`` of the command, in blocks of outputs of a good size."""
+        """Compute a window in blocks of outputs; ``first`` is the number of its first channel in the command."""
         budget = max(_BLOCK_ELEMENTS // (self.weights.shape[1] + shape.oc), 1)
         if budget >= shape.pixels:
             results.store(self._sums(shape, 0), shape.output, shape.output_plane, first, 0)
@@ -517,7 +535,7 @@ class _Group:
                 results.store(sums, part.output, part.output_plane, first, 0, top * shape.ow + left)
 
     def _sums(self, part: Window, skip: int) -> NDArray[Any]:
-        """(OC, OH * OW) exact sums of products of one block."""
+        """Return the exact sums (OC, OH * OW) of one block."""
         taps = part.kh * part.kw
         chunk = self.way.longest // taps
         if part.ic <= chunk:
@@ -526,7 +544,7 @@ class _Group:
         return add_chunks(parts, (part.oc, part.pixels), self.scratch)
 
     def _product(self, part: Window, first: int, channels: int, skip: int) -> NDArray[Any]:
-        """(OC, OH * OW) sums over some input channels."""
+        """Return the sums (OC, OH * OW) over some input channels."""
         planes, taps = self.planes, part.kh * part.kw
         skip += first * planes.plane
         weights = self.weights if channels == part.ic else self.weights[:, first * taps : (first + channels) * taps]

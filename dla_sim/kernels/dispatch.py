@@ -1,4 +1,4 @@
-"""Which kernel executes which instruction; what a kernel declines, or has none, runs on the instruction's semantics."""
+"""Selection of the kernel for each instruction; a command without a usable kernel runs on its semantics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from isa.ops.lookup import table_count
 from isa.packing import Unpacked, unpacked
 
 Kernel = Callable[[Command, Machine], None]
-"""Executes one command on a machine: reads its operands and writes its results at once."""
+"""Executes one command on a machine: reads its operands and writes its results immediately."""
 
 KERNELS: Mapping[str, Prepare] = {
     "OP_CONV": convolution,
@@ -60,16 +60,16 @@ ON_ATOMS: Mapping[str, Callable[[Command, Arch, atoms.WeightStore], Attempt | No
     "OP_GROUP_CONV": atoms.convolution,
     "OP_DEPTH_CONV": atoms.depthwise,
 }
-"""Kernels that take packed tensors as they are stored, by mnemonic."""
+"""Kernels that work on packed tensors directly, by mnemonic."""
 
 
 class Kernels:
-    """The kernels of one device, and their scratch memory. Not thread-safe: one for each thread.
+    """Kernels of one device and their scratch memory. Not thread-safe: each thread needs its own.
 
-    No result depends on earlier commands: kept are buffers, what follows from a command's registers alone, as long as
-    the command lives, and weights in another order, which are compared with the scratchpad's in every run. With
-    ``compiled`` kernels convolutions and products end on those, and depthwise
-    ones run on them.
+    Results never depend on earlier commands. The object caches buffers, values derived from a command's registers
+    (for the lifetime of the command), and reordered weights, which are compared with those in the scratchpad in every
+    run. With ``compiled``, compiled kernels finish convolutions and matrix products and compute depthwise
+    convolutions.
     """
 
     def __init__(self, arch: Arch, compiled: Compiled | None = None) -> None:
@@ -79,11 +79,11 @@ class Kernels:
         self._prepared: WeakKeyDictionary[Command, Attempt | None] = WeakKeyDictionary()
 
     def kernel_for(self, mnemonic: str) -> Kernel:
-        """What executes commands of the instruction ``mnemonic``: its kernel, or its semantics where there is none."""
+        """Return the function that executes commands of ``mnemonic``: its kernel, or its semantics if it has none."""
         return self.run if mnemonic in KERNELS else _semantics
 
     def attempt(self, command: Command) -> Attempt | None:
-        """The prepared kernel of ``command``; None where it runs on its semantics."""
+        """Return the prepared kernel of ``command``; None if it runs on its semantics."""
         try:
             return self._prepared[command]
         except KeyError:
@@ -92,7 +92,7 @@ class Kernels:
             return found
 
     def _packed(self, command: Command, plain: Unpacked) -> Attempt | None:
-        """The kernel on packed tensors, and the one on plain tensors for what that leaves."""
+        """Return the kernel for packed tensors, with the kernel for dense tensors as a fallback."""
         prepare = ON_ATOMS.get(command.instruction.mnemonic)
         found, other = prepare(command, self.arch, self._weights) if prepare else None, self._unpacked(plain)
         if found is None or other is None:
@@ -105,7 +105,7 @@ class Kernels:
         return looked_up(found, command, self.arch) if found is not None and table_count(command) else found
 
     def _unpacked(self, unpacked: Unpacked) -> Attempt | None:
-        """The kernel, or where it declines the semantics, on plain operands between unpacking and packing."""
+        """Return a kernel that unpacks the operands, runs the dense kernel or the semantics, and packs the results."""
         found = self._plain(unpacked.command)
         if found is None:
             return None
@@ -121,7 +121,7 @@ class Kernels:
         return attempt
 
     def run(self, command: Command, machine: Machine) -> None:
-        """Executes ``command``, whatever its instruction, on ``machine``."""
+        """Execute ``command`` on ``machine``."""
         attempt = self.attempt(command)
         if attempt is None or not attempt(machine, self.scratch):
             command.instruction.semantics(command, machine)
@@ -132,16 +132,16 @@ def _semantics(command: Command, machine: Machine) -> None:
 
 
 def kernel_for(mnemonic: str, arch: Arch) -> Kernel:
-    """`Kernels.kernel_for` of kernels with a scratch memory of their own."""
+    """Return `Kernels.kernel_for` with its own scratch memory."""
     return Kernels(arch).kernel_for(mnemonic)
 
 
 def carry_out(effect: Kernel, command: Command, machine: Machine) -> None:
-    """The effect of one command; its InputError or OverflowError names the command: word and assembly."""
+    """Apply ``effect`` to one command; name its word and assembly text in an InputError or OverflowError."""
     try:
         effect(command, machine)
     except (InputError, OverflowError) as error:
-        from isa.assembler import command_text  # only what goes wrong is told in assembly
+        from isa.assembler import command_text  # imported here because only error messages need the disassembler
 
         told = f"word {command.index}, {command_text(command)}: {error}"
         if isinstance(error, InputError):

@@ -1,5 +1,8 @@
-"""Element-wise int8 instructions: a table of 256 entries for a unary function, NumPy for minimum and maximum, and
-``OP_E_ADD`` in blocks, in float64 where that is provably as exact as the fused multiply-adds of the semantics."""
+"""Kernels of element-wise int8 instructions, tables and requantisation.
+
+A unary function uses a table of 256 entries; minimum and maximum use NumPy. ``OP_E_ADD`` is computed in blocks, in
+float64 if that is provably as exact as the fused multiply-adds of the semantics.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ _EVERY = np.arange(256, dtype=np.uint8).view(np.int8)
 
 
 def _operand(command: Command, machine: Machine, name: str) -> NDArray[np.int8] | None:
-    """The tensor at an address register; None where it is empty or reaches past the end of the scratchpad."""
+    """Return the tensor at an address register; None if it is empty or exceeds the scratchpad."""
     address, length = command[f"EX_{name}_ADDRESS"], command["EX_LENGTH"]
     if not length or address + length > machine.sram.size:
         return None
@@ -35,7 +38,7 @@ def _operand(command: Command, machine: Machine, name: str) -> NDArray[np.int8] 
 
 
 def unary(function: Function) -> AtOnce:
-    """The kernel of a unary instruction: its semantics on every int8, then one look-up an element."""
+    """Return the kernel of a unary instruction: its semantics for every int8 value, then one look-up per element."""
 
     def kernel(command: Command, machine: Machine, scratch: Workspace) -> bool:
         x, output = _operand(command, machine, "INPUT"), _operand(command, machine, "OUTPUT")
@@ -50,7 +53,7 @@ def unary(function: Function) -> AtOnce:
 
 
 def comparison(function: Callable[..., Any]) -> AtOnce:
-    """The kernel of ``OP_C_MIN`` or ``OP_C_MAX``: NumPy's ``function``, which minds overlapping operands itself."""
+    """Return the kernel of ``OP_C_MIN`` or ``OP_C_MAX``: NumPy's ``function``, which handles overlapping operands."""
 
     def kernel(command: Command, machine: Machine, scratch: Workspace) -> bool:
         a, b = _operand(command, machine, "INPUT"), _operand(command, machine, "OPERAND")
@@ -65,11 +68,11 @@ def comparison(function: Callable[..., Any]) -> AtOnce:
 
 _BLOCK_ELEMENTS = 16 * 1024
 _OPERAND = 128 + 255
-"""Largest magnitude of an operand with the offset."""
+"""Largest magnitude of an operand plus the offset."""
 
 
 def addition(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Executes the command; False, with nothing written, for what is left to the semantics."""
+    """Execute the command; return False, with nothing written, if it must run on its semantics."""
     length, offset = command["EX_LENGTH"], command["EX_OFFSET"]
     low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
     constants = tuple(float_value(command[f"EX_SCALE_{name}"]) for name in "ABY")
@@ -88,10 +91,11 @@ def addition(command: Command, machine: Machine, scratch: Workspace) -> bool:
 
 
 def exact_in_float64(ratio_a: float, ratio_b: float, constant: float) -> bool:
-    """Whether both sums of ``a*ratio_a + float32(b*ratio_b + constant)`` are exact in float64.
+    """Return True if both sums of ``a*ratio_a + float32(b*ratio_b + constant)`` are exact in float64.
 
-    All terms are multiples of the finest unit of the three constants (rounding to float32 keeps that), so they are if
-    the largest sum is below 2**53 units. Then each conversion to float32 is the only rounding, as in a fused operation.
+    All terms are multiples of the finest unit of the three constants, also after rounding to float32. The sums are
+    therefore exact if the largest one is below 2**53 units. Each conversion to float32 is then the only rounding, as
+    in a fused operation.
     """
     if not (isfinite(ratio_a) and isfinite(ratio_b) and isfinite(constant)):
         return False
@@ -103,7 +107,10 @@ def exact_in_float64(ratio_a: float, ratio_b: float, constant: float) -> bool:
 def _fused(
     a: NDArray[np.int8], b: NDArray[np.int8], constants: tuple[float, ...], offset: int, scratch: Workspace
 ) -> NDArray[np.float32]:
-    """float32 a' * ratio_a + float32(b' * ratio_b + constant) of operands with the offset, each rounded once."""
+    """Return float32 a' * ratio_a + float32(b' * ratio_b + constant), each rounded once.
+
+    a' and b' are the operands plus the offset.
+    """
     wide = scratch.array("float64", a.shape, np.float64)
     inner = scratch.array("inner float64", a.shape, np.float64)
     total: NDArray[np.float32] = scratch.array("sums", a.shape, np.float32)
@@ -124,11 +131,11 @@ def _fused(
 
 
 # Tables --------------------------------------------------------------------------------------------------------------
-# Look-ups: the bytes of each channel translated at once by its table, for ``OP_LUT`` and as a last step of others.
+# Look-ups translate all bytes of a channel by its table at once, for ``OP_LUT`` and as a last step of others.
 
 
 def look_up_tensor(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Executes the command; False, with nothing written, for what is left to the semantics."""
+    """Execute the command; return False, with nothing written, if it must run on its semantics."""
     outer, channels, inner = shape(command)
     count, table_bytes = outer * channels * inner, TABLE_BYTES * channels
     source, tables, target = (command[f"EX_{name}_ADDRESS"] for name in ("INPUT", "OPERAND", "OUTPUT"))
@@ -137,7 +144,7 @@ def look_up_tensor(command: Command, machine: Machine, scratch: Workspace) -> bo
     run = count if channels == 1 else inner
     if channels > 1 and run < TABLE_BYTES:
         return False
-    # Copies: what the result overwrites has been read.
+    # Copies, because the result may overwrite the source or the tables.
     data, table = machine.sram[source : source + count].tobytes(), machine.sram[tables : tables + table_bytes].tobytes()
     pieces = []
     for number in range(count // run):
@@ -148,12 +155,12 @@ def look_up_tensor(command: Command, machine: Machine, scratch: Workspace) -> bo
 
 
 def looked_up(attempt: Attempt, command: Command, arch: Arch) -> Attempt:
-    """``attempt``, and then its results looked up as the command says."""
+    """Return an attempt that runs ``attempt`` and then looks up its results, as the command says."""
     count, first = table_count(command), command["EX_TABLE_ADDRESS"]
     end = first + TABLE_BYTES * count
     access = command.instruction.operands(command, arch).writes[0]
     results = result_shape(command, access.total)
-    # Where a table serves many bytes side by side they are translated; else NumPy takes each from its table.
+    # Runs that share one table are translated as bytes; otherwise NumPy gathers each element from its table.
     run = access.nbytes if count == 1 else results[2]
     apart = all(step >= access.nbytes for _, step in access.dims)
     long = run >= TABLE_BYTES and (count == 1 or results[0] == 1) and apart
@@ -163,7 +170,7 @@ def looked_up(attempt: Attempt, command: Command, arch: Arch) -> Attempt:
     def both(machine: Machine, scratch: Workspace) -> bool:
         if end > machine.sram.size:
             return False
-        tables = machine.sram[first:end].copy()  # the results may lie over them
+        tables = machine.sram[first:end].copy()  # the results may overwrite them
         if not attempt(machine, scratch):
             return False
         for number, place in enumerate(places):
@@ -179,13 +186,13 @@ def looked_up(attempt: Attempt, command: Command, arch: Arch) -> Attempt:
 
 
 # Requantisation ------------------------------------------------------------------------------------------------------
-# ``OP_REQUANT`` in blocks of float32, also in place.
+# ``OP_REQUANT`` in blocks of float32, also in place
 
 _REQUANT_BLOCK = 64 * 1024
 
 
 def requantisation(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Executes the command; False, with nothing written, for what is left to the semantics."""
+    """Execute the command; return False, with nothing written, if it must run on its semantics."""
     outer, channels, inner = planes_of(command)
     low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
     if machine.arch.numerics != "onnxruntime" or not outer * channels * inner or low > high:
@@ -206,9 +213,9 @@ def requantisation(command: Command, machine: Machine, scratch: Workspace) -> bo
 
 
 def _safe(command: Command, machine: Machine, elements: int) -> bool:
-    """Whether blocks in ascending order overwrite nothing that is still to be read.
+    """Return True if blocks in ascending order overwrite nothing that is still to be read.
 
-    In place is safe: the byte of result i lies at or below the first byte of accumulator i, which has been read.
+    In place is safe: the byte of result i is at or below the first byte of accumulator i, which has been read.
     """
     source, target = command["EX_INPUT_ADDRESS"], command["EX_OUTPUT_ADDRESS"]
     records = command["EX_CHANNEL_ADDRESS"]
@@ -220,7 +227,7 @@ def _safe(command: Command, machine: Machine, elements: int) -> bool:
 
 
 def _blocks(outer: int, channels: int, inner: int) -> Iterator[tuple[slice, slice, slice]]:
-    """Blocks of at most about 64 Ki elements in the order of memory: several matrices, or channels, or part of one."""
+    """Yield blocks of at most about 64 Ki elements in memory order: several matrices, or channels, or part of one."""
     matrices = max(_REQUANT_BLOCK // (channels * inner), 1)
     planes = min(max(_REQUANT_BLOCK // inner, 1), channels)
     elements = min(_REQUANT_BLOCK, inner)

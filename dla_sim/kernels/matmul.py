@@ -31,7 +31,7 @@ from isa.registers import float_value
 
 
 def matrix_product(command: Command, arch: Arch) -> Attempt | None:
-    """Prepares an ``OP_MAT_MUL``; None for what is left to the semantics."""
+    """Prepare an ``OP_MAT_MUL``; None if it must run on its semantics."""
     m, k, n = shape(command)
     if not m * k * n:
         return None
@@ -43,7 +43,7 @@ def matrix_product(command: Command, arch: Arch) -> Attempt | None:
 
 @dataclass(frozen=True, eq=False)
 class _MatrixProduct:
-    """A matrix product: (M, K, N), where the operands and the result are, and the way to multiply."""
+    """Matrix product: (M, K, N), addresses of operands and result, and implementation of products."""
 
     shape: tuple[int, int, int]
     left: int
@@ -65,7 +65,7 @@ class _MatrixProduct:
 
 
 def dynamic_product(command: Command, arch: Arch) -> Attempt | None:
-    """Prepares an ``OP_DYN_MAT_MUL``; None for what is left to the semantics."""
+    """Prepare an ``OP_DYN_MAT_MUL``; None if it must run on its semantics."""
     m, k, n = shape(command)
     largest = _largest(command["EX_INPUT_ZERO_POINT"]) * _largest(command["EX_OPERAND_ZERO_POINT"])
     if not m * k * n or largest > EXACT or largest * k >= 1 << 31:
@@ -98,7 +98,7 @@ def dynamic_product(command: Command, arch: Arch) -> Attempt | None:
 
 
 def _largest(zero_point: int) -> int:
-    """The largest magnitude of an int8 less its zero point."""
+    """Return the largest magnitude of an int8 minus its zero point."""
     return max(abs(-128 - zero_point), abs(127 - zero_point))
 
 

@@ -16,7 +16,7 @@ from isa.ops.dma import side
 
 
 def transfer(command: Command, arch: Arch) -> Attempt | None:
-    """Prepares a transfer; None for what is left to the semantics: no bytes, or bytes that are written twice."""
+    """Prepare a transfer; None if it must run on its semantics: no bytes, or bytes that are written twice."""
     unit = command.unit.name
     reading = command.instruction.mnemonic == "OP_DMA_READ"
     sram, dram = side(command, "sram"), side(command, "dram")
@@ -31,7 +31,7 @@ def transfer(command: Command, arch: Arch) -> Attempt | None:
 
 @dataclass(frozen=True, eq=False)
 class _Transfer:
-    """A prepared transfer: rows of ``size`` between two strided boxes; ``reading`` is towards the scratchpad."""
+    """Prepared transfer of ``size`` bytes between two strided boxes; ``reading``: from system memory to scratchpad."""
 
     size: tuple[int, ...]
     sram: int
@@ -43,7 +43,7 @@ class _Transfer:
     reading: bool
 
     def run(self, machine: Machine, scratch: Workspace) -> bool:
-        """Executes the command: an attempt."""
+        """Execute the transfer; return False if it exceeds a memory."""
         if self.sram_end > machine.sram.size or self.dram_end > machine.dram.size:
             return False
         sram = np.ndarray(self.size, np.uint8, machine.sram, self.sram, self.sram_strides)
@@ -56,9 +56,10 @@ class _Transfer:
 
 
 def permutation(command: Command, arch: Arch) -> Attempt | None:
-    """Prepares a copy within the scratchpad; None for what is left to the semantics.
+    """Prepare a copy within the scratchpad; None if it must run on its semantics.
 
-    That is: no bytes, and bytes that are written twice. Results may lie over sources: NumPy minds.
+    This is the case if there are no bytes or if bytes are written twice. Results may overlap sources: NumPy handles
+    that.
     """
     source, target = (movement.side(command, name) for name in ("INPUT", "OUTPUT"))
     read, written = (movement.touched(command, name) for name in ("INPUT", "OUTPUT"))
@@ -83,7 +84,7 @@ def permutation(command: Command, arch: Arch) -> Attempt | None:
 
 
 def _nested(access: Access) -> bool:
-    """Whether no byte is touched twice because each stride reaches over all that lies within."""
+    """Return True if no byte is accessed twice, because each stride exceeds the extent of the inner dimensions."""
     reach = access.nbytes
     for count, stride in reversed(access.dims):
         if stride < reach:

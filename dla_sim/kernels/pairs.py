@@ -1,6 +1,6 @@
-"""Element-wise instructions of two tensors that may repeat: whole channels at once, in blocks, by NumPy's broadcasting.
+"""Element-wise instructions of two tensors with broadcasting, computed in blocks by NumPy.
 
-Sums in float64 stand for fused multiply-adds where that is provably exact, as in ``OP_E_ADD``.
+Float64 sums replace fused multiply-adds if that is provably exact, as in ``OP_E_ADD``.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _BLOCK_ELEMENTS = 16 * 1024
 _ONE = np.ones((), np.float32)
 _SMALLEST = np.float32(-(2.0**40))
 Block = tuple[NDArray[np.int8], NDArray[np.int8], NDArray[np.int8]]
-"""Parts of a, b and the result that belong together; a and b broadcast."""
+"""Matching parts of a, b and the result; a and b broadcast."""
 Work = Callable[[Command, Block, Workspace], None]
 
 
 def _pairs(work: Work, usable: Callable[[Command], bool]) -> AtOnce:
-    """The kernel that does ``work`` on blocks of commands that are ``usable``."""
+    """Return a kernel that applies ``work`` to blocks of commands that are ``usable``."""
 
     def kernel(command: Command, machine: Machine, scratch: Workspace) -> bool:
         repeats = command.fields["repeat_a"], command.fields["repeat_b"], 0
@@ -55,7 +55,7 @@ def _pairs(work: Work, usable: Callable[[Command], bool]) -> AtOnce:
 
 
 def _cut(operand: NDArray[np.int8], part: tuple[slice, slice]) -> NDArray[np.int8]:
-    """The part of an operand that goes with a part of the result: all of it along what repeats."""
+    """Return the part of an operand that matches a part of the result: all of it along broadcast axes."""
     rows, columns = (slice(None) if size == 1 else span for size, span in zip(operand.shape, part, strict=True))
     return operand[rows, columns]
 
@@ -70,7 +70,10 @@ def _compare(command: Command, block: Block, scratch: Workspace) -> None:
 
 
 def _multiply(command: Command, block: Block, scratch: Workspace) -> None:
-    """The product is exact in float32; the zero point is added before rounding, the offset taken off after it."""
+    """Multiply a block: the product is exact in float32.
+
+    The zero point is added before rounding; the offset is subtracted after it.
+    """
     a, b, y = block
     ratio = np.float32(float_value(command["EX_SCALE_A"]))
     total: NDArray[np.float32] = scratch.array("sums", y.shape, np.float32)
@@ -83,7 +86,7 @@ def _multiply(command: Command, block: Block, scratch: Workspace) -> None:
 
 
 def _multiplies(command: Command) -> bool:
-    """Zero points of 8 bits, so that products are exact in float32 and no limit is lost; a ratio that is a scale."""
+    """Return True if products are exact in float32, no limit is lost, and the ratio is a valid scale."""
     zeros = command["EX_INPUT_ZERO_POINT"], command["EX_OPERAND_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"]
     ratio = float_value(command["EX_SCALE_A"])
     low, high = _limits(command)
@@ -91,7 +94,7 @@ def _multiplies(command: Command) -> bool:
 
 
 def _scaled(function: np.ufunc) -> Work:
-    """``function`` of both operands, each with its scale, by that of the result; what is no number is the smallest."""
+    """Return work that applies ``function`` to both scaled operands; NaN becomes the smallest value."""
 
     def work(command: Command, block: Block, scratch: Workspace) -> None:
         a, b, y = block
@@ -111,7 +114,7 @@ def _scaled(function: np.ufunc) -> Work:
 
 
 def _scales(command: Command) -> bool:
-    """Scales that stay far from the ends of float32."""
+    """Return True if zero points are small and scales are far from the limits of float32."""
     scales = [float_value(command[f"EX_SCALE_{name}"]) for name in "ABY"]
     zeros = command["EX_INPUT_ZERO_POINT"], command["EX_OPERAND_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"]
     low, high = _limits(command)
@@ -119,7 +122,7 @@ def _scales(command: Command) -> bool:
 
 
 def _add(command: Command, block: Block, scratch: Workspace) -> None:
-    """As ``OP_E_ADD``; each operand is scaled before it repeats."""
+    """Add a block like ``OP_E_ADD``; each operand is scaled before it is broadcast."""
     a, b, y = block
     ratio_a, ratio_b, constant = _constants(command)
     offset = command["EX_OFFSET"]

@@ -1,6 +1,7 @@
-"""``OP_POOL``: maxima of shifted rows and columns, ONNX Runtime's running float32 sum, and global averages.
+"""Kernels of ``OP_POOL`` and ``OP_RESIZE``.
 
-``OP_RESIZE``: the four neighbours of every result, rows first, so that few elements are looked up by columns.
+``OP_POOL`` computes maxima of shifted rows and columns, ONNX Runtime's running float32 sum, or global averages.
+``OP_RESIZE`` gathers the four neighbours of every result, rows first, so that few elements are gathered by columns.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _SANE = (1e-20, 1e20)
 
 
 def pooling(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Executes the command; False, with nothing written, for what is left to the semantics."""
+    """Execute the command; return False, with nothing written, if it must run on its semantics."""
     shape = window(command, 1)
     mode = command.fields["mode"]
     if shape is None or command["EX_CLAMP_LOW"] > command["EX_CLAMP_HIGH"]:
@@ -48,7 +49,7 @@ def pooling(command: Command, machine: Machine, scratch: Workspace) -> bool:
 
 
 def _maximum(shape: Window, command: Command, machine: Machine, scratch: Workspace, target: NDArray[np.int8]) -> bool:
-    """Maxima down the rows first, then along the columns."""
+    """Compute maxima over the rows of each window, then over its columns."""
     planes = source(shape, machine, scratch, -128, split=False)
     tall: NDArray[np.int8] = scratch.array("rows", (shape.ic, shape.oh, shape.columns), np.int8)
     for row in range(shape.kh):
@@ -69,7 +70,7 @@ def _maximum(shape: Window, command: Command, machine: Machine, scratch: Workspa
 
 
 def _average(shape: Window, command: Command, machine: Machine, scratch: Workspace, target: NDArray[np.int8]) -> bool:
-    """The running sum of dequantised taps, row by row, each step rounded to float32; padding adds nothing."""
+    """Compute the running sum of dequantised taps, row by row, each step rounded to float32; padding adds nothing."""
     offset, zero_point = command["EX_OFFSET"], command["EX_INPUT_ZERO_POINT"]
     input_scale, output_scale = float_value(command["EX_SCALE_A"]), float_value(command["EX_SCALE_Y"])
     if not all(_SANE[0] < scale < _SANE[1] for scale in (input_scale, output_scale)):
@@ -94,7 +95,7 @@ def _average(shape: Window, command: Command, machine: Machine, scratch: Workspa
 
 
 def _counts(shape: Window, command: Command) -> NDArray[np.int64]:
-    """Divisors of all outputs (OH, OW): taps in the data, or all taps where the padding counts."""
+    """Return the divisors of all outputs (OH, OW): taps inside the input, or all taps if padding counts."""
     if command.fields["count_include_pad"]:
         return np.full((shape.oh, shape.ow), shape.kh * shape.kw, dtype=np.int64)
     rows = _inside(shape.oh, shape.sy, shape.kh, shape.dy, shape.top, shape.ih)
@@ -103,7 +104,7 @@ def _counts(shape: Window, command: Command) -> NDArray[np.int64]:
 
 
 def _inside(outputs: int, stride: int, taps: int, dilation: int, pad: int, size: int) -> NDArray[np.int64]:
-    """Along one axis: for each output the number of taps that read data rather than padding."""
+    """Return, for each output along one axis, the number of taps inside the input."""
     position = np.arange(outputs)[:, None] * stride + np.arange(taps) * dilation - pad
     inside: NDArray[np.int64] = ((position >= 0) & (position < size)).sum(axis=1)
     return inside
@@ -112,7 +113,7 @@ def _inside(outputs: int, stride: int, taps: int, dilation: int, pad: int, size:
 def _dequantised(
     shape: Window, command: Command, machine: Machine, scratch: Workspace, offset: int, scale: np.float32
 ) -> NDArray[np.float32]:
-    """(IC, rows, columns) float32 (x + offset) * scale, and 0 in the padding."""
+    """Return float32 (x + offset) * scale as (IC, rows, columns), with 0 in the padding."""
     rows, columns = shape.rows, shape.columns
     values: NDArray[np.float32] = scratch.array("columns", (shape.ic, rows, columns), np.float32)
     values.fill(0)
@@ -127,7 +128,7 @@ def _dequantised(
 
 
 def _global_average(shape: Window, command: Command, machine: Machine, target: NDArray[np.int8]) -> bool:
-    """The integer sum of each plane, which float32 holds, through the rule of the semantics."""
+    """Average whole planes: the sum of each plane, exact in float32, is scaled as in the semantics."""
     pixels = shape.ih * shape.iw
     if pixels * 128 > 1 << 24:
         return False
@@ -141,7 +142,7 @@ def _global_average(shape: Window, command: Command, machine: Machine, target: N
 
 
 def interpolation(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Executes the command; False, with nothing written, for what is left to the semantics."""
+    """Execute the command; return False, with nothing written, if it must run on its semantics."""
     planes, results = (
         tuple(command[f"EX_{side}_{name}"] for name in ("CHANNELS", "HEIGHT", "WIDTH")) for side in ("INPUT", "OUTPUT")
     )

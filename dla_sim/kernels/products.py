@@ -1,13 +1,13 @@
-"""Exact sums of int8 products, and what a command makes of them: bias, requantisation or int32, and the store.
+"""Exact sums of int8 products, and their conversion to results: bias, requantisation or int32, and store.
 
-There are two ways to the sums, which give the same integers.
+Two implementations give the same integers.
 
-- :class:`IntegerProducts`: ONNX Runtime's ``MatMulInteger``, integer arithmetic alone. For all but small products,
-  where ONNX Runtime is installed and has been seen to be exact on this processor.
-- :class:`FloatProducts`: float32 by NumPy's BLAS. Sums of int8 products are exact while there are at most 1024 of them
-  (2**24 / 2**14), in any order: so neither the order of summation nor the number of threads can change a bit.
+- :class:`IntegerProducts`: ONNX Runtime's ``MatMulInteger``, integer arithmetic only. Used for all but small
+products, if ONNX Runtime is installed and passes the exactness test on this processor.
+- :class:`FloatProducts`: float32 by NumPy's BLAS. A sum of at most 1024 int8 products (2**24 / 2**14) is exact in any
+order, so neither the order of summation nor the number of threads can change a bit.
 
-Longer sums are cut and added up in int32.
+Longer sums are split, and the parts are added in int32.
 """
 
 from __future__ import annotations
@@ -32,41 +32,41 @@ from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, lower_limit
 from isa.ops.requant import load_records, requantise_channels
 
 EXACT = 1 << 24
-"""Float32 holds every integer up to this magnitude."""
+"""Float32 represents every integer up to this magnitude."""
 PRODUCT = 1 << 14
-"""Largest magnitude of a product of two int8."""
+"""Largest magnitude of a product of two int8 values."""
 CHUNK = EXACT // PRODUCT
-"""Products whose float32 sum is exact: 1024. In any order, for every partial sum is an integer of at most 2**24."""
+"""Products whose float32 sum is exact: 1024, in any order, because every partial sum is an integer of at most 2**24."""
 _NARROW = 64, 128
 _COLUMNS = 448
-"""For at most so many rows and products BLAS is up to 1.4 times faster on so many columns at a time."""
+"""Columns per BLAS call for at most ``_NARROW`` rows and products; up to 1.4 times faster than one call."""
 _SMALL = 1 << 16
 """Multiply-accumulates up to which a call of ONNX Runtime costs more than it saves."""
 _FLIP = 128
-"""An int8 plus this is a uint8: 128 is its zero point."""
+"""Offset that converts int8 to uint8; the uint8 zero point is 128."""
 _RESULT = ["y"]
 
 
 class FloatProducts:
-    """Products of float32 copies of int8 matrices. ``longest`` products a sum are exact."""
+    """Products of float32 copies of int8 matrices; a sum of at most ``longest`` products is exact."""
 
     longest = CHUNK
     dtype = np.float32
 
     def left(self, values: NDArray[np.int8], scratch: Workspace) -> NDArray[Any]:
-        """A left operand, as :meth:`multiply` wants it; valid until the next one."""
+        """Return a left operand in the form that :meth:`multiply` needs; valid until the next call."""
         return _copied(values, scratch.array("left", values.shape, np.float32))
 
     def right(self, values: NDArray[np.int8], scratch: Workspace) -> NDArray[Any]:
-        """A right operand, as :meth:`multiply` wants it; valid until the next one."""
+        """Return a right operand in the form that :meth:`multiply` needs; valid until the next call."""
         return _copied(values, scratch.array("columns", values.shape, np.float32))
 
     def kept_right(self, values: NDArray[np.int8]) -> NDArray[Any]:
-        """Return a right operand, as :meth:`multiply` wants it, that stays valid."""
+        """Return a right operand in the form that :meth:`multiply` needs, valid permanently."""
         return values.astype(np.float32)
 
     def multiply(self, left: NDArray[Any], right: NDArray[Any], scratch: Workspace) -> NDArray[Any]:
-        """The float32 (M, N) sums of (M, K) by (K, N), K at most ``longest``; valid until the next."""
+        """Return the float32 sums (M, N) of (M, K) by (K, N), K at most ``longest``; valid until the next call."""
         out: NDArray[np.float32] = scratch.array("sums", (left.shape[0], right.shape[1]), np.float32)
         rows, products = left.shape
         columns = right.shape[1]
@@ -79,11 +79,11 @@ class FloatProducts:
 
 
 class IntegerProducts:
-    """Products of int8 matrices by ``session``, ``MatMulInteger`` of uint8 by int8 or, if ``flipped``, uint8 by uint8.
+    """Products of int8 matrices by ONNX Runtime's ``MatMulInteger``, called through ``session``.
 
-    An int8 goes in as uint8 by adding 128, its zero point. No sum inside leaves int32 while there are at most
-    ``longest`` products: the sum of raw products and the three corrections by zero points are at most 255 * 128 a
-    product each.
+    The left operand is uint8, the right one int8 or, if ``flipped``, uint8. Adding 128, its zero point, converts an
+    int8 to uint8. With at most ``longest`` products no internal sum exceeds int32: the sum of raw products and the
+    three zero-point corrections are at most 255 * 128 per product each.
     """
 
     longest = 1 << 14
@@ -95,28 +95,31 @@ class IntegerProducts:
 
     @property
     def kind(self) -> str:
-        """The type of right operands."""
+        """Type of right operands."""
         return "uint8" if self._flipped else "int8"
 
     def left(self, values: NDArray[np.int8], scratch: Workspace) -> NDArray[Any]:
-        """A left operand, as :meth:`multiply` wants it; valid until the next one."""
+        """Return a left operand in the form that :meth:`multiply` needs; valid until the next call."""
         flipped: NDArray[np.uint8] = scratch.array("left", values.shape, np.uint8)
         return np.bitwise_xor(values.view(np.uint8), _FLIP, out=flipped)
 
     def right(self, values: NDArray[np.int8], scratch: Workspace) -> NDArray[Any]:
-        """A right operand, as :meth:`multiply` wants it: ``values`` themselves, where they are dense."""
+        """Return a right operand in the form that :meth:`multiply` needs: ``values`` itself if it is dense."""
         if values.flags.c_contiguous:
             return values
         return _copied(values, scratch.array("columns", values.shape, np.int8))
 
     def kept_right(self, values: NDArray[np.int8]) -> NDArray[Any]:
-        """Return a right operand, as :meth:`multiply` wants it, that stays valid."""
+        """Return a right operand in the form that :meth:`multiply` needs, valid permanently."""
         return np.ascontiguousarray(values)
 
     def multiply(
         self, left: NDArray[Any], right: NDArray[Any], scratch: Workspace, zero_points: tuple[int, int] = (0, 0)
     ) -> NDArray[Any]:
-        """The int32 (..., M, N) sums of (..., M, K) by (..., K, N), less their int8 ``zero_points``; a new array."""
+        """Return the int32 sums (..., M, N) of (..., M, K) by (..., K, N) in a new array.
+
+        ``zero_points``, two int8 values, are subtracted from the left and the right operand.
+        """
         if self._flipped:
             flipped = scratch.array("right", right.shape, np.uint8)
             right = np.bitwise_xor(right.view(np.uint8), _FLIP, out=flipped)
@@ -133,16 +136,16 @@ _BLAS = FloatProducts()
 
 
 def products(macs: int) -> Products:
-    """The faster way for a product of so many multiply-accumulates."""
+    """Return the faster implementation for a product of ``macs`` multiply-accumulates."""
     return (integer_products() if macs > _SMALL else None) or _BLAS
 
 
 @cache
 def integer_products() -> IntegerProducts | None:
-    """ONNX Runtime's integer product; None where it is not installed or not exact.
+    """Return ONNX Runtime's integer products; None if it is not installed or not exact.
 
-    Kernels for uint8 by int8 without the processor's instructions for that (AVX2) add pairs of products in 16 bits,
-    which saturates; those for uint8 by uint8 never do, but take twice as long on others.
+    ONNX Runtime's kernels for uint8 by int8 add pairs of products in 16 bits on processors that only have AVX2, and
+    this addition saturates. Kernels for uint8 by uint8 never saturate, but take twice as long on other processors.
     """
     for kind in ("int8", "uint8"):
         try:
@@ -155,9 +158,9 @@ def integer_products() -> IntegerProducts | None:
 
 
 def session(right: str) -> Any:
-    """ONNX Runtime's session of one ``MatMulInteger`` of uint8 ``a`` and ``b`` of type ``right``, of any shapes.
+    """Return ONNX Runtime's session of one ``MatMulInteger`` of uint8 ``a`` and ``b`` of type ``right``, of any shapes.
 
-    Their zero points ``za`` and ``zb``, if they are not given, are those of int8 that are 0.
+    The inputs ``za`` and ``zb`` are zero points; their defaults represent an int8 zero.
     """
     import onnxruntime
     from onnx import TensorProto, helper
@@ -175,13 +178,13 @@ def session(right: str) -> Any:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3  # of inputs with defaults it would warn
-    options.enable_cpu_mem_arena = False  # it would keep room for the largest sums of all
+    options.log_severity_level = 3  # it would warn about inputs with defaults
+    options.enable_cpu_mem_arena = False  # the arena would keep the memory of the largest sums
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 def is_exact(ways: IntegerProducts) -> bool:
-    """Return whether products of the most extreme values are right, in shapes of every kind of kernel and remainder."""
+    """Return True if products of the most extreme values are exact, for shapes that use every kernel and remainder."""
     scratch = Workspace()
     for rows, count, columns in combinations((1, 2, 5, 13), (1, 2, 3, 64, 67), (1, 16, 17, 49)):
         left = np.where(np.arange(rows)[:, np.newaxis] % 3, np.int8(127), np.int8(-128)) * np.ones(count, np.int8)
@@ -195,21 +198,22 @@ def is_exact(ways: IntegerProducts) -> bool:
 def float_product(
     left: NDArray[np.float32], right: NDArray[np.float32], out: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """``out = left @ right`` of finite numbers whose sums are finite.
+    """Compute ``out = left @ right`` of finite numbers whose sums are finite.
 
-    Nothing of that is an invalid operation, but lanes that BLAS does not use may be: the processor reports those, too.
+    Warnings about invalid operations are off: BLAS may compute with unused lanes, and the processor reports those
+    too.
     """
     with np.errstate(invalid="ignore"):
         return np.matmul(left, right, out=out)
 
 
 def spans(count: int, longest: int) -> list[slice]:
-    """``count`` products cut into sums of at most ``longest``."""
+    """Split ``count`` products into slices of at most ``longest``."""
     return [slice(first, min(first + longest, count)) for first in range(0, count, longest)]
 
 
 def add_chunks(parts: Iterable[NDArray[Any]], shape: tuple[int, ...], scratch: Workspace) -> NDArray[np.int32]:
-    """int32 sum of exact ``parts``, which may share one buffer; the caller knows that it fits int32."""
+    """Return the int32 sum of exact ``parts``, which may share one buffer; the caller ensures that it fits int32."""
     total: NDArray[np.int32] = scratch.array("int32 sums", shape, np.int32)
     total.fill(0)
     for part in parts:
@@ -225,18 +229,21 @@ def _copied(values: NDArray[Any], target: NDArray[Any]) -> NDArray[Any]:
 _INT32 = 1 << 31
 _WORD, _FLOAT = np.dtype("<i4"), np.dtype("<f4")
 LARGEST_SQUARES = 1e36
-"""Sum of squared scales up to which no accumulator times a scale leaves float32; not so if a scale is not a number."""
+"""Limit for the sum of squared scales: below it, no accumulator times a scale exceeds float32, and no scale is NaN."""
 _FEW, _MANY = 256, 8192
 _BUFFER = 512
-"""NumPy copies rows of up to ``_MANY`` elements through a buffer when one operand is broadcast, unless the buffer is
-small; for shorter rows than ``_FEW`` the copy is the faster way."""
+"""Buffer size in elements for rows of ``_FEW`` to ``_MANY`` elements.
+
+With a broadcast operand NumPy copies rows of up to ``_MANY`` elements through a buffer unless the buffer is small.
+For rows shorter than ``_FEW`` the copy is faster.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Finish:
-    """What is known of the results of a command before it runs: ``products`` products a sum, and how it ends.
+    """How a command converts sums to results, as far as known before it runs; each sum has ``products`` products.
 
-    ``partial``: where the int32 sums lie from which it starts; None: it starts from the biases.
+    ``partial`` is the range of int32 sums that the command starts from; None if it starts from the biases.
     """
 
     command: Command
@@ -258,20 +265,20 @@ class Finish:
 
     @cached_property
     def compilable(self) -> bool:
-        """Whether compiled kernels may end the sums; they read whole words."""
+        """True if compiled kernels can convert the sums; they read whole words."""
         fit = self.partial is None and abs(self.zero_point) < 1 << 15 and self.address % 4 == 0
         return self.requantise and self.is_float and fit
 
     @cached_property
     def limits(self) -> Limits:
-        """As compiled kernels take them."""
+        """Limits in the form that compiled kernels need."""
         return float(self.low - self.zero_point), float(self.high - self.zero_point), self.zero_point
 
     def load(self, machine: Machine, scratch: Workspace, initial: NDArray[np.int32] | None = None) -> Results | None:
-        """The results with the channel records in the scratchpad; ``initial``: the sums from which it starts.
+        """Return the converter for the channel records in the scratchpad; ``initial`` are the sums to start from.
 
-        None for what is left to the semantics: sums that might leave int32, scales that are not finite or so large that
-        a product could overflow float32.
+        Returns None if the command must run on its semantics: sums could exceed int32, or scales are not finite or so
+        large that a product could overflow float32.
         """
         records = np.ndarray((self.channels, machine.arch.channel_record_bytes // 4), _WORD, machine.sram, self.address)
         bias = records[:, 0]
@@ -305,7 +312,7 @@ class Finish:
         scale: NDArray[np.float32],
         sums: NDArray[np.int32],
     ) -> Results | None:
-        """The results of a command that starts from the ``sums`` of an earlier one."""
+        """Return the converter of a command that starts from the ``sums`` of an earlier one."""
         largest = max(int(sums.max()), -int(sums.min()))
         scales_fit = not (self.requantise and self.is_float) or np.vdot(scale, scale) <= LARGEST_SQUARES
         if not scales_fit or largest + self.products * PRODUCT >= _INT32:
@@ -315,12 +322,12 @@ class Finish:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """How a running command turns sums of products into its results.
+    """Converter of a running command from sums of products to results.
 
-    ``bias_float`` is there where adding it in float32 is right: sum and bias are exact in float32, so that their sum
-    is rounded once, as the conversion of the exact int32 sum is; and where the result is an integer, it is exact.
-    ``records`` (channels, words) and ``bias`` lie in the scratchpad; where a command starts from earlier sums, all of
-    these take the place of ``bias``.
+    ``bias_float`` is set if adding the bias in float32 is correct: sum and bias are exact in float32, so their sum is
+    rounded once, like the conversion of the exact int32 sum; an integer result is exact. ``records`` (channels,
+    words) and ``bias`` are views of the scratchpad. If a command starts from earlier sums, ``bias`` contains those
+    instead.
     """
 
     finish: Finish
@@ -331,10 +338,15 @@ class Results:
     bias_float: NDArray[np.float32] | None
 
     def store(self, sums: NDArray[Any], address: int, step: int, first: int, axis: int, start: int = 0) -> None:
-        """Writes the results of exact ``sums`` (two axes, float32 or int32, DESTROYED) to the scratchpad.
+        """Write the results of exact ``sums`` (two axes, float32 or int32; overwritten) to the scratchpad.
 
-        Rows are dense and ``step`` bytes apart, the first is at ``address``. ``sums`` lack the bias; ``axis`` is their
-        axis of channels, of which the first is ``first``; along the other they are those from ``start`` on.
+        Args:
+            sums: sums without the bias.
+            address: byte address of the first row of results; rows are dense.
+            step: bytes from one row of results to the next.
+            first: number of the first channel in ``sums``.
+            axis: axis of the channels in ``sums``.
+            start: position of the first sum along the other axis.
         """
         finish, compiled = self.finish, self.scratch.compiled
         memory = self.machine.sram
@@ -349,7 +361,7 @@ class Results:
             compiled.requantise_columns(sums, records, finish.limits, memory.view(np.int8), address)
 
     def write(self, sums: NDArray[Any], output: NDArray[Any], first: int, axis: int, start: int = 0) -> None:
-        """As :meth:`store`, to ``output`` (same shape)."""
+        """Write results as :meth:`store` does, to the array ``output`` of the same shape."""
         if _FEW <= sums.shape[1] <= _MANY and sums.shape[0] > 1:
             with np.errstate():
                 np.setbufsize(_BUFFER)
@@ -391,17 +403,17 @@ class Results:
 
 
 def _scales(records: NDArray[np.int32]) -> NDArray[np.float32]:
-    """The scales (channels, 1) of channel records."""
+    """Return the scales (channels, 1) of channel records."""
     return records.view(_FLOAT)[:, 1:2]
 
 
 def _along(column: NDArray[Any], axis: int) -> NDArray[Any]:
-    """A column (channels, 1) as it stands beside sums whose channels are ``axis``."""
+    """Orient a column (channels, 1) so that it broadcasts with sums whose channels are ``axis``."""
     return column if axis == 0 else column.T
 
 
 class Sums(NamedTuple):
-    """What a command computes: output channels, results, products a sum."""
+    """Size of a command's result: output channels, results, and products per sum."""
 
     channels: int
     results: int
@@ -413,7 +425,7 @@ Compute = Callable[[Results, Workspace], None]
 
 
 class Initial(NamedTuple):
-    """Sums of an earlier command that are packed: the bytes that they take, and how they are read."""
+    """Packed sums of an earlier command: their byte range, and a function that reads them."""
 
     place: Range
     read: Callable[[NDArray[np.uint8]], NDArray[np.int32]]
@@ -428,10 +440,20 @@ def prepare_sums(
     compute: Compute,
     initial: Initial | None = None,
 ) -> Attempt | None:
-    """The attempt of a command with such ``sums``: ``compute``, with the results it is to store.
+    """Return an attempt that loads the converter of a command and runs ``compute`` with it.
 
-    ``reads`` are the ranges of its operands but for the channel records and earlier sums, which ``initial`` has where
-    they are packed. None for what is left to the semantics: clamp limits in the wrong order, and results over operands.
+    Args:
+        command: the command to prepare.
+        arch: the machine.
+        sums: size of the result.
+        output: byte range of the result.
+        reads: ranges of the operands, except channel records and dense earlier sums.
+        compute: computes the sums and stores the results.
+        initial: earlier sums if they are packed.
+
+    Returns:
+        None if the command must run on its semantics: clamp limits in the wrong order, or results that overlap
+        operands.
     """
     finish = _finish(command, arch, sums)
     if finish is None:
@@ -456,9 +478,9 @@ def prepare_sums(
 
 
 def _finish(command: Command, arch: Arch, sums: Sums) -> Finish | None:
-    """How a convolution or matrix product ends.
+    """Return how a convolution or matrix product converts its sums.
 
-    None for what is left to the semantics: clamp limits in the wrong order.
+    Returns None if the command must run on its semantics: clamp limits in the wrong order.
     """
     low, high = lower_limit(command), command["EX_CLAMP_HIGH"]
     requantise = bool(command.fields["requantise"])

@@ -1,4 +1,4 @@
-"""``OP_REDUCE``, ``OP_SOFTMAX`` and ``OP_NORM`` on whole tiles: fewer and narrower passes than the semantics take."""
+"""``OP_REDUCE``, ``OP_SOFTMAX`` and ``OP_NORM`` on whole tiles, with fewer and narrower passes than the semantics."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from isa.ops.rows import PARAMETER_BYTES, SUM, TABLE_BYTES, operand, parameters,
 from isa.registers import float_value
 
 _EXACT = 1 << 15
-"""Elements of a row up to which sums of int8, and n · x - Σx, are integers that float32 holds."""
+"""Maximum elements of a row: up to it, sums of int8 and n · x - Σx are integers that float32 represents exactly."""
 _ONE = np.ones((), np.float32)
 
 
 def reduction(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Executes the command; False, with nothing written, for what is left to the semantics: extrema, which are fast."""
+    """Execute a sum or mean; return False, with nothing written, if the command must run on its semantics.
+
+    Maxima and minima run on the semantics, which are fast for them.
+    """
     outer, count, inner = shape(command)
     low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
     if machine.arch.numerics != "onnxruntime" or command.fields["mode"] != SUM:
@@ -24,7 +27,7 @@ def reduction(command: Command, machine: Machine, scratch: Workspace) -> bool:
     if not 0 < count <= _EXACT or not outer * inner or low > high:
         return False
     data, ones = operand(command, machine, "INPUT"), np.ones(count, np.float32)
-    with np.errstate(invalid="ignore"):  # finite numbers all: only of lanes that BLAS does not use
+    with np.errstate(invalid="ignore"):  # all numbers are finite; only lanes that BLAS does not use can be invalid
         total = data[..., 0].astype(np.float32) @ ones if inner == 1 else ones @ data.astype(np.float32)
     centred = total.reshape(outer, inner).astype(np.int64) - command["EX_INPUT_ZERO_POINT"] * count
     scale = np.float32(float_value(command["EX_SCALE_A"]))
@@ -33,7 +36,7 @@ def reduction(command: Command, machine: Machine, scratch: Workspace) -> bool:
 
 
 def softmax(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Executes the command; False, with nothing written, for what is left to the semantics."""
+    """Execute the command; return False, with nothing written, if it must run on its semantics."""
     outer, count, inner = shape(command)
     start = command["EX_OPERAND_ADDRESS"]
     if machine.arch.numerics != "onnxruntime" or not outer * count * inner or start + TABLE_BYTES > machine.sram.size:
@@ -43,7 +46,7 @@ def softmax(command: Command, machine: Machine, scratch: Workspace) -> bool:
     with np.errstate(all="ignore"):
         finite = np.isfinite(table[255] * factor) and np.isfinite(table[255] * np.float32(count)) and factor >= 0
     if not finite or not table[255] > 0 or not (table[0] >= 0 and (np.diff(table) >= 0).all()):
-        return False  # a table that does not rise from 0 on says nothing about the largest numerator and sum
+        return False  # only a table that rises from 0 bounds the largest numerator and sum
     data = operand(command, machine, "INPUT")
     distance = np.subtract(data.max(axis=1, keepdims=True), data, dtype=np.int16)
     value = table[::-1][distance]
@@ -62,7 +65,7 @@ def softmax(command: Command, machine: Machine, scratch: Workspace) -> bool:
 
 
 def normalisation(command: Command, machine: Machine, scratch: Workspace) -> bool:
-    """Executes the command; False, with nothing written, for what is left to the semantics."""
+    """Execute the command; return False, with nothing written, if it must run on its semantics."""
     outer, count, inner = shape(command)
     size, pairs = count * inner, parameters(command)
     source, start, target = (command[f"EX_{name}_ADDRESS"] for name in ("INPUT", "OPERAND", "OUTPUT"))
