@@ -6,9 +6,10 @@ rows, and one command for each piece of a map.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -72,7 +73,14 @@ class _Taken(NamedTuple):
     value: int = 0
 
 
-def to_gather(node: Operator, name: str, found: ByteMap, lying: Mapping[str, Lying], word: int) -> Gather | None:
+def to_gather(
+    node: Operator,
+    name: str,
+    found: ByteMap,
+    lying: Mapping[str, Lying],
+    shapes: Mapping[str, tuple[int, ...]],
+    word: int,
+) -> Gather | None:
     """Return a map as one operation; None where bytes come from other positions, or pieces are too many."""
     lies = lying[name]
     shape = lies.surfaces, lies.positions, lies.atom
@@ -98,7 +106,7 @@ def to_gather(node: Operator, name: str, found: ByteMap, lying: Mapping[str, Lyi
         taken += [_Taken(None, *piece, value) for piece in pieces]
     if len(taken) > MAX_PIECES_PER_MOVE:
         return None
-    rows, columns = _rows(node.output, lies)
+    rows, columns = _rows(lies, (shapes.get(one, ()) for one in (name, *found.sources)))
     operands = tuple(
         Operand(source, (depth * lies.positions * lies.atom,))
         for source, depth in zip(found.sources, depths, strict=True)
@@ -110,8 +118,11 @@ def to_gather(node: Operator, name: str, found: ByteMap, lying: Mapping[str, Lyi
     )  # fmt: skip
 
 
-def _rows(output: Operand, lies: Lying) -> tuple[int, int]:
-    """Rows and columns in which positions are cut into bands: of whole words where there are such."""
+def _rows(lies: Lying, shapes: Iterable[tuple[int, ...]]) -> tuple[int, int]:
+    """Return the rows and columns that bands are cut into: those of an image, or of whole words if there are such."""
+    for shape in shapes:
+        if len(shape) == 4 and prod(shape[2:]) == lies.positions:
+            return shape[2], shape[3]
     columns = next((size for size in (28, 14, 56, 16, 8, 4, 7, 2) if lies.positions % size == 0), 1)
     return lies.positions // columns, columns
 
@@ -165,7 +176,8 @@ class Gather(Operator):
     def settings(self, arch: Arch) -> Settings:
         """For the estimate: bytes far apart, as many a row as all commands ask for words in the whole tensor."""
         rows = self.rows
-        words = sum(copied.words for copied in self._copies(rows, (True,) * len(self.depths), True))
+        planes = (rows * self.row_bytes,) * (len(self.depths) + 1)
+        words = sum(copied.words for copied in self._copies(rows, planes))
         far = {f"EX_{side}_STRIDE_{n}": 1 << 20 for side in ("INPUT", "OUTPUT") for n in (1, 3)}
         return Settings({**far, "EX_COUNT_3": max(1, ceil_div(words, rows))}, {"fill": 0})
 
@@ -183,15 +195,19 @@ class Gather(Operator):
                 copied.operand or 0,
                 {"fill": int(copied.operand is None)},
             )
-            for copied in self._copies(tile.output.rows.size, whole.operands, whole.result)
+            for copied in self._copies(tile.output.rows.size, self._planes(tile.output.rows.size, whole))
         )
 
-    def _copies(self, rows: int, near: tuple[bool, ...], whole: bool) -> Iterator[_Copied]:
-        """The commands on a band of ``rows``; ``near``, ``whole``: which operands are whole tensors, and the result."""
+    def _planes(self, rows: int, whole: Whole) -> tuple[int, ...]:
+        """Bytes from surface to surface of each operand, then of the result, for a band of ``rows``."""
         band, tensor = rows * self.row_bytes, self.rows * self.row_bytes
-        result = tensor if whole else band
+        return whole.planes or tuple(tensor if near else band for near in (*whole.operands, whole.result))
+
+    def _copies(self, rows: int, planes: tuple[int, ...]) -> Iterator[_Copied]:
+        """Yield the commands on a band of ``rows``, with bytes from surface to surface of operands and result."""
+        result = planes[-1]
         for one in self.taken:
-            plane = 0 if one.operand is None else tensor if near[one.operand] else band
+            plane = 0 if one.operand is None else planes[one.operand]
             dims = [(rows * self.row_bytes // self.atom, self.atom, self.atom)]
             dims += [(step.size, _bytes(step.source, plane), _bytes(step.target, result)) for step in one.steps]
             if one.operand is None:

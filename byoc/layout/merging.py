@@ -199,7 +199,7 @@ def _operations(
     if lies is None or lies.surfaces * lies.positions * lies.atom != found.source.size:
         return None
     if not aliases:
-        gather = to_gather(node, name, found, context.layouts, context.word)
+        gather = to_gather(node, name, found, context.layouts, context.shapes, context.word)
         if gather is not None and context.fits(gather):
             return (gather,)
     source = found.source.copy()

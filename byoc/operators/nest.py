@@ -68,8 +68,8 @@ class Nest:
     Planes are (C, H, W). A ``matrix`` (M, N) has M rows and N channels of one column, stored row by row. Element-wise
     operations are one channel of as many rows as there are elements. Channels form ``groups`` groups of equal size:
     output channel o reads only the ``group_inputs`` input channels of group ``o // group_outputs``.
-    ``whole``: a tile has all channels. ``reads``: the first input row and the one behind the last that each row reads,
-    where no window says so.
+    ``whole``: a tile has all channels of its groups. ``reads``: the first input row and the one behind the last that
+    each row reads, where no window says so.
     """
 
     channels: int
@@ -164,13 +164,11 @@ def split(size: int, step: int) -> tuple[Span, ...]:
 def allowed_channels(nest: Nest, wanted: int) -> int:
     """The largest channel tile not above ``wanted``: whole groups, or an even part of one where there are several.
 
-    Where only all channels do, all of them.
+    Where parts of groups are not allowed, one group at least.
     """
-    if nest.whole:
-        return nest.channels
-    wanted, group = min(wanted, nest.channels), nest.group_outputs if nest.grouped else 1
-    if wanted >= group:
-        return wanted // group * group
+    wanted, group = min(wanted, nest.channels), nest.group_outputs if nest.grouped or nest.whole else 1
+    if wanted >= group or nest.whole:
+        return max(wanted // group, 1) * group
     return max(size for size in range(1, wanted + 1) if group % size == 0)
 
 

@@ -319,12 +319,14 @@ class Loops(NamedTuple):
 class Whole(NamedTuple):
     """Whether the first operand and the result lie in the scratchpad as a whole, not as the tile alone.
 
-    ``operands``: the same of each.
+    ``operands``: the same of each. ``planes``: bytes from plane to plane of each operand, then of the result, where
+    they are in windows of bands.
     """
 
     operand: bool
     result: bool
     operands: tuple[bool, ...] = ()
+    planes: tuple[int, ...] = ()
 
 
 class Settings(NamedTuple):

@@ -7,7 +7,7 @@ count atoms of A bytes where they else count channels of one. Only what an instr
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
+from math import gcd, lcm, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -186,9 +186,9 @@ def _in_atoms(nest: Nest, atom: int) -> Nest:
         return sizes
     if nest.groups == nest.channels == nest.input_channels:
         return replace(sizes, groups=channels)
-    if nest.group_inputs % atom or nest.group_outputs % atom:
-        return replace(sizes, groups=1, whole=True)  # groups share atoms
-    return sizes
+    shared = lcm(*(atom // gcd(count, atom) for count in (nest.group_inputs, nest.group_outputs)))
+    groups, rest = divmod(nest.groups, shared)  # so many groups together have atoms of their own
+    return replace(sizes, groups=1 if rest else groups, whole=shared > 1)
 
 
 def in_atoms(array: NDArray[np.generic], lies: Lying) -> NDArray[np.generic]:

@@ -359,6 +359,8 @@ class _LayerBands:
         layer, source = self._layer, self.source
         if member.moves is not None:
             return loads, *self._moved(member, rows, sources[0], target)
+        if member.gathers:
+            return loads, *self._gathered(member, rows, sources, target)
         if not member.flat:
             tile = make_tile(layer.nest, channels, rows)
             read, piece = tile.input, member.reads[0]
@@ -425,6 +427,19 @@ class _LayerBands:
         pointers = operand.at(member.reads[0].first, rows.start), target.at(member.writes.first, rows.start)
         cycles = copy_cycles(member.writes.planes, run, self._memory.arch)
         return (copy_planes(*pointers, run, dims, self.source),), cycles
+
+    def _gathered(
+        self, member: Member, rows: Span, sources: Sequence[Window], target: Window
+    ) -> tuple[tuple[Step, ...], int]:
+        """Return the commands that move bytes of a band's positions, and their cycles."""
+        inputs = (window.at(piece.first, rows.start) for window, piece in zip(sources, member.reads, strict=True))
+        planes = tuple(window.rows * window.row_bytes for window in (*sources, target))
+        result = target.at(member.writes.first, rows.start)
+        tile = make_tile(self._layer.nest, Span(0, self._layer.nest.channels), rows)
+        operands = Operands(tuple(inputs), None, result, planes=planes)
+        return compute_steps(self._layer, tile, operands, self.source), self._compute.tile(
+            self._layer.nest.channels, rows.size
+        )
 
     def _flat(
         self,

@@ -89,9 +89,9 @@ class Member:
     """What bands ask of a layer: the planes it reads and writes.
 
     A result row r needs the operand's rows from ``r * stride - pad``, ``extent`` of them. ``flat``: element by element.
-    ``moves``: the layer copies planes, in these dimensions. ``reader``: the first layer that reads what it makes.
-    ``limit``: the first later layer with which it cannot be in a group, for one makes what the other reads, but not so
-    that bands could pass.
+    ``moves``: the layer copies planes, in these dimensions. ``gathers``: the layer moves bytes of positions.
+    ``reader``: the first layer that reads what it makes. ``limit``: the first later layer with which it cannot be in a
+    group, for one makes what the other reads, but not so that bands could pass.
     """
 
     reads: tuple[Slice, ...]
@@ -103,11 +103,12 @@ class Member:
     reader: int = UNREAD
     limit: int = UNREAD
     moves: tuple[Dim, ...] | None = None
+    gathers: bool = False
 
     @property
     def undivided(self) -> bool:
         """Whether a tile is of all planes, and computes rows of those rows alone."""
-        return self.flat or self.moves is not None
+        return self.flat or self.gathers or self.moves is not None
 
 
 @dataclass(frozen=True)
@@ -197,6 +198,15 @@ def _element_wise(layer: Layer) -> bool:
     return geometry.flat and geometry.instruction is not None and not geometry.in_place and not geometry.repeats
 
 
+def _gathers(layer: Layer) -> bool:
+    return layer.geometry.operator.traits.gathers
+
+
+def _keeps_planes(layer: Layer) -> bool:
+    """Whether operands and result have planes of one size."""
+    return _element_wise(layer) or _gathers(layer)
+
+
 def _moves(layer: Layer, nbytes: int) -> tuple[Dim, ...] | None:
     geometry = layer.geometry
     if geometry.operator.traits.mapping != "shuffle" or not geometry.inputs:
@@ -225,7 +235,7 @@ def _plane_sizes(layers: Sequence[Layer], uses: Sequence[_Use]) -> dict[str, _Si
         for index in order:
             sources, target = uses[index]
             known = [found[place.buffer] for place in (*sources, target) if found.get(place.buffer)]
-            if known and (_element_wise(layers[index]) or _moves(layers[index], math.prod(known[0] or ())) is not None):
+            if known and (_keeps_planes(layers[index]) or _moves(layers[index], math.prod(known[0] or ())) is not None):
                 for place in (*sources, target):
                     found.setdefault(place.buffer, known[0])
     return found
@@ -244,7 +254,7 @@ def _member(layer: Layer, sources: Sequence[Place], target: Place, planes: Mappi
     planar, seen = _planar(layer), planes.get(target.buffer)
     moves = None if seen is None else _moves(layer, seen.rows * seen.row_bytes)
     bytes_only = all(operand.element_bytes == 1 for operand in (*operation.inputs, operation.output))
-    if not (planar or _element_wise(layer) or moves is not None) or not bytes_only or operation.constant_operands:
+    if not (planar or _keeps_planes(layer) or moves is not None) or not bytes_only or operation.constant_operands:
         return None
     operands = zip((*operation.inputs, operation.output), (*sources, target), strict=True)
     slices = [_slice(place, operand.nbytes, planes) for operand, place in operands]
@@ -256,8 +266,12 @@ def _member(layer: Layer, sources: Sequence[Place], target: Place, planes: Mappi
         return None  # a buffer is planes of another shape to others: their rows are not its rows
     if not planar and moves is None and any(row_bytes % nest.columns for _, row_bytes in sizes):
         return None  # a row of the planes cuts an atom of the operands in two
+    gathers = _gathers(layer)
+    if gathers and sizes != {(nest.rows, nest.columns)}:
+        return None
     window = (nest.stride, nest.pad_top, nest.extent) if planar else (1, 0, 1)
-    return Member(tuple(found[:-1]), found[-1], *window, not planar and moves is None, moves=moves)
+    flat = not (planar or gathers) and moves is None
+    return Member(tuple(found[:-1]), found[-1], *window, flat, moves=moves, gathers=gathers)
 
 
 def _slice(place: Place, nbytes: int, planes: Mapping[str, Planes]) -> Slice | None:

@@ -380,7 +380,8 @@ def _check_channels(choices: Choices, layer: Layer, channels: int) -> None:
     if channels > nest.channels:
         raise _refused(choices, layer, f"channels is {channels}; it is 1 to {nest.channels}")
     if fitting != channels:
-        why = "a tile has all of its channels" if nest.whole else "a tile has whole groups, or an even part of one"
+        parts = "" if nest.whole else ", or an even part of one"
+        why = f"a tile has whole groups{parts}" if nest.grouped else "a tile has all of its channels"
         raise _refused(choices, layer, f"channels is {channels}; {why}: take {fitting}")
 
 

@@ -260,7 +260,8 @@ class Operands(NamedTuple):
     """Where a tile's operands lie. The planes are bytes from one channel to the next, 0 where channels lie dense.
 
     ``input_whole``, ``output_whole``: the (first) operand, the result, lies in the scratchpad as a whole tensor.
-    ``near``: the same of each operand. ``sums``: the int32 sums to which tiles of some input channels only add up.
+    ``near``: the same of each operand. ``planes``: bytes from plane to plane of each operand, then of the result.
+    ``sums``: the int32 sums to which tiles of some input channels only add up.
     """
 
     inputs: tuple[Pointer, ...]
@@ -273,6 +274,7 @@ class Operands(NamedTuple):
     output_whole: bool = False
     sums: Pointer | None = None
     near: tuple[bool, ...] = ()
+    planes: tuple[int, ...] = ()
 
 
 def compute_steps(
@@ -305,7 +307,7 @@ def compute_steps(
     elif geometry.operator.traits.whole_planes and not geometry.nest.matrix and tile.output.channels.size > 1:
         assert operands.input_plane == operands.output_plane == 0, f"'{layer.name}' finds no channels that lie apart"
     steps = []
-    whole = Whole(operands.input_whole, operands.output_whole, operands.near)
+    whole = Whole(operands.input_whole, operands.output_whole, operands.near, operands.planes)
     for part in layer.operation.commands(geometry, tile, registers, whole):
         if geometry.operator.traits.gathers:
             pointers["EX_INPUT_ADDRESS"] = operands.inputs[part.operand]

@@ -44,7 +44,8 @@ def run_moves(operations: Sequence[Operator], values: dict[str, Bytes]) -> dict[
         name = operation.output.value
         result = values.setdefault(name, np.full(4096, 0xEE, np.uint8))
         if isinstance(operation, Gather):
-            for one in operation._copies(operation.rows, (True,) * len(operation.inputs), True):
+            plane = operation.rows * operation.row_bytes
+            for one in operation._copies(operation.rows, (plane,) * (len(operation.inputs) + 1)):
                 places = [np.array([start]) for start in (one.source, one.target)]
                 for number in DIMENSIONS:
                     steps = np.arange(one.registers[f"EX_COUNT_{number}"])

@@ -94,6 +94,14 @@ def test_channel_tiles_never_cut_a_group_unevenly(depth: int, multiplier: int, w
         assert outputs == [index // (span.size // source.size) for index in range(span.size)]
 
 
+@given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 40))
+def test_channel_tiles_never_cut_a_group_that_is_whole(depth: int, groups: int, wanted: int) -> None:
+    nest = Nest(depth * groups, 3, 3, depth * groups, 3, 3, groups=groups, whole=True)
+    size = allowed_channels(nest, wanted)
+    assert size % depth == 0
+    assert size == depth or size <= wanted
+
+
 def test_tiles_run_in_the_order_of_the_loops() -> None:
     layer = make_layer(cases.convolution(np.random.default_rng(0), cases.operand("x", 2, 6, 6), "y", 4), Arch())
     inner = [(t.output.channels.start, t.output.rows.start) for t in tiles(layer.geometry, Tiling(2, 2))]

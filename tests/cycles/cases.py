@@ -36,7 +36,7 @@ MACHINES: Mapping[str, Arch] = {
 
 ZOO = ("keyword-spotting", "streaming-wake-word", "micro-speech", "resnet-8", "visual-wake-words")
 ON_WORDS = ("network-squeezed", "network-decoder", "network-branches", "network-attention", "network-lines",
-            "zoo-resnet-8", "zoo-visual-wake-words")  # fmt: skip
+            "network-shuffled", "zoo-resnet-8", "zoo-visual-wake-words")  # fmt: skip
 """What is compiled for the same machines with words (v5), too."""
 
 
@@ -198,6 +198,15 @@ def _attention() -> ModelProto:
     return vit_tiny(0, size=112, blocks=1, width=64, heads=2)
 
 
+def _shuffled() -> ModelProto:
+    """A unit of ShuffleNet: grouped convolutions around a shuffle of channels and a depthwise convolution."""
+    net = NetworkBuilder("shuffled", "image", (1, 24, 56, 56), 0)
+    value = net.layer("first", "image", (24, 112), 1, groups=4)
+    value = net.node("Transpose", "shuffle", net.reshape("apart", value, (1, 4, 28, 56, 56)), perm=[0, 2, 1, 3, 4])
+    value = net.layer("depthwise", net.reshape("shuffled", value, (1, 112, 56, 56)), (112, 112), 3, groups=112)
+    return net.model(net.layer("second", value, (112, 112), 1, groups=4), (1, 112, 56, 56))
+
+
 def _lines() -> ModelProto:
     """Dilated convolutions of one long line, whose tiles are cut along it."""
     return wavenet(0, channels=32, doublings=2, length=4096)
@@ -208,5 +217,6 @@ NETWORKS: Mapping[str, tuple[Callable[[], ModelProto], tuple[int, ...]]] = {
     "decoder": (_decoder, (1, 16, 48, 48)),
     "branches": (_branches, (1, 96, 28, 28)),
     "attention": (_attention, (1, 3, 112, 112)),
+    "shuffled": (_shuffled, (1, 24, 56, 56)),
     "lines": (_lines, (1, 1, 4096)),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 
@@ -104,3 +106,35 @@ def test_groups_of_any_size_run_on_packed_tensors(groups: tuple[int, int, int], 
     found = compare(import_model(model, "grouped"), {"x": images}, Arch.model_validate({"isa": isa}))
     assert {place.on for place in found.partition.placement if place.op_type == "Conv"} == {"dla"}
     assert found.mismatches == 0
+
+
+@pytest.mark.parametrize("groups", [2, 4, 6])
+def test_groups_that_share_atoms_are_tiled_together(groups: int) -> None:
+    """Two groups of 24 channels have atoms of 16 of their own; their weights fit where those of all groups do not."""
+    random, channels = np.random.default_rng(groups), 24 * groups
+    weights = random.integers(-128, 128, (channels, 24, 3, 3)).astype(np.int8)
+    model = convolution_unit(weights, (1, channels, 6, 7), after=(2.0, 5), group=groups)
+    images = random.integers(-128, 128, (1, channels, 6, 7)).astype(np.int8)
+    machine = Arch(isa="v5", pe=PeArray(ic=16, oc=16), sram_bytes=20 << 10, sram_banks=4)
+    found = compare(import_model(model, "grouped"), {"x": images}, machine)
+    assert {place.on for place in found.partition.placement if place.op_type == "Conv"} == {"dla"}
+    assert found.mismatches == 0
+
+
+def test_a_shuffle_of_channels_is_computed_in_bands_on_packed_tensors() -> None:
+    """Convolution, shuffle and depthwise convolution: in little memory only the network's output is stored."""
+    net = NetworkBuilder("shuffled", "image", (1, 24, 40, 40), 0)
+    value = net.layer("expand", "image", (24, 56), 1)
+    value = net.reshape("split", value, (1, 4, 14, 40, 40))
+    value = net.node("Transpose", "shuffle", value, perm=[0, 2, 1, 3, 4])
+    value = net.reshape("join", value, (1, 56, 40, 40))
+    model = net.model(net.layer("filter", value, (56, 56), 3, groups=56), (1, 56, 40, 40))
+    random = np.random.default_rng(0)
+    samples = [{"image": random.standard_normal((1, 24, 40, 40), np.float32)} for _ in range(2)]
+    machine = Arch(isa="v5", sram_bytes=64 << 10)
+    found = compare(import_model(model, "shuffled", calibration=iter(samples)), samples[0], machine)
+    assert found.mismatches == 0
+    (program,) = found.network.programs.values()
+    stored = [one.registers for one in program.commands if one.instruction.mnemonic == "OP_DMA_WRITE"]
+    counts = ("ST_BYTES", "ST_COUNT_1", "ST_COUNT_2", "ST_COUNT_3")
+    assert sum(prod(one[name] for name in counts) for one in stored) == 56 * 40 * 40
