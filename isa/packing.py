@@ -274,9 +274,11 @@ def read_depthwise(channels: int, taps: int, atom: int, blocks: Bytes, weights: 
     weights[...] = unblocked(blocks, depthwise_places(channels, taps, atom))
 
 
-def transposed(places: NDArray[np.int64], inputs: int, outputs: int) -> NDArray[np.int64]:
-    """Convert positions in weights (outputs, inputs) to positions in dense weights (inputs, outputs)."""
-    return np.where(places == GAP, GAP, places % inputs * outputs + places // inputs)
+@lru_cache(maxsize=64)
+def transposed_places(shape: Shape, block: Block, word: int) -> NDArray[np.int64]:
+    """Return :func:`block_places` of weights (outputs, inputs) that lie plainly as (inputs, outputs)."""
+    places = block_places(shape, block, word)
+    return np.where(places == GAP, GAP, places % shape.inputs * shape.outputs + places // shape.inputs)
 
 
 # Semantics on packed operands ----------------------------------------------------------------------------------------

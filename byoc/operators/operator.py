@@ -466,14 +466,19 @@ class Packing(PlainChannels):
     def weights(self, constants: ChannelConstants, part: tuple[Span, Span | None]) -> NDArray[np.generic]:
         """The weights of some atoms of output channels, and of input channels, in the order of their use."""
         weights = self.cut(constants, part)
-        plain = np.ascontiguousarray(weights).reshape(-1).view(np.uint8)
+        if not self.plain.record_bytes or self.plain.nest.grouped or self.kernel != (1, 1):
+            inputs_first = False
+        else:  # a copy of a matrix (inputs, outputs) in the other order would read every byte from another cache line
+            inputs_first = weights.strides[0] < weights.strides[1]
+        ordered = weights.swapaxes(0, 1) if inputs_first else weights
+        plain = np.ascontiguousarray(ordered).reshape(-1).view(np.uint8)
         if not self.plain.record_bytes:
             return plain
         outputs = self.outputs_in(part[0]).size
         if self.depthwise:
             return blocked(plain, depthwise_places(outputs, prod(self.kernel), self.atom))
         inputs = 0 if part[1] is None else weights.shape[1]
-        return blocked(plain, product_places(self.product(outputs, inputs), self.machine))
+        return blocked(plain, product_places(self.product(outputs, inputs), self.machine, inputs_first=inputs_first))
 
     def parallel_channels(self, nest: Nest, arch: Arch) -> int:
         """Atoms of output channels of ``nest`` that the array computes at once."""

@@ -27,7 +27,7 @@ from isa.packing import (
     depthwise_places,
     read_blocks,
     read_depthwise,
-    transposed,
+    transposed_places,
 )
 
 
@@ -327,8 +327,8 @@ def product_places(product: Product, arch: Arch, *, inputs_first: bool = False) 
 
     With ``inputs_first`` dense weights are (inputs, outputs).
     """
-    places = block_places(product.weights, product_block(product, arch), words_of(arch).word)
-    return transposed(places, product.weights.inputs, product.weights.outputs) if inputs_first else places
+    places = transposed_places if inputs_first else block_places
+    return places(product.weights, product_block(product, arch), words_of(arch).word)
 
 
 def product_bytes(product: Product, arch: Arch) -> int:
