@@ -1,1 +1,1 @@
-"""The operator families: from ONNX forms to the commands of a tile, everything about an operator in one class."""
+"""Operator families: one class contains everything about an operator, from its ONNX forms to the commands of a tile."""

@@ -1,4 +1,4 @@
-"""Functions of one quantised tensor that stand alone: Relu, Clip, LeakyRelu, Abs, and a bare change of quantisation."""
+"""Functions of one quantised tensor: Relu, Clip, LeakyRelu, Abs, and a change of quantisation."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from isa.numerics import float32_bits
 
 Function = Literal["relu", "leaky_relu", "abs"]
 REQUANTISE = "Requantize"
-"""Canonical type of a DequantizeLinear that goes straight into a QuantizeLinear of other parameters."""
+"""Canonical type of a DequantizeLinear that feeds a QuantizeLinear with other parameters."""
 _MNEMONICS: dict[Function, str] = {"relu": "OP_ACT_RELU", "leaky_relu": "OP_ACT_LRELU", "abs": "OP_E_ABS"}
 
 
 def clip_bounds(view: OnnxView, node: OnnxNode) -> tuple[float, float] | None:
-    """Lower and upper bound of a Relu or Clip in real numbers; None where they are not constant numbers."""
+    """Return the real lower and upper bound of a Relu or Clip; None if they are not constant numbers."""
     if node.op_type == "Relu":
         return 0.0, float("inf")
     bounds = []
@@ -42,30 +42,30 @@ def clip_bounds(view: OnnxView, node: OnnxNode) -> tuple[float, float] | None:
 
 @rule("the bounds of a Clip are constant")
 def constant_bounds(graph: Graph, node: Node) -> Finding | None:
-    """The importer found the bounds."""
+    """Reject a Clip whose bounds the importer could not read as constants."""
     missing = node.op_type == "Clip" and "bounds" not in node.attributes
     return finding("its bounds are computed at run time") if missing else None
 
 
 @rule("the slope of a LeakyRelu is finite")
 def finite_slope(graph: Graph, node: Node) -> Finding | None:
-    """The slope is a number."""
+    """Reject a slope that is infinite or not a number."""
     alpha = node.attributes.get("alpha", 1.0)
     return None if np.isfinite(alpha) else finding("alpha is {alpha}", alpha=alpha)
 
 
 @rule(domain.FIXED)
 def scales_in_int32(record: Activation, target: Target) -> Finding | None:
-    """Both slopes, times at most 255 steps."""
+    """Reject slopes that leave int32 when they scale 255 steps."""
     above, below = record.fixed_slopes()
     return domain.leaves_int32(255, above, target) or domain.leaves_int32(255, abs(below), target)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Activation(Elementwise):
-    """Relu, LeakyRelu, Abs alone: ``rint(g((x - zx) * sx) / sy) + zy`` in float32; ``alpha`` is LeakyRelu's slope.
+    """Relu, LeakyRelu, Abs or Clip: ``rint(g((x - zx) * sx) / sy) + zy`` in float32; ``alpha`` is LeakyRelu's slope.
 
-    ``bare``: no function, but a change of quantisation.
+    ``bare`` marks a change of quantisation without a function.
     """
 
     family: ClassVar[str] = "activation"
@@ -87,7 +87,7 @@ class Activation(Elementwise):
     constraints: ClassVar[tuple[Constraint, ...]] = (scales_in_int32,)
     kinds: ClassVar[Kinds] = {"alpha": numeric, "bounds": several(numeric, 2)}
 
-    # Clip, and a bare change of quantisation, is a leaky Relu of slope 1 within limits.
+    # Clip and a change of quantisation are a leaky Relu of slope 1 with limits.
     functions: ClassVar[Mapping[str, Function]] = {
         "Relu": "relu",
         "LeakyRelu": "leaky_relu",
@@ -108,7 +108,7 @@ class Activation(Elementwise):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:
-        """A slope, or bounds where they are constant."""
+        """Return the slope, or the bounds if they are constant."""
         if written.form.onnx == "LeakyRelu":
             return {"alpha": float(np.float32(written.node.attributes.get("alpha", 0.01)))}
         bounds = clip_bounds(written.view, written.node) if written.form.onnx == "Clip" else None
@@ -116,7 +116,10 @@ class Activation(Elementwise):
 
     @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
-        """A Clip whose limits are computed, or on one side of zero, which no quantised range can express."""
+        """Return True for a Clip with computed limits, or with limits that exclude zero.
+
+        A quantised range always contains zero.
+        """
         if node.op_type != "Clip":
             return False
         limits = [*node.inputs[1:], "", ""][:2]
@@ -148,7 +151,7 @@ class Activation(Elementwise):
         return _MNEMONICS[self.function]
 
     def settings(self, arch: Arch) -> Settings:
-        """Clamp, zero points and scales: float32 bits, or multipliers and shifts where numerics are fixed."""
+        """Return clamp, zero points and scales: float32 bits, or multipliers and shifts with numerics ``fixed``."""
         registers = {
             "EX_CLAMP_LOW": self.low,
             "EX_CLAMP_HIGH": self.high,
@@ -166,8 +169,9 @@ class Activation(Elementwise):
         return Settings(registers, {})
 
     def fixed_slopes(self) -> tuple[float, float]:
-        """What steps above and below zero are multiplied by with numerics fixed: those of a bare change of
-        quantisation are exact, those of functions rounded to float32, as in LiteRT.
+        """Return the factors of steps above and below zero with numerics ``fixed``.
+
+        Factors of a change of quantisation are exact; those of functions are rounded to float32, as in LiteRT.
         """
         if self.bare:
             ratio = float(numerics.real_multiplier(self.input_scale, 1.0, self.output_scale))
@@ -179,9 +183,14 @@ class Activation(Elementwise):
 
 
 def rescaled(node: Node, source: Value, result: Value, output: Operand, first: int = 0) -> Activation:
-    """Elements of ``source`` from ``first`` on as ``output``, quantised as ``result``: a leaky Relu of slope 1.
+    """Return a change of quantisation from ``source`` to that of ``result``, as a leaky Relu of slope 1.
 
-    ``output`` need not be part of ``result``, and gives the number of elements.
+    Args:
+        node: the node that needs it.
+        source: the tensor to convert.
+        result: the tensor with the new quantisation.
+        output: destination, which gives the number of elements; it may be another tensor than ``result``.
+        first: first element of ``source``.
     """
     before, after = domain.affine(source), domain.affine(result)
     return Activation(
@@ -201,7 +210,7 @@ def rescaled(node: Node, source: Value, result: Value, output: Operand, first: i
 
 
 def unscalable(source: Value, result: Value, target: Target) -> Finding | None:
-    """That a change of scale, times at most 255 steps, leaves int32 where numerics are fixed."""
+    """Reject a change of scale that leaves int32 for 255 steps with numerics ``fixed``; None if it is possible."""
     ratio = float(domain.affine(source).scale) / float(domain.affine(result).scale)
     return domain.leaves_int32(255, ratio, target)
 

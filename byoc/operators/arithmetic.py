@@ -1,5 +1,6 @@
-"""Addition, subtraction, multiplication, division and comparison, element by element, of two tensors that may broadcast
-or be constant.
+"""Element-wise addition, subtraction, multiplication, division and comparison of two tensors.
+
+Either operand may be broadcast or constant.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from isa.ops.lookup import TABLE_BYTES
 
 @rule("the product of the operands' scales is 2^-100 to 2^15 times the scale of the result")
 def near_product(graph: Graph, node: Node) -> Finding | None:
-    """The ratio is no subnormal number, and 255 · 255 steps stay within int32, to which ONNX Runtime rounds them."""
+    """Reject ratios that are subnormal or for which 255 · 255 steps leave int32, to which ONNX Runtime rounds."""
     ratio = float(_ratio(*(domain.affine(graph.values[name]).scale for name in (*node.inputs, *node.outputs))))
     if 2.0**-100 <= ratio <= 2.0**15:
         return None
@@ -35,20 +36,24 @@ def near_product(graph: Graph, node: Node) -> Finding | None:
 
 
 def _with_margin(least: float, most: float, result: Limits) -> Limits:
-    """Limits that rounding does not reach: wider by a sixteenth of the result's."""
+    """Widen limits by a sixteenth of the result's range, so that rounding does not reach them."""
     margin = (result[1] - result[0]) / 16
     return least - margin, most + margin
 
 
 def _ratio(a: np.float32, b: np.float32, y: np.float32) -> np.float32:
-    """What a product of integers is multiplied by, rounded step by step."""
+    """Return the float32 factor of an integer product, rounded step by step."""
     with np.errstate(over="ignore", under="ignore"):
         return np.float32(np.float32(a * b) / y)
 
 
 @rule(domain.FIXED)
 def scales_in_int32(record: Arithmetic, target: Target) -> Finding | None:
-    """The sum of two operands, which TensorFlow Lite moves left by 20 bits and halves at least; by 7 to square it."""
+    """Reject scales for which the sum of two operands leaves int32.
+
+    TensorFlow Lite shifts operands left by 20 bits and at least halves them; it shifts by 7 bits to square a
+    difference.
+    """
     unit, scale_y = 2 * max(record.scales[:2]), record.scales[2]
     if isinstance(record, Subtraction) and record.squared:
         ratio = unit * unit / (scale_y * (1 << 2 * SQUARED_SHIFT))
@@ -58,25 +63,25 @@ def scales_in_int32(record: Arithmetic, target: Target) -> Finding | None:
 
 @rule(domain.FIXED)
 def product_in_int32(record: Arithmetic, target: Target) -> Finding | None:
-    """Products of 255 and 255 at most."""
+    """Reject scales for which a product of up to 255 · 255 leaves int32."""
     return domain.leaves_int32(255 * 255, _fixed_ratio(*record.scales), target)
 
 
 def _fixed_ratio(scale_a: float, scale_b: float, scale_y: float) -> float:
-    """What a product of integers is multiplied by with numerics fixed."""
+    """Return the factor of an integer product with numerics ``fixed``."""
     return float(numerics.rounded_multiplier(scale_a, scale_b, output_scale=scale_y))
 
 
 SQUARED_DIFFERENCE = "SquaredDifference"
-"""Canonical type of what ONNX writes as Sub and Mul, and TensorFlow Lite computes at once."""
+"""Canonical type of a squared difference: Sub and Mul in ONNX, one operator in TensorFlow Lite."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Arithmetic(Pair):
-    """Two rescaled operands.
+    """Operation on two rescaled operands.
 
-    Scales are float32; zero points are those of the ONNX element type; ``offset`` (0 or 128) is what the stored int8
-    values are less. ``low`` and ``high`` clamp the stored int8 result.
+    Scales are float32; zero points are those of the ONNX element type. ``offset`` (0 or 128) is the difference
+    between ONNX values and stored int8 values. ``low`` and ``high`` clamp the stored int8 result.
     """
 
     requirements: ClassVar[tuple[Requirement, ...]] = (
@@ -96,7 +101,7 @@ class Arithmetic(Pair):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, object]:
-        """None of its own."""
+        """Return no attributes."""
         return {}
 
     @classmethod
@@ -117,12 +122,12 @@ class Arithmetic(Pair):
         return {"EX_CLAMP_LOW": self.low, "EX_CLAMP_HIGH": self.high}
 
     def stored_zero_points(self) -> dict[str, int]:
-        """The registers of the zero points, in the accelerator's int8 domain."""
+        """Return the registers of the zero points, in the accelerator's int8 domain."""
         names = ("EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT")
         return {name: zero - self.offset for name, zero in zip(names, self.zero_points, strict=True)}
 
     def fixed_sum(self) -> dict[str, int]:
-        """The registers of TensorFlow Lite's sum or difference."""
+        """Return the registers of TensorFlow Lite's addition or subtraction."""
         return {**_registers(numerics.add_fixed_constants(*self.scales)), **self.stored_zero_points()}
 
 
@@ -150,7 +155,7 @@ class Add(Arithmetic):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> Self:
-        """The operation that an addition is, its operands in the order in which ONNX Runtime adds them."""
+        """Return the addition, with its operands in the order in which ONNX Runtime adds them."""
         shapes = [graph.values[name].shape for name in (*node.inputs, *node.outputs)]
         if turned(axes_of(shapes[0], shapes[1], shapes[2])):
             node = replace(node, inputs=node.inputs[::-1])
@@ -158,12 +163,12 @@ class Add(Arithmetic):
 
     @classmethod
     def useful(cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits) -> Limits | None:
-        """a = y - b."""
+        """Return the useful limits of an operand: a = y - b."""
         other = ranges[1 - position]
         return None if other is None else _with_margin(result[0] - other[1], result[1] - other[0], result)
 
     def settings(self, arch: Arch) -> Settings:
-        """Clamp and constants: float32 bits, or multipliers and shifts where numerics are fixed."""
+        """Return clamp and constants: float32 bits, or multipliers and shifts with numerics ``fixed``."""
         registers = self.clamps()
         (scale_a, scale_b, scale_y), (zero_a, zero_b, zero_y) = self.scales, self.zero_points
         if arch.numerics == "fixed":
@@ -177,7 +182,7 @@ class Add(Arithmetic):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Subtraction(Arithmetic):
-    """Subtraction of two rescaled operands, which ONNX Runtime computes in float; ``squared``: the square of it."""
+    """Subtraction of two rescaled operands, which ONNX Runtime computes in float; ``squared`` squares the result."""
 
     family: ClassVar[str] = "difference"
     forms: ClassVar[tuple[Form, ...]] = (Form("Sub", operands=2, activation=True, passive=True),)
@@ -190,12 +195,12 @@ class Subtraction(Arithmetic):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> Self:
-        """The difference that a node is, or the square of one."""
+        """Return the difference that a node computes, or its square."""
         return replace(super().parse(graph, node), squared=node.op_type == SQUARED_DIFFERENCE)
 
     @classmethod
     def useful(cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits) -> Limits | None:
-        """a = y + b, b = a - y."""
+        """Return the useful limits of an operand: a = y + b, b = a - y."""
         other = ranges[1 - position]
         if other is None:
             return None
@@ -204,7 +209,7 @@ class Subtraction(Arithmetic):
         return _with_margin(result[0] + other[0], result[1] + other[1], result)
 
     def settings(self, arch: Arch) -> Settings:
-        """Clamp, zero points and scales: float32 bits, or multipliers and shifts where numerics are fixed."""
+        """Return clamp, zero points and scales: float32 bits, or multipliers and shifts with numerics ``fixed``."""
         registers, fields = self.clamps(), self.fields() | ({"squared": 1} if self.squared else {})
         if arch.numerics == "fixed":
             return Settings(registers | self.fixed_sum(), fields)
@@ -213,7 +218,7 @@ class Subtraction(Arithmetic):
         return Settings(registers | self.stored_zero_points(), fields)
 
     def fixed_sum(self) -> dict[str, int]:
-        """The registers of TensorFlow Lite's difference, or squared difference."""
+        """Return the registers of TensorFlow Lite's subtraction or squared difference."""
         if not self.squared:
             return super().fixed_sum()
         return {**_registers(numerics.squared_difference_constants(*self.scales)), **self.stored_zero_points()}
@@ -221,7 +226,7 @@ class Subtraction(Arithmetic):
 
 @rule(domain.FIXED)
 def quotient_in_int32(record: Arithmetic, target: Target) -> Finding | None:
-    """Quotients of 255 and 1 at most, moved left by 20 bits."""
+    """Reject scales for which quotients of up to 255, shifted left by 20 bits, leave int32."""
     scale_a, scale_b, scale_y = record.scales
     return domain.leaves_int32(255 << LEFT_SHIFT, scale_a / scale_b / scale_y / (1 << LEFT_SHIFT), target)
 
@@ -239,7 +244,7 @@ class Division(Arithmetic):
     repeating: ClassVar[str] = "OP_E_DIV"
 
     def settings(self, arch: Arch) -> Settings:
-        """Clamp, zero points and scales: float32 bits, or multiplier and shift where numerics are fixed."""
+        """Return clamp, zero points and scales: float32 bits, or multiplier and shift with numerics ``fixed``."""
         registers = self.clamps() | self.stored_zero_points()
         scale_a, scale_b, scale_y = self.scales
         if arch.numerics == "fixed":
@@ -272,7 +277,7 @@ class Multiplication(Arithmetic):
     repeating: ClassVar[str] = "OP_E_MUL"
 
     def settings(self, arch: Arch) -> Settings:
-        """Clamp, zero points and ratio: float32 bits, or multiplier and shift where numerics are fixed."""
+        """Return clamp, zero points and ratio: float32 bits, or multiplier and shift with numerics ``fixed``."""
         registers: dict[str, Any] = self.clamps() | self.stored_zero_points()
         scale_a, scale_b, scale_y = self.scales
         if arch.numerics == "fixed":
@@ -283,7 +288,7 @@ class Multiplication(Arithmetic):
         return Settings(registers | {"EX_SCALE_A": float32_bits(ratio)}, self.fields())
 
 
-# Comparison. --------------------------------------------------------------------------------------------------------
+# Comparison ----------------------------------------------------------------------------------------------------------
 
 FURTHEST = 2.0**40
 RELATIONS: Mapping[str, np.ufunc] = {
@@ -294,19 +299,19 @@ RELATIONS: Mapping[str, np.ufunc] = {
     "LessOrEqual": np.less_equal,
     "Xor": np.not_equal,
 }
-"""What each operator says of two numbers."""
+"""NumPy function of each comparison operator."""
 
 
 @rule("operands have the same element type")
 def one_type(graph: Graph, node: Node) -> Finding | None:
-    """Both are int8, or both are uint8, or both are flags."""
+    """Reject operands of different element types: both are int8, both uint8, or both flags."""
     types = tuple(graph.values[name].dtype for name in node.inputs)
     return None if len(set(types)) == 1 else finding("element types are {types[0]}, {types[1]}", types=types)
 
 
 @rule("the scales of what is compared are between 2^-40 and 2^40")
 def moderate_scales(graph: Graph, node: Node) -> Finding | None:
-    """Their numbers, and how many of the smallest difference are in the largest, are float32 numbers."""
+    """Reject scales for which values, or the largest value in steps of the smallest difference, exceed float32."""
     for name in node.inputs:
         scale = float(domain.numbers(node, graph.values[name]).scale)
         if not 1 / FURTHEST <= scale <= FURTHEST:
@@ -316,7 +321,7 @@ def moderate_scales(graph: Graph, node: Node) -> Finding | None:
 
 @rule("with numerics fixed, operands of one scale are compared: choose numerics onnxruntime")
 def one_scale(record: Comparison, target: Target) -> Finding | None:
-    """Numbers of different scales are equal or not by float32 rounding."""
+    """Reject different scales with numerics ``fixed``: their comparison depends on float32 rounding."""
     if target.numerics != "fixed" or record.scales[0] == record.scales[1]:
         return None
     return finding("the scales are {scales[0]:.9g} and {scales[1]:.9g}", scales=record.scales)
@@ -324,10 +329,11 @@ def one_scale(record: Comparison, target: Target) -> Finding | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Comparison(Subtraction):
-    """Flags of two tensors: whether their difference, in steps of the smallest that there is, is below, at or above 0.
+    """Comparison of two tensors: the difference is looked up as negative, zero or positive.
 
-    ONNX Runtime compares dequantised numbers in float32, of which the difference has the right sign: 0 of 19,660,800
-    results of the rule differ, with any scales and zero points. What ``flags`` holds is looked up: ``relation`` to 0.
+    The scale of the difference is the smallest non-zero difference of the operands. ONNX Runtime compares dequantised
+    values in float32, and the difference has the correct sign: 0 of 19,660,800 results differ, with any scales and
+    zero points. ``flags`` is the result, looked up by the ``relation`` of the difference to 0.
     """
 
     family: ClassVar[str] = "comparison"
@@ -367,7 +373,7 @@ class Comparison(Subtraction):
 
     @classmethod
     def operations(cls, record: Self, target: Target) -> tuple[Operator, ...]:
-        """The difference, one operation a slice, and a look-up of all of it."""
+        """Return the differences, one operation per slice, and one look-up of all of them."""
         signs = np.arange(TABLE_BYTES, dtype=np.uint8).view(np.int8)
         look_up = Table(
             name=record.name,
@@ -381,7 +387,7 @@ class Comparison(Subtraction):
 
 
 def _finest(a: domain.Affine, b: domain.Affine) -> float:
-    """The smallest difference of two numbers of these quantisations that is not 0, in float32."""
+    """Return the smallest non-zero difference of two values with these quantisations, in float32."""
     steps = np.arange(-128, 128)
     first, second = ((steps - one.stored_zero_point).astype(np.float32) * one.scale for one in (a, b))
     differences = np.abs(first[:, np.newaxis] - second)

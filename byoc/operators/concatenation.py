@@ -1,4 +1,4 @@
-"""Concatenation: of dense slices free where quantisations agree, else with a change of scale, or copied by strides."""
+"""Concatenation: free for dense slices of equal quantisation, otherwise rescaled, or copied with strides."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from byoc.options import Target
 
 @dataclass(frozen=True, eq=False)
 class ConcatRecord:
-    """Operands with their first elements in the result; ``free`` where none changes its quantisation.
+    """Operands of a Concat and their first elements in the result; ``free`` if no operand changes its quantisation.
 
-    ``slices``: how many times all operands follow one another in the result; starts count the elements of all.
+    ``slices`` is the number of times that the sequence of all operands repeats in the result. ``starts`` are element
+    counts over complete operands.
     """
 
     node: Node
@@ -36,13 +37,13 @@ class ConcatRecord:
 
 @rule("operands of which the result has several slices each are copied there by OP_PERMUTE: use --isa v4")
 def permutation_available(record: ConcatRecord, target: Target) -> Finding | None:
-    """Either every operand is one dense slice of the result, or the machine can copy strided ones."""
+    """Reject several slices per operand on a machine that cannot copy with strides."""
     return needs_permutation(0 if record.slices == 1 else len(record.sources), target)
 
 
 @rule(domain.FIXED)
 def scales_in_int32(record: ConcatRecord, target: Target) -> Finding | None:
-    """Every change of scale, times at most 255 steps."""
+    """Reject changes of scale that leave int32 for 255 steps."""
     for source in () if record.free else record.sources:
         found = unscalable(source, record.result, target)
         if found is not None:
@@ -52,7 +53,7 @@ def scales_in_int32(record: ConcatRecord, target: Target) -> Finding | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Concatenation(Operator):
-    """What a Concat becomes are operations of other classes: an alias, or a change of scale and a copy an operand."""
+    """Concat, compiled to other operations: an alias, or a change of scale and a copy per operand."""
 
     family: ClassVar[str] = "concatenation"
     forms: ClassVar[tuple[Form, ...]] = (
@@ -76,13 +77,13 @@ class Concatenation(Operator):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:
-        """The axis, counted from the front."""
+        """Return the axis, counted from the front."""
         axis = int(written.node.attributes["axis"])
         return {"axis": axis + len(written.operand_shape()) if axis < 0 else axis}
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Operands have the shape of the result but for the axis, along which they make up all of it."""
+        """Return a message if the operands do not add up to the result along the axis or differ elsewhere."""
         *shapes, result = (graph.values[name].shape for name in (*node.inputs, *node.outputs))
         axis = node.attributes["axis"]
         fits = axis < len(result) and all(len(shape) == len(result) for shape in shapes)
@@ -101,7 +102,7 @@ class Concatenation(Operator):
 
     @classmethod
     def operations(cls, record: ConcatRecord, target: Target) -> tuple[Operator, ...]:
-        """One alias, or one change of scale an operand into its slice of the result."""
+        """Return one alias, or per operand a change of scale or a strided copy into the result."""
         node, result = record.node, record.result
         if record.slices > 1:
             return tuple(_interleaved(record))
@@ -128,7 +129,7 @@ def _alias(record: ConcatRecord, sources: tuple[Value, ...], starts: tuple[int, 
 
 
 def _interleaved(record: ConcatRecord) -> Iterator[Operator]:
-    """One copy an operand, behind a change of scale where it has another."""
+    """Yield one copy per operand, preceded by a change of scale if its quantisation differs."""
     node, result = record.node, record.result
     whole = result.elements // record.slices
     for number, (source, start) in enumerate(zip(record.sources, record.starts, strict=True)):
@@ -142,14 +143,14 @@ def _interleaved(record: ConcatRecord) -> Iterator[Operator]:
 
 
 def _constant_as(value: Value, result: Value) -> Value:
-    """``value``; a constant in the quantisation of the result."""
+    """Return ``value``; a constant is converted to the quantisation of the result."""
     if value.constant is None or value.quantization is None or result.quantization is None:
         return value
     return value if value.quantization.same_as(result.quantization) else rescaled_constant(value, result)
 
 
 def _free(node: Node, sources: tuple[Value, ...], result: Value) -> bool:
-    """Whether every operand already has the quantisation of the result."""
+    """Return True if every operand already has the quantisation of the result."""
     if node.attributes.get("plain"):
         return True
     assert result.quantization is not None
@@ -157,6 +158,6 @@ def _free(node: Node, sources: tuple[Value, ...], result: Value) -> bool:
 
 
 def joined(first: Value, parts: tuple[str, ...], result: str, axis: int) -> Node:
-    """A node that puts tensors together along ``axis``; ``first`` is one of the parts."""
+    """Return a node that concatenates tensors along ``axis``; ``first`` is one of the parts."""
     attributes = {**domain.plain_attribute(first), "axis": axis}
     return Node(f"{result} joined", "Concat", parts, (result,), attributes, integer=True)

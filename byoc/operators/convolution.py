@@ -1,4 +1,4 @@
-"""Convolutions: plain, depthwise and grouped, one- and two-dimensional."""
+"""Convolutions: dense, depthwise and grouped, in one and two dimensions."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ from isa.plugins import variant
 class ConvRecord:
     """One convolution node in the int8 domain.
 
-    ``weights`` are int16 (OC, IC/group, KH, KW), less their zero point; ``bias`` is int64 (OC,) with the input's
-    zero point folded in.
+    ``weights`` are int16 (OC, IC/group, KH, KW) minus their zero point. ``bias`` is int64 (OC,) and includes the
+    correction for the input's zero point.
     """
 
     node: Node
@@ -75,21 +75,21 @@ class ConvRecord:
 
     @property
     def depthwise(self) -> bool:
-        """True when every group has one input channel (and there is more than one)."""
+        """True if every group has one input channel and there is more than one group."""
         return self.group == self.source_plane[0] > 1
 
     @property
     def grouped(self) -> bool:
-        """True when there are several groups of several input channels each."""
+        """True if there are several groups of several input channels each."""
         return self.group > 1 and not self.depthwise
 
 
-# Constraints. -------------------------------------------------------------------------------------------------------
+# Constraints ---------------------------------------------------------------------------------------------------------
 
 
 @rule("a depthwise convolution runs on it or is emulated: use --isa v2 or --emulate-depthwise")
 def depthwise_available(record: ConvRecord, target: Target) -> Finding | None:
-    """A depthwise convolution has an instruction or may be emulated."""
+    """Reject a depthwise convolution without an instruction, unless it is emulated."""
     if not record.depthwise or target.emulate_depthwise:
         return None
     if {"OP_DEPTH_CONV", "OP_GROUP_CONV"} & target.instructions:
@@ -99,7 +99,7 @@ def depthwise_available(record: ConvRecord, target: Target) -> Finding | None:
 
 @rule("with --grouped cpu, grouped convolutions stay on the CPU")
 def grouped_wanted(record: ConvRecord, target: Target) -> Finding | None:
-    """The user has not sent grouped convolutions to the CPU."""
+    """Reject a grouped convolution if the user assigned grouped convolutions to the CPU."""
     if not record.grouped or target.grouped != "cpu":
         return None
     return finding("it has {groups} groups", groups=record.group)
@@ -107,7 +107,7 @@ def grouped_wanted(record: ConvRecord, target: Target) -> Finding | None:
 
 @rule("with --grouped native, grouped convolutions run on it: use --isa v3")
 def grouped_available(record: ConvRecord, target: Target) -> Finding | None:
-    """A grouped convolution has the instruction that the user insists on."""
+    """Reject a grouped convolution if the user requires the native instruction and the ISA lacks it."""
     if not record.grouped or target.grouped != "native" or "OP_GROUP_CONV" in target.instructions:
         return None
     return finding("OP_GROUP_CONV is not in ISA {isa}", isa=target.isa)
@@ -115,20 +115,20 @@ def grouped_available(record: ConvRecord, target: Target) -> Finding | None:
 
 @rule("accumulators are int32: |bias| + 128 · Σ|weights| of every output channel is at most 2147483647")
 def accumulators_fit(record: ConvRecord, target: Target) -> Finding | None:
-    """No accumulator overflows."""
+    """Reject weights and biases for which an accumulator can overflow."""
     return products.too_wide(products.largest(record.weights.reshape(len(record.weights), -1), record.bias))
 
 
 @rule(domain.FIXED)
 def scales_in_int32(record: ConvRecord, target: Target) -> Finding | None:
-    """No accumulator overflows on its way to int8."""
+    """Reject scales for which an accumulator leaves int32 during requantisation."""
     weights = record.weights.reshape(len(record.weights), -1)
     return products.leaves_int32(weights, record.bias, record.requantise, target)
 
 
 @rule("sizes, kernel, strides, dilations and pads fit the instruction's fields")
 def fits_fields(record: ConvRecord, target: Target) -> Finding | None:
-    """Every size fits its register."""
+    """Reject sizes that exceed their registers."""
     window = (*record.weights.shape[2:], *record.strides, *record.dilations, *record.pads)
     found = beyond_fields((record.source_plane, record.result_plane), window, target)
     if found is None and _on_groups(record, target):
@@ -137,9 +137,10 @@ def fits_fields(record: ConvRecord, target: Target) -> Finding | None:
 
 
 def _on_groups(record: ConvRecord, target: Target, mnemonic: str = "OP_GROUP_CONV") -> bool:
-    """Return whether the instruction for groups runs it.
+    """Return True if the instruction ``mnemonic`` for several groups computes the convolution.
 
-    A depthwise convolution has emulation or an instruction of its own, which takes so many filters a channel.
+    A depthwise convolution is emulated or has its own instruction, which allows a limited number of filters per
+    channel.
     """
     if record.depthwise:
         few = len(record.weights) < target.multiplier_limit * record.group
@@ -148,17 +149,20 @@ def _on_groups(record: ConvRecord, target: Target, mnemonic: str = "OP_GROUP_CON
     return record.grouped and target.grouped != "per-group" and mnemonic in target.instructions
 
 
-# The operator. ------------------------------------------------------------------------------------------------------
+# Operator ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Convolution(Product, Window):
     """2-D convolution of one input (C, H, W) to one output (OC, OH, OW).
 
-    ``weights``: int8 (OC, C / groups, KH, KW): output channel o reads the input channels of group
-    ``o // (OC // groups)``. Padding reads ``input_zero_point``. ``emulated``: depthwise on OP_CONV, one filter at a
-    time. ``on_groups``: on the instruction that computes several groups, ``group_instruction``, which finds their
-    number in its register. ``shared``: what all with these constants have in common, None: the very arrays.
+    Attributes:
+        weights: int8 (OC, C / groups, KH, KW); output channel o reads the input channels of group ``o // (OC //
+            groups)``.
+        input_zero_point: value of the padding.
+        emulated: a depthwise convolution on OP_CONV, one filter at a time.
+        on_groups: computed by ``group_instruction``, which takes the number of groups from its register.
+        shared: identity of the constants, if other operations have the same; None: identity of the arrays.
     """
 
     group_instruction: ClassVar[tuple[str, str]] = ("OP_GROUP_CONV", "EX_GROUPS")
@@ -207,13 +211,13 @@ class Convolution(Product, Window):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """Window and number of groups."""
+        """Return the window and the number of groups."""
         window = written_window(written)
         return window if isinstance(window, str) else {**window, "group": int(written.node.attributes.get("group", 1))}
 
     @classmethod
     def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
-        """Every output channel by itself, with its constants; of a depthwise convolution with its input channel."""
+        """Divide by output channels with their constants; a depthwise convolution also by input channels."""
         if along == "rows":
             return super().divide(graph, node, along)
         source, *constants = (graph.values[name] for name in node.inputs)
@@ -232,7 +236,7 @@ class Convolution(Product, Window):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Zero points, window, and weights that fit input and output."""
+        """Return a message if zero points, window, or the shape of the weights do not match."""
         other = super().misfit(graph, node)
         if other is not None:
             return other
@@ -277,13 +281,13 @@ class Convolution(Product, Window):
 
     @classmethod
     def operations(cls, record: ConvRecord, target: Target) -> tuple[Operator, ...]:
-        """One operation an image; one an image and a group where no instruction of the target computes several."""
+        """Return one operation per image, or per image and group if no instruction computes several groups."""
         on_groups = _on_groups(record, target, cls.group_instruction[0])
         parts = record.group if record.grouped and not on_groups else 1
         emulated = record.depthwise and target.emulate_depthwise
         choices = {"emulated": emulated, "on_groups": on_groups}
         first = tuple(cls._image(record, 0, parts, choices))
-        if len(first) > parts:  # sums of several products have values of their own, image by image
+        if len(first) > parts:  # the sums of several products are separate values for each image
             images = (cls._image(record, image, parts, choices) for image in range(1, record.batch))
             return (*first, *(operation for image in images for operation in image))
         sizes = int(np.prod(record.source_plane)), int(np.prod(record.result_plane))
@@ -291,7 +295,7 @@ class Convolution(Product, Window):
 
     @classmethod
     def _image(cls, record: ConvRecord, image: int, parts: int, choices: dict[str, Any]) -> Iterator[Operator]:
-        """One image as ``parts`` operations, of one or all of the groups."""
+        """Yield the operations of one image, divided into ``parts``: each part has one group, or all groups."""
         channels, *spatial = record.source_plane
         outputs, *result_spatial = record.result_plane
         source_shape = (channels // parts, *spatial)
@@ -323,12 +327,12 @@ class Convolution(Product, Window):
 
     @property
     def depthwise(self) -> bool:
-        """True when every group has one input channel (and there is more than one)."""
+        """True if every group has one input channel and there is more than one group."""
         return self.groups == self.inputs[0].shape[0] > 1
 
     @property
     def mnemonic(self) -> str:
-        """By how many groups a command computes."""
+        """Mnemonic: the grouped, depthwise or dense instruction."""
         if self.on_groups:
             return self.group_instruction[0]
         return "OP_DEPTH_CONV" if self.depthwise and not self.emulated else "OP_CONV"
@@ -338,7 +342,7 @@ class Convolution(Product, Window):
         return self.weights.shape[2], self.weights.shape[3]
 
     def finer(self) -> tuple[Operator, ...]:
-        """As every window; else one group as the sum of those of either half of its input channels."""
+        """Split like any window; else split one group into a sum over the two halves of its input channels."""
         (source,), upright = self.inputs, super().finer()
         channels, *plane = source.shape
         if upright or self.groups > 1 or channels == 1:
@@ -358,11 +362,11 @@ class Convolution(Product, Window):
 
     @property
     def loops(self) -> Loops:
-        """Those of a window; emulation computes one filter at a time."""
+        """Loops of a window; emulation computes one filter at a time."""
         return super().loops._replace(single=self.emulated)
 
     def settings(self, arch: Arch) -> Settings:
-        """Requantisation, window, what padding reads, and what idle lanes do where the instruction leaves a choice."""
+        """Return requantisation, window, padding value, and the mapping of idle lanes if the instruction has one."""
         registers, fields = super().settings(arch)
         own = {"EX_INPUT_ZERO_POINT": self.input_zero_point}
         instruction, _ = variant(arch.isa).by_mnemonic[self.mnemonic]
@@ -371,7 +375,7 @@ class Convolution(Product, Window):
         return Settings({**registers, **self.window_registers(), **own}, fields)
 
     def _mapping(self, arch: Arch) -> int:
-        """Return the mapping of the fewest cycles, on operands in atoms where they have a layout."""
+        """Return the mapping with the fewest cycles; operands are in atoms if they have a layout."""
         if self.output.lying is None:
             return best_mapping(self._work(), arch)
         if self.inputs[0].layout.atom == NARROW:
@@ -381,20 +385,23 @@ class Convolution(Product, Window):
         nest, atom = self.loops.nest, words_of(arch).atom
         shape = Shape(nest.groups, nest.group_outputs, nest.group_inputs, *self.window)
         last = nest.input_channels % atom if nest.groups == 1 else 0
-        pictures = atom <= NARROW or 0 < last <= NARROW  # what a part of the channels would be taken for
+        pictures = atom <= NARROW or 0 < last <= NARROW  # such tiles would be read as narrow input
         follow = gapless(nest.columns, nest.input_columns, *self.strides)
         product = PackedProduct(shape, nest.rows, nest.columns, self.strides[1], gapless=follow)
         return best_packed_mapping(product, COLUMNS if pictures else WHOLE_KERNEL, arch)
 
     def _work(self) -> Work:
-        """What the whole layer computes."""
+        """Return the loop sizes of the whole layer."""
         outputs, rows, columns = self.output.shape
         groups = outputs if self.mnemonic == "OP_DEPTH_CONV" else self.groups
         return Work(groups, self.weights.shape[1], outputs // groups, rows, columns, math.prod(self.window))
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """Those of a window, and how many groups a command computes, 1 within a group, where its instruction asks."""
+        """Return the registers of a window, and the groups per command if the instruction has a register for them.
+
+        Within a group the number of groups is 1.
+        """
         registers = super().tile_registers(geometry, tile)
         mnemonic, register = cls.group_instruction
         if geometry.instruction is None or geometry.instruction.mnemonic != mnemonic:
@@ -402,7 +409,10 @@ class Convolution(Product, Window):
         return {**registers, register: max(tile.output.channels.size // geometry.nest.group_outputs, 1)}
 
     def commands(self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole) -> tuple[Part, ...]:
-        """One; emulated depthwise one an output channel, each a convolution of one input channel."""
+        """Return one command, or one per output channel of an emulated depthwise convolution.
+
+        Each command of the emulation reads one input channel.
+        """
         if not self.emulated:
             return (Part(registers, {}),)
         output, source = tile.output, tile.input
@@ -426,11 +436,11 @@ class Convolution(Product, Window):
 
     def constants(self) -> ChannelConstants:
         scale = None if self.requantise is None else self.requantise.scales
-        same = self.shared or (id(self.bias), id(scale), id(self.weights))  # images of a batch have them in common
+        same = self.shared or (id(self.bias), id(scale), id(self.weights))  # images of a batch share them
         return ChannelConstants(self.bias, self.channel_scales, self.weights, shared=same)
 
 
 def _moved(operation: Operator, source: int, result: int) -> Operator:
-    """The same operation, with the same constants, on elements so much further on."""
+    """Shift an operation by ``source`` and ``result`` elements; the constants stay the same."""
     inputs = tuple(replace(operand, offset=operand.offset + source) for operand in operation.inputs)
     return replace(operation, inputs=inputs, output=replace(operation.output, offset=operation.output.offset + result))

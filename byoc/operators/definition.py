@@ -1,6 +1,7 @@
-"""Definitions: what an instruction computes, as ONNX nodes on integers, where ONNX Runtime computes in float.
+"""Definitions of instructions as ONNX nodes on integers, for operators that ONNX Runtime computes in float.
 
-ONNX Runtime executes them, one elementary operator after the other, so they are an oracle that shares no code with us.
+ONNX Runtime executes them one elementary operator after the other, so they are an oracle that shares no code with the
+simulator.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from byoc.graph import Value
 
 @dataclass(frozen=True)
 class Step:
-    """One ONNX node; ``inputs`` are tensors of the model, results of earlier steps, or constants by name."""
+    """One ONNX node; ``inputs`` name tensors of the model, results of earlier steps, or constants."""
 
     op_type: str
     inputs: tuple[str, ...]
@@ -26,24 +27,24 @@ class Step:
 
 
 class Definition:
-    """Steps that make one result, in order; :meth:`finish` ends them."""
+    """Steps that compute one result, in execution order; :meth:`finish` adds the last ones."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self.constants: dict[str, NDArray[Any]] = {}
 
     def add(self, op_type: str, *operands: str | NDArray[Any] | np.generic, **attributes: Any) -> str:
-        """A step on tensors by name and on constants; the name of its result."""
+        """Add a step on tensors (by name) and constants; return the name of its result."""
         names = tuple(name if isinstance(name, str) else self._constant(name) for name in operands)
         self.steps.append(Step(op_type, names, f"step{len(self.steps)}", attributes))
         return self.steps[-1].output
 
     def cast(self, operand: str, dtype: str) -> str:
-        """A change of element type."""
+        """Add a change of element type; return the name of its result."""
         return self.add("Cast", operand, to=dtype)
 
     def finish(self, scaled: str, result: Value) -> Definition:
-        """``clip(rint(scaled) + zero point)`` as the 8-bit ``result``, in its shape; the definition itself."""
+        """Add steps for ``clip(rint(scaled) + zero point)`` as 8-bit ``result`` in its shape; return the definition."""
         assert result.quantization is not None
         zero_point = np.float32(result.quantization.zero_point.reshape(()))
         rounded = self.add("Add", self.add("Round", scaled), zero_point)

@@ -1,4 +1,4 @@
-"""What the families share: the accelerator's int8 domain, output clamps, shapes of operands, common requirements."""
+"""Common parts of the families: the accelerator's int8 domain, output clamps, operand shapes, common requirements."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from isa.numerics import steps
 
 INT8 = ("int8", "uint8")
 FLAGS = "bool"
-"""Flags are 0 and 1 in the accelerator's int8 domain."""
+"""Element type of flags: 0 and 1 in the accelerator's int8 domain."""
 INDEX = "int64"
 INDEX_OFFSET = 128
-"""Indices are below 256, and stored so much less."""
+"""Offset of stored indices: an index is below 256 and is stored as index minus 128."""
 STORED = (*INT8, FLAGS)
-"""Element types of which the accelerator has int8 tensors."""
+"""Element types that the accelerator stores as int8."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Affine:
 
 
 def affine(value: Value) -> Affine:
-    """Quantisation of a tensor that is quantised per tensor; flags are the numbers 0 and 1."""
+    """Return the quantisation of a tensor with one scale; flags are the numbers 0 and 1."""
     if value.dtype == FLAGS:
         return Affine(np.float32(1), 0, 0)
     assert value.quantization is not None
@@ -50,38 +50,38 @@ def affine(value: Value) -> Affine:
 
 
 def same_steps(one: Value, other: Value) -> bool:
-    """Whether equal stored integers of two tensors are equal numbers: int8 and uint8 128 apart are."""
+    """Return True if equal stored integers of two tensors are equal numbers, also between int8 and uint8."""
     first, second = affine(one), affine(other)
     return (first.scale, first.stored_zero_point) == (second.scale, second.stored_zero_point)
 
 
 def numbers(node: Node, value: Value) -> Affine:
-    """:func:`affine` of an operand or result; an operator on bare integers takes each integer for itself."""
+    """Return :func:`affine` of an operand or result; scale 1 and zero point 0 for an operator on bare integers."""
     if node.attributes.get("plain"):
         return Affine(np.float32(1), 0, 128 if value.dtype == "uint8" else 0)
     return affine(value)
 
 
 def stored(data: NDArray[Any]) -> NDArray[np.int8]:
-    """Integers in the accelerator's int8 domain: int8 unchanged, uint8 moved by 128, flags as 0 and 1."""
+    """Convert integers to the accelerator's int8 domain: int8 unchanged, uint8 shifted by 128, flags as 0 and 1."""
     if data.dtype == np.uint8:
         return (data ^ np.uint8(128)).view(np.int8)
     return data.astype(np.int8, copy=False)
 
 
 def constants_of(values: Iterable[Value]) -> dict[str, NDArray[np.int8]]:
-    """Those of ``values`` that are constant, by name."""
+    """Return the constants among ``values``, by name."""
     return {value.name: stored(value.constant) for value in values if value.constant is not None}
 
 
 def clamp(node: Node, output: Affine) -> tuple[int, int]:
-    """Limits of the stored int8 result that a fused Relu or Clip leaves."""
+    """Return the limits of the stored int8 result after a fused Relu or Clip."""
     bounds = activation_bounds(node)
     return (-128, 127) if bounds is None else quantised_bounds(bounds, output)
 
 
 def activation_bounds(node: Node) -> tuple[float, float] | None:
-    """Real limits of the activation that a node has absorbed, or None."""
+    """Return the real limits of the activation fused into a node, or None."""
     activation = node.attributes.get("activation")
     if activation is None:
         return None
@@ -89,7 +89,10 @@ def activation_bounds(node: Node) -> tuple[float, float] | None:
 
 
 def quantised_bounds(bounds: tuple[float, float], output: Affine) -> tuple[int, int]:
-    """Real bounds as stored int8 limits: ``rint(bound / scale) + zero point``, saturated, the upper one deciding."""
+    """Convert real bounds to stored int8 limits: ``rint(bound / scale) + zero point``, saturated.
+
+    If the lower limit exceeds the upper one, the upper one is used for both.
+    """
     low, high = (
         int(each) for each in steps(np.asarray(bounds, np.float32), output.scale, output.stored_zero_point, np.int8)
     )
@@ -97,29 +100,32 @@ def quantised_bounds(bounds: tuple[float, float], output: Affine) -> tuple[int, 
 
 
 def plane(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """(C, H, W) of an (N, C, spatial…) tensor with the batch folded into the channels; one dimension becomes W."""
+    """Return (C, H, W) of a tensor (N, C, spatial…) with the batch folded into the channels.
+
+    A single spatial dimension becomes W.
+    """
     channels = int(np.prod(shape[:2]))
     spatial = (1,) * (4 - len(shape)) + tuple(shape[2:])
     return channels, spatial[0], spatial[1]
 
 
 def elementwise_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """At most three dimensions, at least one, leading ones folded."""
+    """Return a shape of one to three dimensions, with leading dimensions folded."""
     if len(shape) <= 3:
         return shape or (1,)
     return (int(np.prod(shape[:-2])), *shape[-2:])
 
 
 def whole(value: Value, shape: tuple[int, ...]) -> Operand:
-    """The whole tensor as an operand of another shape."""
+    """Return the whole tensor as an operand of another shape."""
     return Operand(value.name, shape, dtype="int32" if value.dtype == "int32" else "int8")
 
 
-# Requirements that several families use. ---------------------------------------------------------------------------
+# Requirements that several families use ------------------------------------------------------------------------------
 
 
 def other_than_eight_bit(graph: Graph, names: Iterable[str]) -> Finding | None:
-    """The first input that is neither int8 nor uint8 nor flags."""
+    """Return a finding for the first input that is not int8, uint8 or flags."""
     for name in names:
         if graph.values[name].dtype not in STORED:
             kind = graph.values[name].dtype
@@ -129,7 +135,7 @@ def other_than_eight_bit(graph: Graph, names: Iterable[str]) -> Finding | None:
 
 
 def per_channel(graph: Graph, names: Iterable[str]) -> Finding | None:
-    """The first tensor that has several scales."""
+    """Return a finding for the first tensor with several scales."""
     for name in names:
         quantization = graph.values[name].quantization
         if quantization is not None and not quantization.per_tensor:
@@ -140,13 +146,13 @@ def per_channel(graph: Graph, names: Iterable[str]) -> Finding | None:
 
 @rule("only int8, uint8 and bool tensors run on the accelerator")
 def eight_bit_input(graph: Graph, node: Node) -> Finding | None:
-    """All operands are of 8 bits."""
+    """Reject operands that do not have 8 bits."""
     return other_than_eight_bit(graph, node.inputs)
 
 
 @rule("results are int8, uint8 or bool, or int32 of an integer product")
 def eight_bit_output(graph: Graph, node: Node) -> Finding | None:
-    """The result is of 8 bits, or of 32 where the operator has an integer form without scales."""
+    """Reject results without 8 bits; 32 bits are allowed if the operator has an integer form without scales."""
     value = graph.values[node.outputs[0]]
     if value.dtype in ((*STORED, "int32") if "zero_points" in node.attributes else STORED):
         return None
@@ -155,18 +161,18 @@ def eight_bit_output(graph: Graph, node: Node) -> Finding | None:
 
 @rule("activations have one scale and one zero point a tensor")
 def per_tensor(graph: Graph, node: Node) -> Finding | None:
-    """Operands and result are quantised per tensor."""
+    """Reject operands and results that are quantised per channel."""
     return per_channel(graph, (*node.inputs, *node.outputs))
 
 
 def usable(scale: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Whether integers of 8 bits in a scale are finite numbers, all different."""
+    """Return True where all 8-bit integers of a scale are finite and distinct numbers."""
     return (scale > 0) & (scale <= np.finfo(np.float32).max / 255)
 
 
 @rule("scales are positive, and 255 of them are finite")
 def usable_scales(graph: Graph, node: Node) -> Finding | None:
-    """No scale is zero, negative or not a number, and no number of a tensor infinite."""
+    """Reject scales that are zero, negative, NaN, or so large that a value is infinite."""
     for name in (*node.inputs, *node.outputs):
         quantization = graph.values[name].quantization
         if quantization is None:
@@ -180,7 +186,7 @@ def usable_scales(graph: Graph, node: Node) -> Finding | None:
 
 @rule("an operand's scale is at most 2^22 times that of the result")
 def near_scales(graph: Graph, node: Node) -> Finding | None:
-    """255 steps of each of two operands stay within int32, to which ONNX Runtime rounds sums and averages."""
+    """Reject scales for which 255 steps of two operands leave int32, to which ONNX Runtime rounds sums and averages."""
     result = affine(graph.values[node.outputs[0]])
     for name in node.inputs:
         ratio = float(affine(graph.values[name]).scale) / float(result.scale)
@@ -192,7 +198,7 @@ def near_scales(graph: Graph, node: Node) -> Finding | None:
 
 @rule("tensors have at least one element")
 def not_empty(graph: Graph, node: Node) -> Finding | None:
-    """No operand and no result is empty."""
+    """Reject empty operands and results."""
     for name in (*node.inputs, *node.outputs):
         if graph.values[name].elements == 0:
             shape = graph.values[name].shape
@@ -202,14 +208,14 @@ def not_empty(graph: Graph, node: Node) -> Finding | None:
 
 @rule("the first operand is computed at run time")
 def variable_input(graph: Graph, node: Node) -> Finding | None:
-    """The data is no constant."""
+    """Reject constant data."""
     name = node.inputs[0]
     return finding("input '{name}' is constant", name=name) if graph.values[name].constant is not None else None
 
 
 @rule("inputs and output must have the same quantisation")
 def moves_integers(graph: Graph, node: Node) -> Finding | None:
-    """The operator hands integers on as they are."""
+    """Reject different quantisations of operands and result: the operator copies integers unchanged."""
     if node.attributes.get("plain"):
         return None
     result = graph.values[node.outputs[0]]
@@ -236,9 +242,10 @@ FIXED = "with numerics fixed, no value leaves int32 while it is scaled: choose n
 
 
 def leaves_int32(magnitude: int, ratio: float, target: Target, *, once: bool = False) -> Finding | None:
-    """That integers scaling moves a value of this ``magnitude`` left beyond int32, to multiply it by ``ratio``.
+    """Reject a value of ``magnitude`` that leaves int32 when it is multiplied by ``ratio`` with numerics ``fixed``.
 
-    Rounded ``once``: that the product itself is beyond int32. There LiteRT's arithmetic, which is C++, has no meaning.
+    Integer scaling shifts the value left before the multiplication. With ``once`` (rounded only once) the product
+    itself must fit. Outside int32 the behaviour of LiteRT's C++ arithmetic is undefined.
     """
     shift = math.frexp(ratio * (1 + 2.0**-31))[1]
     fits = magnitude * ratio < 2.0**31 - 1 if once else magnitude << max(shift, 0) < 1 << 31
@@ -248,14 +255,14 @@ def leaves_int32(magnitude: int, ratio: float, target: Target, *, once: bool = F
 
 
 def oversized(label: str, size: int, limit: int) -> Finding | None:
-    """That a size does not fit its register; None where it does."""
+    """Reject a size that does not fit its register; None if it fits."""
     if size < limit:
         return None
     return finding("{label} {size} does not fit a field below {limit}", label=label, size=size, limit=limit)
 
 
 def too_large(record_shapes: tuple[tuple[int, ...], ...], target: Target) -> Finding | None:
-    """The first (C, H, W) or (rows, columns) shape with a dimension outside the target's fields."""
+    """Reject the first (C, H, W) or (rows, columns) shape with a dimension beyond the target's fields."""
     for shape in record_shapes:
         for position, size in enumerate(shape):
             limit = target.spatial_limit if len(shape) == 3 and position > 0 else target.channel_limit
@@ -267,5 +274,5 @@ def too_large(record_shapes: tuple[tuple[int, ...], ...], target: Target) -> Fin
 
 
 def plain_attribute(value: Value) -> dict[str, Any]:
-    """The attribute of a movement between integers that have no scale; else none."""
+    """Return the attribute of a movement of integers without scale; otherwise none."""
     return {"plain": True} if value.quantization is None else {}

@@ -1,4 +1,4 @@
-"""Element-wise operators: one or two int8 tensors to one, element by element; what they share."""
+"""Common parts of element-wise operators, which compute one int8 tensor from one or two, element by element."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ from byoc.options import Target
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Elementwise(Operator):
-    """Tiles are lengths: the instruction finds its operands at EX_INPUT_ADDRESS and EX_OPERAND_ADDRESS, EX_LENGTH
-    elements, its result at EX_OUTPUT_ADDRESS.
+    """Operator whose tiles are lengths.
+
+    The instruction reads EX_LENGTH elements at EX_INPUT_ADDRESS and EX_OPERAND_ADDRESS, and writes them at
+    EX_OUTPUT_ADDRESS.
     """
 
     traits: ClassVar[Traits] = Traits(flat=True, mapping="one-to-one")
@@ -45,19 +47,19 @@ class Elementwise(Operator):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """The result has the shape of every operand."""
+        """Return a message if an operand does not have the shape of the result."""
         *shapes, result = (graph.values[name].shape for name in (*node.inputs, *node.outputs))
         other = next((shape for shape in shapes if shape != result), result)
         return None if other == result else f"'{node.name}' makes {result} of {other}"
 
     @classmethod
     def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
-        """Every element by itself."""
+        """Divide anywhere: every element is independent."""
         return element_by_element(graph, node, along)
 
 
 def layer_of(graph: Graph, node: Node, kind: str = "ELTWISE") -> dict[str, Any]:
-    """The fields that every operator has, for whole tensors: name, account, operands, result."""
+    """Return the fields that every operator has, for whole tensors: name, account, operands, result."""
     *sources, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
     shape = domain.elementwise_shape(result.shape)
     inputs: tuple[Operand, ...] = tuple(domain.whole(source, shape) for source in sources)
@@ -72,7 +74,7 @@ def layer_of(graph: Graph, node: Node, kind: str = "ELTWISE") -> dict[str, Any]:
 
 @rule("all operands are computed at run time")
 def computed_operands(graph: Graph, node: Node) -> Finding | None:
-    """No operand is a constant."""
+    """Reject constant operands."""
     for name in node.inputs:
         if graph.values[name].constant is not None:
             return finding("input '{name}' is constant", name=name)
@@ -81,7 +83,7 @@ def computed_operands(graph: Graph, node: Node) -> Finding | None:
 
 @rule("operands and result have the same element type")
 def equal_types(graph: Graph, node: Node) -> Finding | None:
-    """All are int8, or all are uint8."""
+    """Reject operands and results of different element types: all are int8, or all uint8."""
     types = tuple(graph.values[name].dtype for name in (*node.inputs, *node.outputs))
     listed = ", ".join(f"{{types[{number}]}}" for number in range(len(types)))
     return None if len(set(types)) == 1 else finding(f"element types are {listed}", types=types)
@@ -89,7 +91,7 @@ def equal_types(graph: Graph, node: Node) -> Finding | None:
 
 @rule("operands and result have a scale")
 def quantised(graph: Graph, node: Node) -> Finding | None:
-    """None is a bare integer."""
+    """Reject operands and results without a scale."""
     for name in (*node.inputs, *node.outputs):
         if graph.values[name].quantization is None:
             return finding("tensor '{name}' has no scale", name=name)
@@ -106,17 +108,17 @@ SINGLE = (
     domain.usable_scales,
     domain.not_empty,
 )
-"""What every operator of one operand, of whatever shape, requires whose result has its element type."""
+"""Requirements of operators with one operand, of any shape, whose result has its element type."""
 
 
-# Two operands that broadcast. ----------------------------------------------------------------------------------------
+# Two operands with broadcasting --------------------------------------------------------------------------------------
 
 MOST_SLICES = 1024
-"""Commands that one operation may become because its operands repeat in turns along many dimensions."""
+"""Maximum commands per operation if its operands alternate between broadcast and full dimensions."""
 
 
 class Axis(NamedTuple):
-    """A dimension of a result, and along which both operands go alike: ``size``, and whether a or b repeats."""
+    """Merged dimension of a result: ``size``, and whether a or b is broadcast along it."""
 
     size: int
     a: bool
@@ -124,45 +126,45 @@ class Axis(NamedTuple):
 
 
 def axes_of(a: tuple[int, ...], b: tuple[int, ...], result: tuple[int, ...]) -> tuple[Axis, ...]:
-    """The dimensions of a result that are not 1; neighbours along which both operands go alike are one."""
+    """Return the dimensions of a result except 1s, merged where the same operands are broadcast."""
     first, second = ((1,) * (len(result) - len(shape)) + shape for shape in (a, b))
     every = [Axis(n, x != n, y != n) for n, x, y in zip(result, first, second, strict=True) if n != 1]
     return tuple(Axis(prod(axis.size for axis in group), *key) for key, group in groupby(every, lambda axis: axis[1:]))
 
 
 def turned(axes: Sequence[Axis]) -> bool:
-    """Whether ONNX Runtime swaps the operands of an addition: the first one is a single value to its inner loop.
+    """Return True if ONNX Runtime swaps the operands of an addition: its inner loop sees the first as a single value.
 
-    Measured on QLinearAdd: 0 of 60 M, ties included, where the order of operands decides on ties.
+    Measured on QLinearAdd: 0 of 60 M results differ, including ties, which depend on the order of operands.
     """
     return not axes or (axes[-1].a and not axes[-1].b)
 
 
 class Pairs(Protocol):
-    """A record of several pairs."""
+    """Record of several pairs."""
 
     @property
     def pairs(self) -> Sequence[Pair]:
-        """All of them."""
+        """All pairs of the record."""
 
 
 @rule("one operand at least is computed at run time")
 def any_computed(graph: Graph, node: Node) -> Finding | None:
-    """Not all operands are constants."""
+    """Reject nodes whose operands are all constant."""
     constant = all(graph.values[name].constant is not None for name in node.inputs)
     return finding("all operands are constant") if constant else None
 
 
 @rule(f"operands repeat in turns along so few dimensions that at most {MOST_SLICES} commands compute it")
 def few_slices(record: Pair | Pairs, target: Target) -> Finding | None:
-    """Each slice is an operation of its own."""
+    """Reject an operation with too many slices; each slice is a separate operation."""
     count = sum(pair.cuts for pair in _pairs(record))
     return finding("it is cut into {count} slices", count=count) if count > MOST_SLICES else None
 
 
 @rule("operands that are broadcast run on instructions of their own: use --isa v4")
 def instruction_there(record: Pair | Pairs, target: Target) -> Finding | None:
-    """Dense operands have one in every variant, or the family names it."""
+    """Reject broadcast operands if the ISA lacks their instruction; dense operands have one in every variant."""
     for pair in _pairs(record):
         if pair.repeats and pair.mnemonic not in target.instructions:
             return finding("{mnemonic} is not in ISA {isa}", mnemonic=pair.mnemonic, isa=target.isa)
@@ -171,7 +173,7 @@ def instruction_there(record: Pair | Pairs, target: Target) -> Finding | None:
 
 @rule("channels fit their register")
 def channels_fit(record: Pair | Pairs, target: Target) -> Finding | None:
-    """Of operands that repeat, the outer dimension is that of channels."""
+    """Reject broadcast operands whose outer dimension exceeds the register for channels."""
     most = max((pair.output.shape[0] for pair in _pairs(record) if pair.repeats), default=0)
     return domain.oversized("channels", most, target.channel_limit)
 
@@ -182,12 +184,12 @@ def _pairs(record: Pair | Pairs) -> Sequence[Pair]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pair(Elementwise):
-    """Two tensors of which either may be constant, and may repeat.
+    """Operation on two tensors; either may be constant, and either may be broadcast.
 
-    Dense operands are lengths. Where one repeats, the result is (channels, elements), and ``repeats`` says how each
-    operand does; it has ``cuts`` slices that are operations of their own, of which ``starts`` are the first elements of
-    both operands and of the result, :data:`MOST_SLICES` at most. A family names its instructions: that of ``dense``
-    operands and that of operands that repeat, which may be one.
+    Dense operands are lengths. With a broadcast operand the result is (channels, elements), and ``repeats`` says how
+    each operand is broadcast. The result has ``cuts`` slices, each a separate operation; ``starts`` are the first
+    elements of both operands and of the result in each slice, for at most :data:`MOST_SLICES` slices. A family names
+    its instructions: ``dense`` for dense operands and ``repeating`` for broadcast operands; both may be the same.
     """
 
     arity: ClassVar[tuple[int, int]] = (2, 2)
@@ -197,7 +199,7 @@ class Pair(Elementwise):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """The result has the shape to which its operands broadcast."""
+        """Return a message if the operands do not broadcast to the shape of the result."""
         *shapes, result = (graph.values[name].shape for name in (*node.inputs, *node.outputs))
         try:
             fits = np.broadcast_shapes(*shapes) == result
@@ -225,7 +227,7 @@ class Pair(Elementwise):
         return self.repeating if self.repeats else self.dense
 
     def fields(self) -> dict[str, int]:
-        """How operands repeat, as the instruction has it."""
+        """Return the fields of the instruction that describe the broadcast of each operand."""
         if self.dense != self.repeating and not self.repeats:
             return {}
         bits = [repeat.rows + 2 * repeat.channels for repeat in self.repeats or (Repeat(), Repeat())]
@@ -233,21 +235,21 @@ class Pair(Elementwise):
 
     @property
     def loops(self) -> Loops:
-        """Both alike, each but where it repeats: channels of as many rows as they have elements, each by itself."""
+        """Loops over channels and elements, each channel independent; for dense operands over elements."""
         if not self.repeats:
             return super().loops
         channels, length = self.output.shape
         return Loops(Nest(channels, length, 1, channels, length, 1, groups=channels), repeats=self.repeats)
 
     def layouts(self, atom: int) -> Layouts | Finding:
-        """Channels of positions, each operand of as many as it has where it repeats."""
+        """Return layouts of channels by positions; an operand has size 1 where it is broadcast."""
         nest = self.loops.nest
         each = [(1 if item.channels else nest.channels, 1 if item.rows else nest.rows) for item in self.repeats]
         return tuple(Lying(*shape, atom) for shape in (*each, (nest.channels, nest.rows)))
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """A length, or channels of so many elements."""
+        """Return a length, or the number of channels and the elements per channel."""
         if not geometry.repeats and cls.dense != cls.repeating:
             return super().tile_registers(geometry, tile)
         output = tile.output
@@ -255,7 +257,7 @@ class Pair(Elementwise):
 
 
 def pair_of(node: Node, a: Value, b: Value, result: Value) -> dict[str, Any]:
-    """The fields that every :class:`Pair` has, for a result that is computed from ``a`` and ``b`` for ``node``."""
+    """Return the fields of a :class:`Pair` that computes ``result`` from ``a`` and ``b`` for ``node``."""
     shape = domain.elementwise_shape(result.shape)
     found: dict[str, Any] = {
         "name": node.name,
@@ -268,7 +270,7 @@ def pair_of(node: Node, a: Value, b: Value, result: Value) -> dict[str, Any]:
     axes = axes_of(a.shape, b.shape, result.shape)
     if not any(axis.a or axis.b for axis in axes):
         return found
-    if len(axes) == 1:  # any cut of it into channels will do: that of the last dimension
+    if len(axes) == 1:  # any division into channels works; use the last dimension
         inner = next(n for n in reversed(result.shape) if n != 1)
         axes = (axes[0]._replace(size=axes[0].size // inner), axes[0]._replace(size=inner))
     *outer, channels, length = axes
@@ -286,7 +288,7 @@ def pair_of(node: Node, a: Value, b: Value, result: Value) -> dict[str, Any]:
 
 
 def _starts(outer: Sequence[Axis], blocks: tuple[int, ...], block: int) -> Iterator[tuple[int, int, int]]:
-    """First elements of a, b and result of each slice; ``blocks`` and ``block`` are the elements of one of them."""
+    """Yield the first elements of a, b and result of each slice; ``blocks`` and ``block`` are their sizes per slice."""
     steps, sizes = [], [*blocks, block]
     for axis in reversed(outer):
         steps.append([0 if still else size for size, still in zip(sizes, (axis.a, axis.b, False), strict=True)])
@@ -299,6 +301,6 @@ def _starts(outer: Sequence[Axis], blocks: tuple[int, ...], block: int) -> Itera
 
 
 PAIR = (any_computed, domain.eight_bit_input, domain.eight_bit_output, domain.not_empty, equal_types)
-"""What every :class:`Pair` requires."""
+"""Requirements of every :class:`Pair`."""
 PAIR_CONSTRAINTS = (few_slices, channels_fit, instruction_there)
-"""What every :class:`Pair` demands of the machine."""
+"""Constraints of every :class:`Pair`."""

@@ -1,4 +1,4 @@
-"""ONNX forms: in which operators a family appears in models, and which of their inputs play which role.
+"""ONNX forms: operators of a model that belong to a family, and the roles of their inputs.
 
 Sources: the ONNX operator documentation and ONNX Runtime's contrib operators.
 """
@@ -16,36 +16,36 @@ from numpy.typing import NDArray
 from byoc.operators.onnx_view import OnnxNode, OnnxView
 
 Kind = Callable[[Any], bool]
-"""Whether an attribute of a canonical node is what it should be: anybody may have written it."""
+"""Check of a canonical node's attribute, which may come from any source."""
 Kinds = Mapping[str, Kind]
 
 
 def numeric(found: Any) -> bool:
-    """A number, infinite or none perhaps."""
+    """Return True for a number, including infinity and NaN."""
     return isinstance(found, (int, float))
 
 
 def flag(found: Any) -> bool:
-    """0 or 1, False or True."""
+    """Return True for 0, 1, False or True."""
     return found in (0, 1)
 
 
 def integer(least: int) -> Kind:
-    """An integer, ``least`` or more."""
+    """Return a check for an integer of at least ``least``."""
     return lambda found: type(found) is int and found >= least
 
 
 def several(kind: Kind, count: int | None = None) -> Kind:
-    """A tuple of so many of a kind, any number of them by default."""
+    """Return a check for a tuple of ``count`` elements of one kind; any number by default."""
     return lambda found: isinstance(found, tuple) and count in (None, len(found)) and all(map(kind, found))
 
 
 @dataclass(frozen=True)
 class QLinear:
-    """An operator on integers that carries its quantisations as inputs.
+    """Operator on integers that has its quantisations as inputs.
 
-    ``operands`` are (tensor, scale, zero point) input positions, ``result`` (scale, zero point) of the result,
-    ``bias`` that of an int32 bias. ``repeats``: the last triple is repeated until the inputs end.
+    ``operands`` are input positions (tensor, scale, zero point), ``result`` the positions (scale, zero point) of the
+    result, ``bias`` the position of an int32 bias. With ``repeats`` the last triple repeats until the inputs end.
     """
 
     onnx: str
@@ -55,7 +55,7 @@ class QLinear:
     repeats: bool = False
 
     def triples(self, inputs: int) -> tuple[tuple[int, int, int], ...]:
-        """(tensor, scale, zero point) input positions of every operand of a node with so many inputs."""
+        """Return the input positions (tensor, scale, zero point) of every operand of a node with ``inputs`` inputs."""
         if not self.repeats:
             return self.operands
         *first, last = self.operands
@@ -64,7 +64,7 @@ class QLinear:
 
 @dataclass(frozen=True)
 class IntegerProduct:
-    """A product of bare integers with an int32 result; ``zero_points`` are the optional inputs of both operands."""
+    """Product of bare integers with an int32 result; ``zero_points`` are the optional inputs of both operands."""
 
     onnx: str
     zero_points: tuple[int, int] = (2, 3)
@@ -72,12 +72,15 @@ class IntegerProduct:
 
 @dataclass(frozen=True)
 class Closes:
-    """ONNX operators of which a whole subgraph, computed from one tensor and constants, can be one node.
+    """ONNX operators that can be merged into one node if a subgraph depends on one tensor and constants only.
 
-    ``channel_seconds``: those whose second operand may be one number a channel; ``channel_floats``: those of which any
-    operand may be one float number a channel that nobody has quantised; ``vectors``: those of which all operands but
-    the first are vectors of one number a channel; ``functions``: those of the real numbers of their first operand, and
-    parameters; ``arithmetic``: those of real operands that spread over each other.
+    Attributes:
+        operators: all mergeable operators.
+        channel_seconds: operators whose second operand may have one number per channel.
+        channel_floats: operators with an operand of one unquantised float number per channel.
+        vectors: operators whose operands, except the first, are vectors with one number per channel.
+        functions: functions of the real numbers of their first operand, with parameters.
+        arithmetic: operators of real operands that broadcast.
     """
 
     operators: frozenset[str] = frozenset()
@@ -89,7 +92,7 @@ class Closes:
 
     @property
     def elementwise(self) -> frozenset[str]:
-        """Operators that compute each element of a tensor alike, of elements in its place."""
+        """Operators that compute every element alike from the elements at its position."""
         return self.functions | self.arithmetic
 
     def __or__(self, other: Closes) -> Closes:
@@ -101,25 +104,33 @@ Carried = Literal["", "integers", "reals"]
 
 @dataclass(frozen=True)
 class Form:
-    """One float ONNX operator that the family computes between DequantizeLinear and QuantizeLinear.
+    """A float ONNX operator that the family computes between DequantizeLinear and QuantizeLinear.
 
-    ``canonical`` is the type of the node in the graph, that of the ONNX operator by default. The first ``operands``
-    inputs are tensors of data (None: all), the rest parameters; those at ``parameters`` are constant real numbers and
-    operands as such, which the quantiser leaves alone. ``attributes`` are those that a canonical node must
-    have. The first ``flags`` operands are flags, which have no quantisation, as the result has none where it
-    is ``bare``. ``alone``: the canonical type where there is one operand only. ``activation``: a Relu or Clip between
-    the operator and its QuantizeLinear is absorbed. ``plain``: it works on bare integers as well. ``integer``: integer
-    operators of the same meaning. ``traced``: it copies elements, which ones is found by running it. ``weights``: it
-    multiplies; constants at its second operand have a scale for each of the ``filters`` along their first axis, or of
-    the ``columns``, and a constant third one is a bias in the scale of the products. ``transposed``: the attribute that
-    says that its second operand is the transpose of what the canonical node wants. ``carried``: what ONNX Runtime
-    moves between DequantizeLinear and QuantizeLinear; of ``reals`` come the same numbers as of integers.
-
-    For the quantiser: ``quantise``, whether it is asked to quantise the operator at all; ``passive``: the operator
-    is not worth quantising for itself, and stays in float among float operators; ``ranges``: its result has a range
-    of its own, or that of its first operand, or one with all its operands; ``clamps``: at which ends the result's
-    range is the operator's own limit; ``range_ratio``: how many times its operand's range may be as wide as its
-    result's (0: any); ``limits``: its result has that range whatever is observed.
+    Attributes:
+        onnx: type of the ONNX operator.
+        operands: number of leading inputs that are data (None: all); the others are parameters.
+        canonical: type of the node in the graph; by default that of the ONNX operator.
+        parameters: positions of inputs that are constant real numbers; they are operands that the quantiser does not
+            change.
+        attributes: attributes that a canonical node must have.
+        flags: number of leading operands that are flags, without quantisation.
+        bare: the result has no quantisation.
+        alone: canonical type if there is only one operand.
+        activation: a Relu or Clip between the operator and its QuantizeLinear is fused.
+        plain: the operator also works on bare integers.
+        integer: integer operators with the same meaning.
+        quantise: the quantiser quantises the operator.
+        passive: the operator alone does not justify quantisation; among float operators it stays float.
+        ranges: the result has its own range, that of the first operand, or one common range with all operands.
+        clamps: ends at which the operator itself limits the result's range.
+        range_ratio: maximum ratio of the operand's range to the result's (0: any).
+        limits: fixed range of the result, regardless of calibration.
+        traced: the operator copies elements; running it shows which ones.
+        weights: the operator multiplies. A constant second operand has one scale for each of its ``filters`` (first
+            axis) or ``columns``; a constant third operand is a bias in the scale of the products.
+        transposed: attribute that says that the second operand is transposed relative to the canonical node.
+        carried: elements that ONNX Runtime moves between DequantizeLinear and QuantizeLinear; ``reals`` give the same
+            numbers as integers.
     """
 
     onnx: str
@@ -149,9 +160,9 @@ class Form:
         return self.canonical or self.onnx
 
     def channel_axis(self, node: OnnxNode, rank: int) -> int | None:
-        """The axis of a second operand of this rank along which its scales run; None where it has one scale only.
+        """Return the axis of the scales of a second operand of this rank; None if it has only one scale.
 
-        Columns of weights are rows where they are transposed; stacks of matrices have one scale.
+        Columns of transposed weights are rows; stacks of matrices have one scale.
         """
         if self.weights == "filters":
             return 0
@@ -162,9 +173,9 @@ class Form:
 
 @dataclass(frozen=True, eq=False)
 class Positions:
-    """Where each element of a result comes from: positions in the flat operand, or -1, which stands for ``fill``.
+    """Source of each element of a result: its position in the flat operand, or -1 for ``fill``.
 
-    ``index`` is int64 and has the result's shape; ``fill`` is a real number, or the integer itself of bare integers.
+    ``index`` is int64 and has the result's shape; ``fill`` is a real number, or an integer for bare integers.
     """
 
     index: NDArray[np.int64]
@@ -173,9 +184,9 @@ class Positions:
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """An operator as a model writes it: its ``form``, and the tensors that are its data, not parameters, by name.
+    """Operator as written in a model: its ``form``, and the names of its data tensors, without parameters.
 
-    ``positions`` of a form that is traced; text, why they are not known.
+    ``positions``, for a traced form, are the copied elements, or a text that says why they are unknown.
     """
 
     view: OnnxView
@@ -190,14 +201,14 @@ class Written:
 
     @property
     def op_type(self) -> str:
-        """Type of the canonical node: what copies elements is movement, whatever else the form may mean."""
+        """Type of the canonical node; a node that copies elements is a movement even if its form has another type."""
         if isinstance(self.positions, Positions):
             return self.form.onnx
         return self.form.alone if self.form.alone and len(self.operands) == 1 else self.form.op_type
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates, padded taps included: of the elements of the result, each of as many as it reads."""
+        """Multiply-accumulates, including padding: results times elements per result."""
         if not self.form.weights:
             return 0
         if self.form.weights == "filters":
@@ -212,13 +223,13 @@ class Written:
 
 _PLAIN = (str, int, float, tuple)
 Limits = tuple[float, float]
-"""The smallest and the largest number of a float tensor."""
+"""Smallest and largest number of a float tensor."""
 
 
 class Reading:
-    """How models write a family: its ``forms``, and what it says of a node that is written in one of them.
+    """Rules for reading a family from models: its ``forms``, and how a node in one of them is interpreted.
 
-    ``closes``: ONNX operators of which a whole subgraph can be one node of the family.
+    ``closes`` lists ONNX operators whose subgraphs can be merged into one node of the family.
     """
 
     forms: ClassVar[tuple[Form, ...]] = ()
@@ -226,23 +237,23 @@ class Reading:
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """Attributes of the canonical node: Python numbers, text and tuples only, nothing that depends on the opset.
+        """Return the attributes of the canonical node: Python numbers, text and tuples, independent of the opset.
 
-        As written in the model, unless the family says otherwise. Text: why they cannot be read, as where shapes are of
-        another rank than they have.
+        By default these are the attributes in the model. A text is the reason why they cannot be read, for example a
+        shape of unexpected rank.
         """
         return {key: found for key, found in written.node.attributes.items() if isinstance(found, _PLAIN)}
 
     @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
-        """Whether the quantiser must leave a float ``node`` alone."""
+        """Return True if the quantiser must leave a float ``node`` unchanged."""
         return False
 
     @classmethod
     def useful(cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits) -> Limits | None:
-        """Beyond which numbers an operand makes no difference to a result that is cut to ``result``; None: no such.
+        """Return the limits beyond which an operand no longer changes a result clamped to ``result``; None: no limits.
 
-        So numbers that stand for infinity, and infinity itself, leave room for others, and have a scale. ``ranges``: of
-        all operands, None where that is not known.
+        The limits keep infinity, and large numbers that represent it, from consuming the operand's range, so the
+        operand has a usable scale. ``ranges`` are those of all operands; None if unknown.
         """
         return None

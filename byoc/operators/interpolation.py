@@ -1,7 +1,7 @@
-"""Linear interpolation of planes: Resize where it computes what is between elements.
+"""Linear interpolation of planes: Resize that computes values between elements.
 
-Resize that only copies elements, as to the nearest one, is data movement: this family reads both from models, and
-leaves that to :class:`byoc.operators.movement.Movement`.
+Resize that only copies elements, such as nearest-neighbour, is data movement. This family reads both from models and
+leaves copies to :class:`byoc.operators.movement.Movement`.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from isa.arch import Arch
 from isa.numerics import float32_bits
 
 INTERPOLATION = "Interpolation"
-"""Canonical type: ``rows`` and ``columns`` are the coordinates of the result's rows and columns in the operand."""
+"""Canonical type; ``rows`` and ``columns`` are coordinates of the result's rows and columns in the operand."""
 Coordinates = NDArray[np.float32]
 _ROW_BYTES = 2048
-"""Bytes of the rows that one row of a result needs, its own included, in all channels of an operation."""
+"""Maximum bytes of a row of the result and of the operand rows that it needs, over all channels of an operation."""
 _CROPPED = "tf_crop_and_resize"
 _MODES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "asymmetric", "align_corners", _CROPPED)
 _PLAIN: Mapping[str, Any] = {"antialias": 0, "keep_aspect_ratio_policy": "stretch"}
-"""Attributes that must be as they are by default."""
+"""Attributes that must have their default value."""
 
 
 def coordinates(written: Written) -> tuple[Coordinates, Coordinates] | str:
-    """Where in the operand a linear Resize of (N, C, H, W) finds rows and columns; text, why that is not known.
+    """Return the row and column coordinates of a linear Resize of (N, C, H, W); a text says why they are unknown.
 
-    Formulas of ONNX Runtime 1.31 (onnxruntime/core/providers/cpu/tensor/upsamplebase.h), each step float32, but for the
-    last ones of half_pixel_symmetric.
+    Formulas of ONNX Runtime 1.31 (onnxruntime/core/providers/cpu/tensor/upsamplebase.h). Each step is float32, except
+    the last ones of half_pixel_symmetric.
     """
     node, view, shape, result = written.node, written.view, written.operand_shape(), written.result_shape
     odd = [name for name, usual in _PLAIN.items() if node.attributes.get(name, usual) != usual]
@@ -88,7 +88,7 @@ def coordinates(written: Written) -> tuple[Coordinates, Coordinates] | str:
 
 
 def _along(mode: str, size: int, count: int, scale: np.float32, region: Coordinates) -> Coordinates:
-    """The coordinates of ``count`` elements among ``size``; ``region`` is (start, end) of a crop."""
+    """Return the coordinates of ``count`` elements among ``size``; ``region`` is (start, end) of a crop."""
     place, half = np.arange(count, dtype=np.float32), np.float32(0.5)
     last, end = np.float32(size - 1), np.float32(count - 1)
     found: Coordinates = (place + half) / scale - half
@@ -111,24 +111,25 @@ def _along(mode: str, size: int, count: int, scale: np.float32, region: Coordina
 
 @rule("sizes fit the instruction's fields")
 def fits_fields(record: tuple[Interpolation, ...], target: Target) -> Finding | None:
-    """Every size fits its register."""
+    """Reject sizes that exceed their registers."""
     first = record[0]
     return domain.too_large((first.inputs[0].shape, first.output.shape), target)
 
 
 @rule(domain.FIXED)
 def scales_in_int32(record: tuple[Interpolation, ...], target: Target) -> Finding | None:
-    """255 steps with all the fraction bits of the weights."""
+    """Reject scales for which 255 steps with all fraction bits of the weights leave int32."""
     first = record[0]
     return domain.leaves_int32(255 << 20, first.scales[0] / first.scales[1] / (1 << 20), target)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Interpolation(Operator):
-    """Channels (C, H, W) of an image at the coordinates ``rows`` and ``columns``. Zero points are stored ones.
+    """Interpolation of channels (C, H, W) of an image at the coordinates ``rows`` and ``columns``.
 
-    Equal to ONNX Runtime's Resize between DequantizeLinear and QuantizeLinear: 0 of 2,069,472 elements of 2,300 drawn
-    ones differ, in every mode, by sizes and by scales, larger and smaller, ties included.
+    Zero points are those of the int8 domain. The result equals ONNX Runtime's Resize between DequantizeLinear and
+    QuantizeLinear: 0 of 2,069,472 elements of 2,300 random cases differ, in every mode, by sizes and by scales,
+    enlarging and reducing, including ties.
     """
 
     family: ClassVar[str] = "interpolation"
@@ -157,7 +158,7 @@ class Interpolation(Operator):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """The coordinates, or the pieces of a movement."""
+        """Return the coordinates, or the pieces of a movement."""
         if isinstance(written.positions, Positions):
             return Movement.attributes(written)
         found = coordinates(written)
@@ -167,12 +168,15 @@ class Interpolation(Operator):
 
     @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
-        """Float models have it as products instead, on any machine."""
+        """Return True if the operator stays float, as linear interpolation does.
+
+        Float models express linear interpolation as matrix products, which run on any machine.
+        """
         return Movement.stays_float(node, constants)
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Coordinates of every row and column of the result, within the operand's."""
+        """Return a message if a row or column of the result has no coordinate within the operand."""
         source, result = (graph.values[name].shape for name in (*node.inputs, *node.outputs))
         lines = node.attributes["rows"], node.attributes["columns"]
         if len(source) != 4 or source[:2] != result[:2] or tuple(map(len, lines)) != result[2:]:
@@ -182,7 +186,7 @@ class Interpolation(Operator):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> tuple[Interpolation, ...]:
-        """Operations of so many channels of an image each that one row of them fits a small scratchpad."""
+        """Return operations of a few channels of an image each, so that one row of them fits a small scratchpad."""
         source, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
         before, after = domain.affine(source), domain.affine(result)
         (images, channels, *plane), (_, _, *made) = source.shape, result.shape
@@ -208,7 +212,7 @@ class Interpolation(Operator):
 
     @property
     def loops(self) -> Loops:
-        """Every channel by itself, all in a tile; rows read those around their coordinates."""
+        """Loops over independent channels, all in one tile; a row reads the operand rows around its coordinate."""
         (channels, rows, columns), (_, height, width) = self.output.shape, self.inputs[0].shape
         below = self.rows.astype(np.int64)
         reads = tuple(zip(below.tolist(), np.minimum(below + 2, height).tolist(), strict=True))
@@ -216,7 +220,7 @@ class Interpolation(Operator):
         return Loops(nest, planes=True)
 
     def settings(self, arch: Arch) -> Settings:
-        """Zero points and scales: float32 bits, or multiplier and shift where numerics are fixed."""
+        """Return zero points and scales: float32 bits, or multiplier and shift with numerics ``fixed``."""
         registers = dict(zip(("EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT"), self.zero_points, strict=True))
         if arch.numerics == "fixed":
             ratio = self.scales[0] / self.scales[1]
@@ -227,7 +231,7 @@ class Interpolation(Operator):
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """Both boxes, and where they begin."""
+        """Return the sizes of the input and output box, and their first rows."""
         sizes = {
             f"EX_{side}_{name}": span.size
             for side, box in (("INPUT", tile.input), ("OUTPUT", tile.output))
@@ -236,7 +240,7 @@ class Interpolation(Operator):
         return {**sizes, "EX_FIRST_ROW": tile.output.rows.start, "EX_FIRST_INPUT_ROW": tile.input.rows.start}
 
     def constants(self) -> ChannelConstants:
-        """The coordinates of columns, then those of rows: one set for all channels."""
+        """Return the coordinates of columns, then those of rows: one set for all channels."""
         return ChannelConstants(
             weights=shared_constants(np.concatenate([self.columns, self.rows]).astype("<f4"), self.output.shape[0])
         )

@@ -1,6 +1,7 @@
-"""Layers: an operation on one machine, with all that scheduling and emission ask about it; and its tilings.
+"""Layers: an operation on one machine, with the properties that scheduling and emission need, and its tilings.
 
-A tiling says how it is cut into tiles, and in which order they run; that is so much of the scratchpad, or too much.
+A tiling says how an operation is divided into tiles and in which order they run. It determines the scratchpad bytes
+that the layer needs, which may exceed the scratchpad.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from isa.plugins import variant
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """One operation on one machine: its geometry, and the registers and fields that all of its tiles share."""
+    """One operation on one machine: its geometry, and the registers and fields common to all tiles."""
 
     operation: Operator
     geometry: Geometry
@@ -36,7 +37,7 @@ class Layer:
 
     @cached_property
     def constants(self) -> ChannelConstants | None:
-        """What the operation says of its channel records and weights: asked of every tiling that is tried."""
+        """Channel records and weights of the operation, cached because every candidate tiling needs them."""
         return self.operation.constants()
 
     @property
@@ -45,13 +46,13 @@ class Layer:
 
     @property
     def mnemonic(self) -> str:
-        """The instruction's mnemonic, COPY where there is none."""
+        """Mnemonic of the instruction, or COPY if there is none."""
         instruction = self.geometry.instruction
         return "COPY" if instruction is None else instruction.mnemonic
 
 
 def make_layer(operation: Operator, arch: Arch) -> Layer:
-    """The layer of an operation.
+    """Return the layer of an operation.
 
     Raises InputError for an instruction that the machine's ISA lacks, and for a register or field that the operator
     sets and the instruction lacks.
@@ -98,7 +99,7 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
 
 
 def _prove_settings(layer: Layer, instruction: Instruction) -> None:
-    """Raises InputError where ``instruction`` lacks a register or field that the operator sets."""
+    """Raise InputError if ``instruction`` lacks a register or field that the operator sets."""
     geometry, nest = layer.geometry, layer.nest
     whole = make_tile(nest, Span(0, nest.channels), Span(0, nest.rows))
     shaped = geometry.tile_registers(whole)
@@ -114,7 +115,7 @@ def _prove_settings(layer: Layer, instruction: Instruction) -> None:
 
 
 def address_registers(geometry: Geometry) -> tuple[str, ...]:
-    """The registers that say where a tile's operands are: without them no instruction can compute it."""
+    """Return the registers that locate a tile's operands; an instruction without them cannot compute the tile."""
     names = ["EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS"]
     several = geometry.inputs > 1 and not geometry.operator.traits.gathers
     names += ["EX_OPERAND_ADDRESS"] if geometry.weight_bytes or several else []
@@ -124,7 +125,7 @@ def address_registers(geometry: Geometry) -> tuple[str, ...]:
 
 
 class Slots(NamedTuple):
-    """Copies of each tile buffer: 1 single, 2 double-buffered, more where every tile keeps its own."""
+    """Copies of each tile buffer: 1 single, 2 double-buffered, more if every tile has its own."""
 
     input: int = 1
     constants: int = 1
@@ -132,10 +133,10 @@ class Slots(NamedTuple):
 
 
 class Resident(NamedTuple):
-    """Which operands live in the scratchpad as whole tensors and need no tile buffers.
+    """Operands that stay in the scratchpad as whole tensors and need no tile buffers.
 
-    ``follows``: the layer comes after others, behind whose work the first load of its constants can hide. ``beside``:
-    operands as large as the result that are loaded tile by tile for the element-wise layer that rides on this one.
+    ``follows``: the layer runs after others, whose work can hide the first load of its constants. ``beside``:
+    operands as large as the result that are loaded tile by tile for the element-wise layer fused into this one.
     """
 
     inputs: tuple[bool, ...]
@@ -145,9 +146,10 @@ class Resident(NamedTuple):
 
 
 class Tiling(NamedTuple):
-    """``channels`` by ``rows`` of the output a tile; the outer loop runs over channels or over rows.
+    """Tile size, ``channels`` by ``rows`` of the output, and loop order: the outer loop runs over channels or rows.
 
-    ``depth`` input channels a tile, whose sums the next tiles add to: the innermost loop; 0: all at once.
+    ``depth`` is the number of input channels per tile; the next tiles add to its sums, in the innermost loop. 0: all
+    input channels in one tile.
     """
 
     channels: int
@@ -158,22 +160,22 @@ class Tiling(NamedTuple):
 
 
 def order_of(tiling: Tiling) -> Order:
-    """What the outer loop runs over."""
+    """Return the dimension of the outer loop."""
     return "channels" if tiling.channels_outer else "rows"
 
 
 def streamed(geometry: Geometry) -> Resident:
-    """All operands come and go through system memory."""
+    """Return the placement in which all operands are transferred through system memory."""
     return Resident((False,) * geometry.inputs)
 
 
 def streams(geometry: Geometry, resident: Resident) -> tuple[int, ...]:
-    """Numbers of the operands of which tile buffers hold the bands."""
+    """Return the numbers of the operands whose bands are in tile buffers."""
     return tuple(index for index in range(geometry.inputs) if not resident.inputs[index])
 
 
 def loads_constants(geometry: Geometry, resident: Resident) -> bool:
-    """Whether weights and records, or a second operand in their place, need tile buffers."""
+    """Return True if weights and records, or a second operand in their place, need tile buffers."""
     return geometry.has_constants and not any(resident.inputs[geometry.inputs :])
 
 
@@ -187,17 +189,17 @@ def tiles(geometry: Geometry, tiling: Tiling) -> tuple[Tile, ...]:
 
 
 def sizes(tile: Tile) -> tuple[int, int, int]:
-    """Output channels, rows, and input channels of a tile that has some only, else 0."""
+    """Return output channels, rows, and input channels of a tile; 0 if the tile has all input channels."""
     return tile.output.channels.size, tile.output.rows.size, tile.depth.size if tile.depth else 0
 
 
 def counts(geometry: Geometry, tiling: Tiling) -> tuple[int, int]:
-    """Channel tiles and row bands."""
+    """Return the number of channel tiles and of row bands."""
     return ceil_div(geometry.nest.channels, tiling.channels), ceil_div(geometry.nest.rows, tiling.rows)
 
 
 def chunk_count(geometry: Geometry, tiling: Tiling) -> int:
-    """Tiles that add up to one result."""
+    """Return the number of tiles whose sums add up to one result."""
     return ceil_div(geometry.nest.input_channels, tiling.depth) if tiling.depth else 1
 
 
@@ -207,14 +209,15 @@ def tile_count(geometry: Geometry, tiling: Tiling) -> int:
 
 
 def aligned(nbytes: int, alignment: int) -> int:
-    """``nbytes`` rounded up to a multiple of ``alignment``."""
+    """Round ``nbytes`` up to a multiple of ``alignment``."""
     return -(-nbytes // alignment) * alignment
 
 
 class Buffers(NamedTuple):
-    """The tile buffers of a tile shape: bytes of one of each kind, aligned, and how many different tiles there are.
+    """Tile buffers of a tile shape: aligned bytes per buffer of each kind, and the number of different tiles.
 
-    Those of inputs are one a streamed operand, whatever is resident; ``sums`` are there once. 0 bytes: there are none.
+    ``inputs`` has one entry per streamed operand, resident or not. ``sums`` has a single buffer. 0 bytes: no such
+    buffer.
     """
 
     inputs: tuple[int, ...]
@@ -228,7 +231,10 @@ class Buffers(NamedTuple):
     output_tiles: int
 
     def taken(self, slots: Slots, resident: Resident, *, constants: bool) -> int:
-        """Bytes of all with so many slots, never more than there are tiles; ``constants``: those are loaded."""
+        """Return the total bytes of all buffers with ``slots`` copies, at most one per tile.
+
+        With ``constants`` the buffers of loaded constants are included.
+        """
         total = self.sums + min(slots.constants, self.table_tiles) * self.tables
         for nbytes, count, near in zip(self.inputs, self.input_tiles, resident.inputs, strict=False):
             if not near:
@@ -240,7 +246,7 @@ class Buffers(NamedTuple):
         return total
 
     def used(self, slots: Slots, resident: Resident, *, constants: bool) -> Slots:
-        """The slots less those beyond the tiles that there are: two that are equal then make the same buffers."""
+        """Return the slots without those that exceed the number of tiles; equal results need equal buffers."""
         inputs = [count for count, near in zip(self.input_tiles, resident.inputs, strict=False) if not near]
         kept = max(self.table_tiles if self.tables else 1, self.constant_tiles if constants else 1)
         outputs = 1 if resident.output or not self.output else self.output_tiles
@@ -248,7 +254,7 @@ class Buffers(NamedTuple):
 
 
 def buffers_of(geometry: Geometry, tiling: Tiling, alignment: int) -> Buffers:
-    """The tile buffers of a tiling, whatever slots it has, each rounded up to ``alignment``."""
+    """Return the tile buffers of a tiling regardless of its slots, each rounded up to ``alignment``."""
     channels, rows, depth = tiling.channels, tiling.rows, tiling.depth
     (parts, bands), chunks, inputs = counts(geometry, tiling), chunk_count(geometry, tiling), range(geometry.inputs)
     return Buffers(
@@ -265,14 +271,14 @@ def buffers_of(geometry: Geometry, tiling: Tiling, alignment: int) -> Buffers:
 
 
 def working_set(geometry: Geometry, tiling: Tiling, resident: Resident, alignment: int) -> int:
-    """Bytes of all tile buffers, each rounded up to ``alignment``. Residents are not counted."""
+    """Return the bytes of all tile buffers, each rounded up to ``alignment``; resident tensors are not counted."""
     found = buffers_of(geometry, tiling, alignment)
     return found.taken(tiling.slots, resident, constants=loads_constants(geometry, resident))
 
 
 @dataclass(frozen=True)
 class Shortage:
-    """A working set that does not fit in ``capacity`` bytes: what it is made of, (name, bytes) each."""
+    """Working set that exceeds ``capacity`` bytes, with its buffers as (name, bytes)."""
 
     buffers: tuple[tuple[str, int], ...]
     capacity: int
@@ -284,17 +290,17 @@ class Shortage:
 
     @property
     def missing(self) -> int:
-        """Bytes by which it does not fit."""
+        """Bytes by which the working set exceeds the capacity."""
         return self.needed - self.capacity
 
     def __str__(self) -> str:
-        """Every buffer, their sum and the bytes missing."""
+        """List every buffer, their sum and the missing bytes."""
         listed = " + ".join(f"{name} {nbytes}" for name, nbytes in self.buffers)
         return f"does not fit in {self.capacity} bytes of SRAM: {listed} = {self.needed} bytes, {self.missing} missing"
 
 
 def find_shortage(geometry: Geometry, tiling: Tiling, arch: Arch) -> Shortage | None:
-    """None where ``tiling`` fits with everything streamed."""
+    """Return the shortage of ``tiling`` with all operands streamed; None if it fits."""
     needed = working_set(geometry, tiling, streamed(geometry), arch.granule)
     if needed <= arch.sram_bytes:
         return None
@@ -306,7 +312,7 @@ def find_shortage(geometry: Geometry, tiling: Tiling, arch: Arch) -> Shortage | 
 
 
 def buffer_sizes(geometry: Geometry, tiling: Tiling) -> dict[str, int]:
-    """Bytes of each tile buffer by a name that says what it holds."""
+    """Return the bytes of each tile buffer by a descriptive name."""
     nest, channels = geometry.nest, tiling.channels
     unit = "column" if nest.matrix else "channel"
     many = "s" if channels > 1 else ""

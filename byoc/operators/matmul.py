@@ -1,4 +1,4 @@
-"""Matrix products: Gemm and MatMul, with constant weights or of two operands computed at run time."""
+"""Matrix products: Gemm and MatMul, with constant weights or with two operands computed at run time."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ from isa.numerics import float32_bits
 
 DYNAMIC = "OP_DYN_MAT_MUL"
 MOST_REMEMBERED = 1 << 23
-"""Elements of a constant operand that is kept for the next product."""
+"""Maximum elements of a constant operand that is cached for the next product."""
 MOST_ROWS = 256
-"""Rows of a bias that has several; each is a product of its own."""
+"""Maximum rows of a bias that differs by row; each row becomes a separate product."""
 
 
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """A constant operand: int16 ``stack`` of matrices less their zero points, int8 ``parts`` that sum to each."""
+    """Constant operand: int16 ``stack`` of matrices minus zero points, and int8 ``parts`` whose sum is each matrix."""
 
     stack: NDArray[np.int16]
     parts: tuple[tuple[NDArray[np.int8], ...], ...]
@@ -58,11 +58,11 @@ class Factor:
 
 @dataclass(frozen=True, eq=False)
 class MatMulRecord:
-    """Products (M, K) × (K, N) in the int8 domain, one for each of ``matrices``: which of each operand it multiplies.
+    """Products (M, K) × (K, N) in the int8 domain, one for each pair of operand matrices in ``matrices``.
 
-    ``sizes`` is (M, K, N). ``left`` and ``right`` are the operands where they are constant, else None. ``bias`` is
-    int64 (1, N) or (M, N), before a zero point is folded in. ``zero_points`` are those of both operands, 0 where
-    constant. ``requantise`` has a scale a column, of constant ``left`` a row; None makes int32.
+    ``sizes`` is (M, K, N). ``left`` and ``right`` are constant operands, else None. ``bias`` is int64 (1, N) or (M,
+    N), before zero-point correction. ``zero_points`` are those of both operands, 0 for a constant one. ``requantise``
+    has one scale per column, or per row if ``left`` is constant; None gives int32 results.
     """
 
     node: Node
@@ -77,7 +77,7 @@ class MatMulRecord:
     requantise: Requantise | None
 
     def output(self, number: int, rows: int = 0, first: int = 0) -> Operand:
-        """``rows`` rows (0: all) from ``first`` on of the result of product ``number``."""
+        """Return ``rows`` rows (0: all) from row ``first`` of the result of product ``number``."""
         m, _, n = self.sizes
         return Operand(
             self.result, (rows or m, n), (number * m + first) * n, "int32" if self.requantise is None else "int8"
@@ -86,7 +86,7 @@ class MatMulRecord:
 
 @rule("one of the operands is computed at run time")
 def one_computed(graph: Graph, node: Node) -> Finding | None:
-    """Not both are constant."""
+    """Reject products of two constants."""
     first, second = (graph.values[name] for name in node.inputs[:2])
     if first.constant is None or second.constant is None:
         return None
@@ -95,7 +95,7 @@ def one_computed(graph: Graph, node: Node) -> Finding | None:
 
 @rule("alpha is positive, beta is 1, alpha too where a bias is added in float; transA is 0")
 def plain_gemm(graph: Graph, node: Node) -> Finding | None:
-    """What a Gemm does beside a product with a bias its scale can say, or the data is transposed before."""
+    """Reject factors of a Gemm that the result's scale cannot express, and transposed data."""
     has_bias = len(node.inputs) > 2
     if not 0 < node.attributes.get("alpha", 1.0) < math.inf:
         return finding("alpha is {actual:g}", actual=node.attributes["alpha"])
@@ -110,7 +110,7 @@ def plain_gemm(graph: Graph, node: Node) -> Finding | None:
 
 @rule("constant operands have one scale, the second one may have one a column")
 def scales_of_columns(graph: Graph, node: Node) -> Finding | None:
-    """Several scales run along the columns of constant weights that are one matrix."""
+    """Reject several scales, except along the columns of constant weights that are one matrix."""
     for number, name in enumerate(node.inputs[:2]):
         value = graph.values[name]
         found = value.quantization
@@ -124,7 +124,7 @@ def scales_of_columns(graph: Graph, node: Node) -> Finding | None:
 
 @rule("a bias is constant, int32, fits the result, and belongs to constant weights")
 def bias_of_columns(graph: Graph, node: Node) -> Finding | None:
-    """A bias is there for the channel records."""
+    """Reject a bias that channel records cannot express."""
     if len(node.inputs) < 3:
         return None
     bias, result = graph.values[node.inputs[2]], graph.values[node.outputs[0]].shape
@@ -144,17 +144,17 @@ def bias_of_columns(graph: Graph, node: Node) -> Finding | None:
 
 
 def _broadcast_to(shape: tuple[int, ...]) -> set[tuple[int, ...]]:
-    """The shapes of two dimensions that can be broadcast to a matrix of this shape."""
+    """Return the two-dimensional shapes that broadcast to a matrix of this shape."""
     rows, columns = math.prod(shape[:-1]), shape[-1] if shape else 1
     return {(first, last) for first in (1, rows) for last in (1, columns)}
 
 
-# Constraints. -------------------------------------------------------------------------------------------------------
+# Constraints ---------------------------------------------------------------------------------------------------------
 
 
 @rule(f"products of two computed operands run on {DYNAMIC}: use --isa v4")
 def dynamic_available(record: MatMulRecord, target: Target) -> Finding | None:
-    """A product of two computed operands has an instruction."""
+    """Reject a product of two computed operands if the ISA lacks the instruction."""
     if record.left is not None or record.right is not None or DYNAMIC in target.instructions:
         return None
     return finding("{mnemonic} is not in ISA {isa}", mnemonic=DYNAMIC, isa=target.isa)
@@ -164,13 +164,13 @@ def dynamic_available(record: MatMulRecord, target: Target) -> Finding | None:
     "accumulators are int32: of two operands less their zero points, or |bias| + 128 · Σ|weights|, at most 2147483647"
 )
 def accumulators_fit(record: MatMulRecord, target: Target) -> Finding | None:
-    """No accumulator overflows."""
+    """Reject operands for which an accumulator can overflow."""
     return products.too_wide(_largest(record))
 
 
 @rule(domain.FIXED)
 def scales_in_int32(record: MatMulRecord, target: Target) -> Finding | None:
-    """No accumulator overflows on its way to int8."""
+    """Reject scales for which an accumulator leaves int32 during requantisation."""
     if record.requantise is None:
         return None
     if record.left is None and record.right is None:
@@ -187,7 +187,7 @@ def _largest(record: MatMulRecord) -> int:
 
 
 def _channels(record: MatMulRecord) -> Iterator[tuple[NDArray[np.int16], NDArray[np.int64]]]:
-    """Constant matrices as weights of output channels, (channels, K), with the folded biases of the channels."""
+    """Yield constant matrices as weights (channels, K) with the corrected biases of the channels."""
     factor = record.right or record.left
     assert factor is not None
     stack = factor.stack if record.right is None else np.moveaxis(factor.stack, 1, 2)
@@ -200,24 +200,24 @@ def _channels(record: MatMulRecord) -> Iterator[tuple[NDArray[np.int16], NDArray
 
 @rule("rows, depth and columns fit the instruction's fields")
 def fits_fields(record: MatMulRecord, target: Target) -> Finding | None:
-    """Every size fits its register."""
+    """Reject sizes that exceed their registers."""
     m, k, n = record.sizes
     plane = ((k, 1, n),) if record.left is not None else ()
     return domain.too_large(((m, k), (k, n), *plane), target)
 
 
-# The operator. ------------------------------------------------------------------------------------------------------
+# Operator ------------------------------------------------------------------------------------------------------------
 
 
 TRANSPOSED = "transB"
-"""The attribute of a Gemm that may hold its weights transposed."""
+"""Attribute of a Gemm that says that its weights are transposed."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MatMul(Product):
     """Matrix product (M, K) × (K, N) with constant int8 ``weights`` (K, N) and int32 ``bias`` (N,).
 
-    ``shared``: what all products with these constants have in common, where there may be several.
+    ``shared`` identifies constants that several products may have in common.
     """
 
     family: ClassVar[str] = "matmul"
@@ -267,7 +267,7 @@ class MatMul(Product):
 
     @classmethod
     def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
-        """Every column of one row by itself, with its constants."""
+        """Divide a product of one row by columns, with their constants."""
         if along == "rows":
             return super().divide(graph, node, along)
         _, *constants = (graph.values[name] for name in node.inputs)
@@ -282,7 +282,7 @@ class MatMul(Product):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:
-        """The factors of a Gemm, whether it transposes its data, or a computed second operand."""
+        """Return the factors of a Gemm, and whether its data or a computed second operand is transposed."""
         node = written.node
         if written.form.onnx != "Gemm":
             return {}
@@ -299,7 +299,7 @@ class MatMul(Product):
 
     @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
-        """Gemms with a computed bias, one of several rows, or one for computed weights."""
+        """Return True for Gemms whose bias is computed, has several rows, or belongs to computed weights."""
         weights, bias = (node.input(number) for number in (1, 2))
         if not bias:
             return False
@@ -307,7 +307,7 @@ class MatMul(Product):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Zero points, and matrices that fit each other and the result."""
+        """Return a message if zero points, operand shapes or the result's shape do not match."""
         other = super().misfit(graph, node)
         if other is not None:
             return other
@@ -318,7 +318,10 @@ class MatMul(Product):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> MatMulRecord:
-        """The record of a product that meets every requirement; leading dimensions are folded into M where they can."""
+        """Return the record of a product that meets every requirement.
+
+        Leading dimensions are folded into M if the second operand is one matrix.
+        """
         left, right, result = (graph.values[name] for name in (*node.inputs[:2], node.outputs[0]))
         first, second = left.shape if len(left.shape) > 1 else (1, *left.shape), right.shape
         second = second if len(second) > 1 else (*second, 1)
@@ -361,7 +364,7 @@ class MatMul(Product):
 
     @classmethod
     def operations(cls, record: MatMulRecord, target: Target) -> tuple[Operator, ...]:
-        """One operation a product; more where weights take several, or every row has a bias of its own."""
+        """Return one operation per product; more if weights need several int8 parts or rows have different biases."""
         if record.right is not None:
             return tuple(part for whole, parts in cls._constant(record) for part in products.in_parts(whole, parts))
         if record.left is not None:
@@ -387,7 +390,7 @@ class MatMul(Product):
 
     @classmethod
     def _constant(cls, record: MatMulRecord) -> Iterator[tuple[MatMul, tuple[NDArray[np.int8], ...]]]:
-        """The products with constant weights, which are those of the first part, and all parts."""
+        """Yield the products with constant weights, each with the first part of its weights, and all parts."""
         assert record.right is not None
         m, k, _ = record.sizes
         each, how = 1 if len(record.bias) > 1 else m, record.requantise
@@ -415,7 +418,7 @@ class MatMul(Product):
 
     @property
     def loops(self) -> Loops:
-        """Rows of a matrix whose channels are its columns."""
+        """Loops over the rows of a matrix whose channels are its columns."""
         rows, depth = self.inputs[0].shape
         return Loops(Nest(self.output.shape[1], rows, 1, depth, rows, 1, matrix=True))
 
@@ -428,9 +431,9 @@ class MatMul(Product):
         }
 
     def on_channels(self) -> Operator:
-        """As a convolution of one tap: K channels of M positions, whose bands lie apart.
+        """Return the product as a convolution with one tap: K channels of M positions.
 
-        A family with an instruction of its own keeps it.
+        Its bands of positions are not contiguous. A family with its own instruction returns itself.
         """
         if self.mnemonic != MatMul.traits.mnemonic:
             return self
@@ -451,25 +454,25 @@ class MatMul(Product):
         )
 
     def constants(self) -> ChannelConstants:
-        """Columns, in memory row by row (K, columns of the tile)."""
+        """Return weights by column; memory contains them row by row (K, columns of the tile)."""
         return ChannelConstants(self.bias, self.channel_scales, self.weights.T, by_row=True, shared=self.shared)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _MatrixConvolution(Convolution):
-    """A product of matrices in banked memory, whose family says how its results are requantised."""
+    """Matrix product in banked memory, computed as a convolution; ``product`` defines its requantisation."""
 
     product: MatMul
 
     def settings(self, arch: Arch) -> Settings:
-        """Those of a convolution with the requantisation of the product."""
+        """Return the settings of a convolution with the requantisation of the product."""
         registers, fields = super().settings(arch)
         own = replace(self.product, requantise=self.requantise).settings(arch)
         return Settings({**registers, **own.registers}, {**fields, **own.fields})
 
 
 def _result_shape(left: tuple[int, ...], right: tuple[int, ...], transposed: bool) -> tuple[int, ...] | None:
-    """Shape of a product, by the rules of NumPy; None where the operands do not fit each other."""
+    """Return the shape of a product by NumPy's rules; None if the operands do not match."""
     right = _turned(right) if transposed else right
     if not left or not right or left[-1] != (right[-2] if len(right) > 1 else right[0]):
         return None
@@ -481,30 +484,30 @@ def _result_shape(left: tuple[int, ...], right: tuple[int, ...], transposed: boo
 
 
 def _turned(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of matrices with their last two dimensions, or their only one, exchanged."""
+    """Return the shape of matrices with their last two dimensions, or their only one, exchanged."""
     return (*shape[:-2], *shape[-2:][::-1])
 
 
 def _matrices(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """For every matrix of the result, which of each operand's it is the product of; leading dimensions broadcast."""
+    """Return, for every matrix of the result, the numbers of its two operand matrices; leading dimensions broadcast."""
     numbers = (np.arange(math.prod(shape)).reshape(shape) for shape in (left, right))
     first, second = np.broadcast_arrays(*numbers)
     return tuple(zip(first.reshape(-1).tolist(), second.reshape(-1).tolist(), strict=True))
 
 
 def _matrix(bias: NDArray[Any] | None, columns: int) -> NDArray[np.int64]:
-    """A bias as (1, columns), or (rows, columns) where rows differ."""
+    """Return a bias as (1, columns), or (rows, columns) if rows differ."""
     wide = np.zeros((1, columns), np.int64) if bias is None else bias.astype(np.int64).reshape(-1, (1, *bias.shape)[-1])
     return np.broadcast_to(wide, (len(wide), columns))
 
 
 def _known_factor(value: Value, zeros: tuple[int, ...], shape: tuple[int, int]) -> Factor:
-    """:func:`_factor`, remembered for the steps of recurrent layers, which have the same, unless it is very large."""
+    """Return :func:`_factor`, cached unless very large: the steps of recurrent layers have the same operand."""
     return (_remembered if value.elements <= MOST_REMEMBERED else _factor)(value, zeros, shape)
 
 
 def _factor(value: Value, zeros: tuple[int, ...], shape: tuple[int, int]) -> Factor:
-    """A constant operand of matrices of ``shape``."""
+    """Return a constant operand of matrices of ``shape``."""
     assert value.constant is not None
     stack = (domain.stored(value.constant).astype(np.int16) - np.array(zeros, np.int16)).reshape(-1, *shape)
     return Factor(stack, tuple(products.int8_parts(matrix) for matrix in stack))
@@ -514,7 +517,7 @@ _remembered = lru_cache(maxsize=2)(_factor)
 
 
 def _filters(record: MatMulRecord) -> Iterator[tuple[Convolution, tuple[NDArray[np.int8], ...]]]:
-    """Constant (M, K) × computed (K, N): a convolution of K planes of N pixels by M filters of one tap."""
+    """Yield constant (M, K) × computed (K, N) as convolutions of K planes of N pixels by M filters with one tap."""
     assert record.left is not None
     m, k, n = record.sizes
     for number, (first, second) in enumerate(record.matrices):
@@ -541,9 +544,9 @@ def _filters(record: MatMulRecord) -> Iterator[tuple[Convolution, tuple[NDArray[
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DynamicMatMul(products.Requantised):
-    """Matrix product (M, K) × (K, N), or (N, K) where ``transposed``, of two activations with their ``zero_points``.
+    """Matrix product (M, K) × (K, N), or (N, K) if ``transposed``, of two activations with their ``zero_points``.
 
-    ``requantise``, whose scales are all one, None: an int32 result.
+    All scales of ``requantise`` are equal; None gives an int32 result.
     """
 
     traits: ClassVar[Traits] = Traits(mnemonic=DYNAMIC)
@@ -552,19 +555,19 @@ class DynamicMatMul(products.Requantised):
     zero_points: tuple[int, int]
 
     def layouts(self, atom: int) -> Layouts | Finding:
-        """Matrices, each of positions of channels."""
+        """Return layouts of matrices whose rows are positions of channels."""
         shapes = (*(operand.shape for operand in self.inputs), self.output.shape)
         return tuple(Lying(channels, positions, atom, by_row=True) for positions, channels in shapes)
 
     @property
     def loops(self) -> Loops:
-        """As a product with constant weights; channels are rows of a transposed second operand, else its columns."""
+        """Loops of a product; channels are the columns of the second operand (its rows if transposed)."""
         rows, depth = self.inputs[0].shape
         nest = Nest(self.output.shape[1], rows, 1, depth, rows, 1, matrix=True)
         return Loops(nest, "rows" if self.transposed else "columns")
 
     def settings(self, arch: Arch) -> Settings:
-        """Zero points, and how it ends."""
+        """Return zero points and requantisation."""
         registers = {"EX_INPUT_ZERO_POINT": self.zero_points[0], "EX_OPERAND_ZERO_POINT": self.zero_points[1]}
         fields = {"transposed": int(self.transposed), "requantise": int(self.requantise is not None)}
         if self.requantise is None:

@@ -1,4 +1,4 @@
-"""Element-wise minimum and maximum of any number of tensors of any scales, of flags, and the choice that they make."""
+"""Element-wise minimum and maximum of any number of tensors with any scales or of flags, and Where built from them."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ FUNCTIONS: Mapping[str, Function] = {"Min": "min", "And": "min", "Max": "max", "
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """What makes ``result``: functions of one tensor, ``before``, then two tensors at a time.
+    """Operations that compute ``result``: functions of one tensor (``before``), then of two tensors at a time.
 
-    ``others`` are operands of other scales than the result, which are brought to it first. Rounding is monotonic: the
-    smaller of two numbers becomes the smaller of both integers.
+    ``others`` are operands with other scales than the result; they are rescaled first. Rounding is monotonic: the
+    smaller of two numbers also becomes the smaller integer.
     """
 
     result: Value
@@ -50,7 +50,7 @@ class Steps:
 
 
 class _Maker:
-    """Collects the steps that make ``result`` of ``node``."""
+    """Collector of the operations that compute ``result`` of ``node``."""
 
     def __init__(self, node: Node, result: Value) -> None:
         self.node, self.result = node, result
@@ -75,7 +75,7 @@ class _Maker:
         return made
 
     def compared(self, a: Value, b: Value, function: Function, name: str) -> Value:
-        """The smaller or larger of two operands, computed now where both are constant; the result as ``name``."""
+        """Add the minimum or maximum of two operands as ``name`` and return it; constants are compared at once."""
         if a.constant is not None and b.constant is not None:
             made = np.minimum(a.constant, b.constant) if function == "min" else np.maximum(a.constant, b.constant)
             return replace(a, name=name, shape=made.shape, constant=made)
@@ -86,13 +86,13 @@ class _Maker:
 
 @rule(domain.FIXED)
 def scales_in_int32(record: Steps, target: Target) -> Finding | None:
-    """Every change of scale, times at most 255 steps."""
+    """Reject changes of scale that leave int32 for 255 steps."""
     return next(filter(None, (unscalable(value, record.result, target) for value in record.others)), None)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MinMax(Pair):
-    """Minimum or maximum of two int8 tensors of equal quantisation; of flags, whether both are set, or any."""
+    """Minimum or maximum of two int8 tensors of equal quantisation; for flags logical and, or logical or."""
 
     family: ClassVar[str] = "minmax"
     forms: ClassVar[tuple[Form, ...]] = (
@@ -110,12 +110,12 @@ class MinMax(Pair):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, object]:
-        """None of its own."""
+        """Return no attributes."""
         return {}
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> Steps:
-        """The record of a node that meets every requirement; computed operands first, constant ones as one."""
+        """Return the operations of a node: computed operands first, then all constants merged into one."""
         maker = _Maker(node, graph.values[node.outputs[0]])
         name = maker.result.name
         function = FUNCTIONS[node.op_type]
@@ -131,35 +131,35 @@ class MinMax(Pair):
 
     @classmethod
     def operations(cls, record: Any, target: Target) -> tuple[Operator, ...]:
-        """Functions of one tensor, then the comparisons, one a slice."""
+        """Return the functions of one tensor, then the comparisons, one per slice."""
         pairs = (operation for pair in record.pairs for operation in super(MinMax, cls).operations(pair, target))
         return (*record.before, *pairs)
 
     @property
     def mnemonic(self) -> str:
-        """One for each function; one for both where operands repeat."""
+        """Mnemonic: one per function; one for both functions if an operand is broadcast."""
         if self.repeats:
             return self.repeating
         return "OP_C_MIN" if self.function == "min" else "OP_C_MAX"
 
     def settings(self, arch: Arch) -> Settings:
-        """The function, and how operands repeat."""
+        """Return the function, and the broadcast of the operands."""
         return Settings({}, {**self.fields(), "maximum": int(self.function == "max")} if self.repeats else {})
 
 
 def _alike(value: Value, result: Value) -> bool:
-    """Whether an operand already has the scale of the result; bare integers have none."""
+    """Return True if an operand already has the scale of the result; bare integers have none."""
     if value.quantization is None or result.quantization is None:
         return True
     return value.quantization.same_as(result.quantization)
 
 
-# Choice. ------------------------------------------------------------------------------------------------------------
+# Where ---------------------------------------------------------------------------------------------------------------
 
 
 @rule("what chooses are flags, and what is chosen has the element type of the result")
 def chosen_by_flags(graph: Graph, node: Node) -> Finding | None:
-    """Stored values are chosen as they are."""
+    """Reject conditions that are not flags, and element types that differ: stored values are selected unchanged."""
     types = tuple(graph.values[name].dtype for name in (*node.inputs, *node.outputs))
     if types[0] == domain.FLAGS and len(set(types[1:])) == 1:
         return None
@@ -168,10 +168,10 @@ def chosen_by_flags(graph: Graph, node: Node) -> Finding | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Choice(Pair):
-    """One of two tensors, element by element: max(min(a, +), min(b, -)), + and - limits that flags stand for.
+    """Element-wise selection from two tensors: max(min(a, +), min(b, -)), with limits + and - derived from the flags.
 
-    A flag becomes the largest stored value for what is chosen and the smallest for what is not. As ONNX Runtime's
-    QLinearWhere: 0 of 3,932,160 results differ.
+    The limit is the largest stored value where the tensor is selected, and the smallest elsewhere. Compared with ONNX
+    Runtime's QLinearWhere, 0 of 3,932,160 results differ.
     """
 
     family: ClassVar[str] = "choice"
@@ -200,7 +200,7 @@ class Choice(Pair):
 
     @classmethod
     def useful(cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits) -> Limits | None:
-        """What is chosen is the result."""
+        """Return the result's range for both data operands, because a selected value is the result."""
         return result if position else None
 
     @classmethod
@@ -217,19 +217,19 @@ class Choice(Pair):
 
     @classmethod
     def operations(cls, record: Any, target: Target) -> tuple[Operator, ...]:
-        """Limits, changes of scale, and comparisons."""
+        """Return the limits, changes of scale and comparisons."""
         return MinMax.operations(record, target)
 
 
 def _stored(value: Value) -> Value:
-    """A constant in the accelerator's int8 domain; other values as they are."""
+    """Return a constant in the accelerator's int8 domain; other values unchanged."""
     if value.constant is None:
         return value
     return replace(value, dtype="int8", constant=domain.stored(value.constant))
 
 
 def _limits(maker: _Maker, condition: Value, flag: int) -> Value:
-    """The largest stored value where ``condition`` is ``flag``, the smallest elsewhere."""
+    """Return the largest stored value where ``condition`` is ``flag``, the smallest elsewhere."""
     table = np.where(np.minimum(np.arange(TABLE_BYTES), 1) == flag, 127, -128).astype(np.int8)
     name = f"{maker.result.name}:where:{flag}"
     limits = replace(condition, name=name, dtype="int8")

@@ -1,7 +1,7 @@
-"""Data movement: what keeps the order of elements costs nothing; what does not is copied by strides.
+"""Data movement: free if elements keep their order, otherwise copied with strides.
 
-Which element comes from where is a map of positions, the same whatever the numbers: the importer has the host's own
-operator make it, so it is exact by construction. In the canonical node it stands as strided pieces
+A map of positions says where each element comes from, independent of the values. The importer obtains it by running
+the host's own operator, so it is exact by construction. The canonical node contains it as strided pieces
 (:mod:`byoc.operators.nest`).
 """
 
@@ -46,12 +46,12 @@ from isa.ops.movement import DIMENSIONS
 from isa.ops.packed import copy_words
 
 MOST_COMMANDS = 512
-"""Copies that one movement may need at most."""
+"""Maximum number of copies per movement."""
 _FAR = 1 << 48
-"""Elements that any tensor has less than."""
+"""Number of elements that every tensor stays below."""
 
 
-# Canonical nodes. ---------------------------------------------------------------------------------------------------
+# Canonical nodes -----------------------------------------------------------------------------------------------------
 
 _KEEPERS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 _MOVERS: Mapping[str, Carried] = {
@@ -61,7 +61,7 @@ _MOVERS: Mapping[str, Carried] = {
 }
 _TAKER = "Slice"
 RESIZE = "Resize"
-"""What another family reads from models, and is movement where it copies elements."""
+"""Operator that another family reads from models; it is a movement if it only copies elements."""
 FORMS = (
     *(Form(name, plain=True, passive=True, ranges="first", carried="integers") for name in _KEEPERS),
     Form("Identity", plain=True, quantise=False, carried="integers"),
@@ -72,7 +72,7 @@ FORMS = (
 
 
 def node_pieces(graph: Graph, node: Node) -> tuple[Piece, ...]:
-    """The pieces of a canonical node: its ``pieces``, those of its ``perm``, or all elements in their order."""
+    """Return the pieces of a canonical node: its ``pieces``, those of its ``perm``, or all elements in order."""
     if "pieces" in node.attributes:
         return tuple(_decoded(numbers) for numbers in node.attributes["pieces"])
     shape = graph.values[node.inputs[0]].shape
@@ -93,7 +93,10 @@ def _encoded(piece: Piece) -> tuple[int, ...]:
 
 
 def movement_attributes(positions: Positions, count: int) -> dict[str, Any]:
-    """Attributes of a node that moves elements of an operand of ``count``: pieces where they are not all in order."""
+    """Return the attributes of a node that moves elements of an operand of ``count`` elements.
+
+    Pieces are omitted if all elements are moved in order.
+    """
     pieces = find_pieces(positions.index)
     attributes: dict[str, Any] = {} if positions.fill is None else {"fill": positions.fill}
     whole = len(pieces) == 1 and pieces[0].dense and pieces[0].elements == count == positions.index.size
@@ -102,7 +105,7 @@ def movement_attributes(positions: Positions, count: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class MovementRecord:
-    """What is moved: the pieces, and those that are filled with the stored byte ``fill``.
+    """A movement: the copied pieces, and the pieces filled with the stored byte ``fill``.
 
     ``rescaled``: operand and result have different quantisations.
     """
@@ -117,12 +120,12 @@ class MovementRecord:
 
     @property
     def dense(self) -> bool:
-        """Whether the result is one dense slice of the operand."""
+        """True if the result is one dense slice of the operand."""
         return not self.filled and len(self.pieces) == 1 and self.pieces[0].dense
 
 
 def needs_permutation(copies: int, target: Target) -> Finding | None:
-    """That a machine without OP_PERMUTE cannot make so many strided copies."""
+    """Reject strided copies on a machine without OP_PERMUTE."""
     if not copies or "OP_PERMUTE" in target.instructions:
         return None
     return finding("{copies} strided copies need OP_PERMUTE, which is not in ISA {isa}", isa=target.isa, copies=copies)
@@ -130,13 +133,13 @@ def needs_permutation(copies: int, target: Target) -> Finding | None:
 
 @rule("what does not keep the elements in one dense slice is copied by OP_PERMUTE: use --isa v4")
 def permutation_available(record: MovementRecord, target: Target) -> Finding | None:
-    """Either nothing is to be copied, or the machine can."""
+    """Reject a movement that needs copies if the ISA lacks the instruction."""
     return needs_permutation(0 if record.dense else len(record.pieces) + len(record.filled), target)
 
 
 @rule(f"a movement takes at most {MOST_COMMANDS} copies")
 def few_copies(record: MovementRecord, target: Target) -> Finding | None:
-    """The map of positions is regular enough."""
+    """Reject a map of positions that needs too many copies."""
     pieces = (*record.pieces, *record.filled)
     copies = sum(math.prod(dim.size for dim in _unrolled(piece.dims)[1]) for piece in pieces)
     return finding("it takes {copies} copies", copies=copies) if copies > MOST_COMMANDS else None
@@ -144,13 +147,14 @@ def few_copies(record: MovementRecord, target: Target) -> Finding | None:
 
 @rule(domain.FIXED)
 def scales_in_int32(record: MovementRecord, target: Target) -> Finding | None:
-    """The change of scale, where there is one."""
+    """Reject a change of scale that leaves int32."""
     return unscalable(record.source, record.result, target) if record.rescaled else None
 
 
 class Movement(Operator):
-    """What a node becomes are operations of other classes: an alias where the result is one dense slice of the operand,
-    else one copy a piece, and one fill a piece of what no element gives.
+    """Movement, compiled to other operations: an alias for a dense slice, otherwise one copy or fill per piece.
+
+    Fills write elements of the result that come from no element of the operand.
     """
 
     family = "movement"
@@ -174,12 +178,12 @@ class Movement(Operator):
 
     @classmethod
     def useful(cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits) -> Limits | None:
-        """What is moved is the result."""
+        """Return the result's range for the data, because a moved value is the result."""
         return result if position == 0 else None
 
     @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
-        """What computes between elements, what chooses at run time, and what chooses of constants."""
+        """Return True for interpolation, for positions computed at run time, and for selection from constants."""
         if node.op_type not in (*_MOVERS, RESIZE):
             return False
         chosen = all(name in constants for name in node.inputs[1:] if name)
@@ -187,9 +191,9 @@ class Movement(Operator):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """The permutation of a Transpose; of others the pieces, where they are not all elements in their order.
+        """Return the permutation of a Transpose; for others the pieces, unless all elements are moved in order.
 
-        ``fill`` is the real number that stands where no element does, or the integer itself between bare integers.
+        ``fill`` is the real number of elements without a source, or the integer itself for bare integers.
         """
         found = written.positions
         if isinstance(found, str):
@@ -201,7 +205,7 @@ class Movement(Operator):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """The pieces lie in both tensors; every element of the result is written once, or is filled."""
+        """Return a message if pieces exceed a tensor, or an element of the result is missing or written twice."""
         source, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
         if "perm" in node.attributes and sorted(node.attributes["perm"]) != list(range(len(source.shape))):
             return f"'{node.name}' permutes {source.shape} by {node.attributes['perm']}"
@@ -235,7 +239,7 @@ class Movement(Operator):
 
     @classmethod
     def operations(cls, record: MovementRecord, target: Target) -> tuple[Operator, ...]:
-        """An alias, or a copy a piece and a fill a piece; before that a change of scale."""
+        """Return an alias, or copies and fills per piece, preceded by a change of scale if needed."""
         node, source, result = record.node, record.source, record.result
         if record.dense and record.rescaled:
             output = domain.whole(result, domain.elementwise_shape(result.shape))
@@ -250,7 +254,7 @@ class Movement(Operator):
 
 
 def _once(pieces: Iterable[Piece], elements: int) -> bool:
-    """Whether the pieces write into a tensor of so many elements, and none of them twice."""
+    """Return True if the pieces stay within a tensor of ``elements`` elements and write none of them twice."""
     written = np.zeros(elements, np.bool_)
     count = 0
     for piece in pieces:
@@ -263,7 +267,7 @@ def _once(pieces: Iterable[Piece], elements: int) -> bool:
 
 
 def _stored_fill(node: Node, result: Value) -> int:
-    """The byte that stands for ``fill`` in the accelerator's int8 domain: as QuantizeLinear has it."""
+    """Return the byte for ``fill`` in the accelerator's int8 domain, as QuantizeLinear computes it."""
     real = node.attributes["fill"]
     if node.attributes.get("plain"):
         return int(np.clip(np.float32(real) - np.float32(128 if result.dtype == "uint8" else 0), -128, 127))
@@ -271,15 +275,15 @@ def _stored_fill(node: Node, result: Value) -> int:
     return int(steps(np.float32(real), affine.scale, affine.stored_zero_point, np.int8))
 
 
-# What costs nothing. ------------------------------------------------------------------------------------------------
+# Aliases -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Alias(Operator):
-    """Each input's elements are, unchanged, a dense slice of the output.
+    """Alias: the unchanged elements of each input are a dense slice of the output.
 
-    ``offsets`` gives for each input its first element in the output. Costs nothing where both can share one buffer;
-    where they cannot, lowering inserts a :class:`Copy`.
+    ``offsets`` gives the first output element of each input. It costs nothing if both tensors can share a buffer;
+    otherwise lowering inserts a :class:`Copy`.
     """
 
     traits: ClassVar[Traits] = Traits(moves=True)
@@ -288,7 +292,7 @@ class Alias(Operator):
 
     @property
     def loops(self) -> Loops:
-        """Where there is one input, by images."""
+        """Loops by images if there is one input."""
         return super().loops._replace(images=len(self.inputs) == 1)
 
 
@@ -304,23 +308,23 @@ def _alias(record: MovementRecord) -> Alias:
 
 
 def taken(value: Value, result: str, positions: Positions) -> Node:
-    """A node that takes the elements of ``value`` at ``positions``, as ``result``."""
+    """Return a node that gathers the elements of ``value`` at ``positions`` into ``result``."""
     attributes = {**domain.plain_attribute(value), **movement_attributes(positions, value.elements)}
     return Node(f"{result} taken", _TAKER, (value.name,), (result,), attributes, integer=True)
 
 
-# Copies. ------------------------------------------------------------------------------------------------------------
+# Copies --------------------------------------------------------------------------------------------------------------
 
 
 def placed(node: Node, source: str, result: str, pieces: Iterable[Piece]) -> tuple[Operator, ...]:
-    """The copies that move ``pieces`` of the value ``source`` into ``result``."""
+    """Return the copies that move ``pieces`` of the value ``source`` into ``result`` for ``node``."""
     return copies(node.name, node.onnx_nodes, source, result, pieces)
 
 
 def copies(
     name: str, onnx_nodes: tuple[str, ...], source: str, result: str, pieces: Iterable[Piece]
 ) -> tuple[Operator, ...]:
-    """The same of a layer ``name`` from ``onnx_nodes``."""
+    """Return the copies that move ``pieces`` of ``source`` into ``result``, for the layer ``name``."""
     found = []
     for piece in pieces:
         hull = piece.highest - piece.lowest + 1
@@ -332,12 +336,12 @@ def copies(
 def fills(
     name: str, onnx_nodes: tuple[str, ...], result: str, pieces: Iterable[Piece], value: int
 ) -> tuple[Operator, ...]:
-    """Operations that write the byte ``value`` wherever the pieces are in ``result``."""
+    """Return operations that write the byte ``value`` into the pieces of ``result``."""
     return tuple(Fill(**_fields(name, onnx_nodes, piece, result), inputs=(), value=value) for piece in pieces)
 
 
 def _fields(name: str, onnx_nodes: tuple[str, ...], piece: Piece, result: str) -> dict[str, Any]:
-    """What a copy and a fill have in common: a name, and where the piece is in the result."""
+    """Return the common fields of copies and fills: name, and position of the piece in the result."""
     hull = 1 + sum((dim.size - 1) * dim.target for dim in piece.dims)
     output = Operand(result, (hull,), piece.target)
     parts = _cut(piece.dims)
@@ -345,9 +349,9 @@ def _fields(name: str, onnx_nodes: tuple[str, ...], piece: Piece, result: str) -
 
 
 def _cut(dims: tuple[Dim, ...]) -> dict[str, Any]:
-    """Which two dimensions tiles cut: the one that lies outermost on both sides, then one of many steps.
+    """Select the two dimensions that tiles divide: the outermost one on both sides, then one with many steps.
 
-    Cutting between elements that lie side by side makes transfers of few bytes.
+    Dividing between contiguous elements would make transfers of few bytes.
     """
 
     def apart(dim: Dim) -> int:
@@ -364,9 +368,9 @@ def _cut(dims: tuple[Dim, ...]) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StridedCopy(Operator):
-    """One piece in three parts: the dimensions ``channels`` and ``rows``, which tiles cut, and those ``inner`` ones.
+    """One piece as three groups of dimensions: ``channels`` and ``rows``, which tiles divide, and ``inner`` ones.
 
-    In tile buffers elements lie densely, in the order in which they lie in the tensor.
+    Tile buffers contain elements densely, in the order of the tensor.
     """
 
     instructions: ClassVar[tuple[str, ...]] = ("OP_PERMUTE",)
@@ -376,11 +380,11 @@ class StridedCopy(Operator):
     rows: Dim
     inner: tuple[Dim, ...]
     word: int = 0
-    """Bytes of a word of the scratchpad, by which dimensions are put in order; 0 where it has none."""
+    """Bytes of a scratchpad word, used to order dimensions; 0 for ideal memory."""
 
     @property
     def loops(self) -> Loops:
-        """Every element of ``channels`` and ``rows`` is a channel and a row, all others are columns."""
+        """Loops: elements of ``channels`` and ``rows`` are channels and rows, all other elements are columns."""
         channels, rows = self.channels.size, self.rows.size
         columns = math.prod(dim.size for dim in self.inner)
         width = math.prod(dim.size for dim in self.inner if dim.source) * spread_of(self.dims)
@@ -391,11 +395,11 @@ class StridedCopy(Operator):
         return (self.channels, self.rows, *self.inner)
 
     def settings(self, arch: Arch) -> Settings:
-        """Every command has registers of its own."""
+        """Return only the fill field, because every command has its own registers."""
         return Settings({}, {"fill": int(not self.inputs)})
 
     def finer(self) -> tuple[Operator, ...]:
-        """Two copies, each of half of the steps of the longest inner dimension, which no tile cuts."""
+        """Return two copies, each with half of the steps of the longest inner dimension, which no tile divides."""
         longest = max(self.inner, key=lambda dim: dim.size, default=None)
         if longest is None or longest.size < 2:
             return ()
@@ -403,7 +407,7 @@ class StridedCopy(Operator):
         return tuple(self._part(place, first, size) for first, size in ((0, count), (count, longest.size - count)))
 
     def _part(self, place: int, first: int, size: int) -> Operator:
-        """Return the copy of ``size`` steps from ``first`` on of the dimension number ``place``."""
+        """Return the copy of ``size`` steps from step ``first`` of dimension number ``place``."""
         dims = list(self.dims)
         dim = dims[place]
         dims[place] = dim._replace(size=size)
@@ -418,7 +422,7 @@ class StridedCopy(Operator):
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """Those that say how long it takes: the fastest dimension between tile buffers, and all others as one."""
+        """Return the registers that determine the duration: the fastest dimension, and all others merged into one."""
         loops = geometry.tile_dims(tile.output.channels.size, tile.output.rows.size)
         counts, spread = [dim.size for dim in loops], spread_of(loops)
         sources, targets = (
@@ -437,7 +441,7 @@ class StridedCopy(Operator):
         }
 
     def commands(self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole) -> tuple[Part, ...]:
-        """Copies of at most four dimensions that count upwards."""
+        """Return copies of at most four dimensions with non-negative strides."""
         loops = geometry.tile_dims(tile.output.channels.size, tile.output.rows.size)
         counts = [dim.size for dim in loops]
         sources, targets = [dim.source for dim in loops], [dim.target for dim in loops]
@@ -447,7 +451,7 @@ class StridedCopy(Operator):
         if self.word:
             order, _ = fewest_words(tuple((dim.size, dim.source, dim.target) for dim in inside), self.word)
             inside = tuple(Dim(*dim) for dim in reversed(order))
-        # Sources that count downwards begin behind the lowest one.
+        # Sources with a negative stride begin after the lowest one.
         steps = Piece(sum(-(dim.size - 1) * dim.source for dim in outside if dim.source < 0), 0, outside)
         values = dict(registers)
         for number, loop in zip(DIMENSIONS, (*reversed(inside), *[Dim(1, 0, 0)] * len(DIMENSIONS)), strict=False):
@@ -464,7 +468,7 @@ class StridedCopy(Operator):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Fill(StridedCopy):
-    """One byte everywhere in a piece: no operand."""
+    """Write of one byte to all elements of a piece, without an operand."""
 
     value: int
 
@@ -474,23 +478,23 @@ class Fill(StridedCopy):
 
 
 def filled_byte(operation: Operator) -> int | None:
-    """The byte that an operation writes wherever it writes; None of one that does not fill."""
+    """Return the byte that a fill writes; None for other operations."""
     return operation.value if isinstance(operation, Fill) else None
 
 
 def in_words(operation: Operator, word: int) -> Operator:
-    """A copy by strides whose dimensions are put in order for words of so many bytes; others as they are."""
+    """Return a strided copy with its dimensions ordered for words of ``word`` bytes; other operations unchanged."""
     return replace(operation, word=word) if isinstance(operation, StridedCopy) else operation
 
 
 _LANES, _BANKS = 64, 16
-"""The machine by which the order of dimensions is chosen; on another one the order may be a little slower."""
+"""Lanes and banks of the machine for which dimensions are ordered; the order may be a little slower on others."""
 
 
 def _unrolled(dims: Iterable[Dim]) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
-    """The dimensions that one command has, the best one to be its fastest last, and those that take a command a step.
+    """Split dimensions into those of one command, its fastest last, and those that need one command per step.
 
-    A command counts upwards, and in four dimensions at most.
+    A command has at most four dimensions and only non-negative source strides.
     """
     copies = merged(dims)
     upwards = sorted((dim for dim in copies if dim.source >= 0), key=lambda dim: -dim.size)
@@ -499,28 +503,31 @@ def _unrolled(dims: Iterable[Dim]) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
 
 
 def _steps(dim: Dim) -> float:
-    """Cycles a byte where ``dim`` is the fastest dimension."""
+    """Return the cycles per byte with ``dim`` as the fastest dimension."""
     parallel = _LANES if max(dim.source, dim.target) <= 1 else _BANKS
     return -(-dim.size // parallel) / dim.size
 
 
 @lru_cache(maxsize=4096)
 def fewest_words(dims: tuple[tuple[int, int, int], ...], word: int) -> tuple[tuple[tuple[int, int, int], ...], int]:
-    """The order of dimensions (steps, source, target) of a copy, the fastest first, of the fewest words, and these."""
+    """Return the order of dimensions that needs the fewest words, and these words.
+
+    Dimensions are (steps, source, target), fastest first.
+    """
     found = [(copy_words(order, (0, 0), word), order) for order in permutations(dims)]
     (read, written), order = min(found, key=lambda one: (max(one[0]), sum(one[0])))
     return order, max(read, written)
 
 
 def asked_words(dims: Iterable[Dim], word: int) -> tuple[int, int]:
-    """(words that a copy of these dimensions asks for at most, commands that it takes)."""
+    """Return the maximum words that a copy of these dimensions requests, and its number of commands."""
     inside, outside = _unrolled(dims)
     commands = math.prod(dim.size for dim in outside)
     return commands * fewest_words(tuple((dim.size, dim.source, dim.target) for dim in inside), word)[1], commands
 
 
 def _packed(counts: Sequence[int], strides: Sequence[int], spread: int) -> list[int]:
-    """Bytes from element to element along each dimension in a tile buffer."""
+    """Return the bytes from element to element along each dimension in a tile buffer."""
     moving = sorted((n for n, stride in enumerate(strides) if stride and counts[n] > 1), key=lambda n: abs(strides[n]))
     axes = layout([(counts[number], abs(strides[number])) for number in moving], spread)
     found = [0] * len(strides)
@@ -531,6 +538,6 @@ def _packed(counts: Sequence[int], strides: Sequence[int], spread: int) -> list[
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Copy(Operator):
-    """Bytes moved unchanged through the scratchpad by the two DMA units: no ONNX operator and no instruction."""
+    """Copy of bytes through the scratchpad by the two DMA units; it has no ONNX operator and no instruction."""
 
     traits: ClassVar[Traits] = Traits(flat=True, in_place=True)

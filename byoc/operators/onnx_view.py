@@ -1,4 +1,4 @@
-"""What operators and importer see of an ONNX model: nodes with unique names, constants, shapes, quantisations."""
+"""View of an ONNX model for operators and importer: nodes with unique names, constants, shapes, quantisations."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from isa.errors import InputError
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 BOUNDARIES = frozenset({QUANTIZE, DEQUANTIZE})
-"""Operators between integers and real numbers: where one stands alone, the integer part of the network ends."""
+"""Operators between integers and real numbers; one without its counterpart ends the integer part of the network."""
 CARRIERS = frozenset({"Gather", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Identity"})
-"""Operators that move elements of their first operand, all of one scale."""
+"""Operators that move elements of their first operand, which all have one scale."""
 
 
 @dataclass(frozen=True, eq=False)
 class OnnxNode:
-    """One ONNX node. ``name`` is unique and never empty; ``captured`` are tensors its subgraphs read from outside."""
+    """One ONNX node. ``name`` is unique and never empty; ``captured`` are outer tensors that its subgraphs read."""
 
     name: str
     op_type: str
@@ -35,7 +35,7 @@ class OnnxNode:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Every tensor the node reads, once, in order."""
+        """Tensors that the node reads, without duplicates, in order."""
         return tuple(dict.fromkeys(name for name in (*self.inputs, *self.captured) if name))
 
     @property
@@ -44,15 +44,16 @@ class OnnxNode:
         return self.domain in ("", "ai.onnx")
 
     def input(self, index: int) -> str:
-        """Name of an input, or the empty string where an optional one is absent."""
+        """Return the name of an input, or the empty string if an optional one is absent."""
         return self.inputs[index] if index < len(self.inputs) else ""
 
 
 @dataclass(frozen=True, eq=False)
 class OnnxView:
-    """The live part of a model. ``tensors`` maps every known tensor to its static shape and NumPy element type.
+    """Live part of a model. ``tensors`` maps every known tensor to its static shape and NumPy element type.
 
-    ``open`` are those whose shape depends on the data, and is what it was once. ``opsets``: the model's operator sets.
+    ``open`` names tensors whose shape depends on the data; their recorded shape is that of one run. ``opsets`` are
+    the model's operator sets.
     """
 
     name: str
@@ -69,16 +70,16 @@ class OnnxView:
 
     @cached_property
     def places(self) -> Mapping[str, int]:
-        """Where in the order of execution each node stands, by its name."""
+        """Position of each node in execution order, by name."""
         return {node.name: place for place, node in enumerate(self.nodes)}
 
     @cached_property
     def quantised(self) -> bool:
-        """Whether any tensor is quantised or dequantised."""
+        """True if any tensor is quantised or dequantised."""
         return any(node.op_type in BOUNDARIES for node in self.nodes)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Static shape of a tensor. Raises :class:`InputError` where it is not known."""
+        """Return the static shape of a tensor; raise :class:`InputError` if it is unknown."""
         if name in self.constants:
             return tuple(self.constants[name].shape)
         if name not in self.tensors:
@@ -89,18 +90,18 @@ class OnnxView:
         return self.tensors[name][0]
 
     def element_type(self, name: str) -> str:
-        """NumPy element type of a tensor, empty where it is not known."""
+        """Return the NumPy element type of a tensor; empty if it is unknown."""
         return self.constants[name].dtype.name if name in self.constants else self.tensors.get(name, ((), ""))[1]
 
     def is_constant(self, name: str) -> bool:
-        """Whether a tensor is constant, looking through one DequantizeLinear."""
+        """Return True if a tensor, or the tensor before one DequantizeLinear, is constant."""
         source = self.producer.get(name)
         if source is not None and source.op_type == DEQUANTIZE:
             name = source.inputs[0]
         return name in self.constants
 
     def constant(self, name: str) -> NDArray[Any] | None:
-        """What ``name`` holds, looking through one DequantizeLinear; None where it is computed."""
+        """Return the constant value of ``name``, dequantised by one DequantizeLinear; None if it is computed."""
         source = self.producer.get(name)
         if source is None or source.op_type != DEQUANTIZE:
             return self.constants.get(name)
@@ -114,17 +115,17 @@ class OnnxView:
         return ((steps.astype(np.int64) - zero_point).astype(np.float32) * scale).astype(np.float32)
 
     def scalar(self, name: str) -> float | None:
-        """The one number that ``name`` holds, as :meth:`constant` has it; None where that is computed, or several."""
+        """Return the single constant number of ``name``; None if computed or several (see :meth:`constant`)."""
         found = self.constant(name)
         return float(found.reshape(())) if found is not None and found.size == 1 else None
 
     def real(self, name: str) -> NDArray[np.float32] | None:
-        """The real numbers that ``name`` holds, as :meth:`constant` has them; None for integers, too."""
+        """Return the constant real numbers of ``name`` (see :meth:`constant`); None if computed or integers."""
         found = self.constant(name)
         return None if found is None or found.dtype.kind != "f" else found.astype(np.float32, copy=False)
 
     def quantization(self, scale: str, zero_point: str, axis: int | None) -> Quantization | None:
-        """Quantisation from the names of constant parameters; None where they are not constant or of unknown form."""
+        """Return the quantisation with the named parameters; None if not constant or of unknown form."""
         scales = self.constants.get(scale)
         if (
             scales is None
@@ -141,7 +142,7 @@ class OnnxView:
         return Quantization(scales, zeros.astype(np.int32), axis)
 
     def quantization_of(self, node: OnnxNode) -> Quantization | None:
-        """Quantisation of a QuantizeLinear or DequantizeLinear; None where it is not constant or is blocked."""
+        """Return the quantisation of a QuantizeLinear or DequantizeLinear; None if it is not constant or is blocked."""
         if node.attributes.get("block_size"):
             return None
         integer = node.outputs[0] if node.op_type == QUANTIZE else node.inputs[0]

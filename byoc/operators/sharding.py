@@ -1,4 +1,4 @@
-"""How a node is divided: which part of its operands makes which part of its result, to the bit.
+"""Division of a node: which parts of its operands give which part of its result, bit-exactly.
 
 Families declare it in ``Operator.divide``; :mod:`byoc.splitting` computes a node in parts. Spans are half-open.
 """
@@ -13,9 +13,9 @@ from byoc.graph import Graph, Node, Value
 
 Along = Literal["channels", "rows"]
 AXES: Mapping[Along, int] = {"channels": 1, "rows": 2}
-"""The axes of an image (1, channels, rows, columns)."""
+"""Axes of an image (1, channels, rows, columns)."""
 Span = tuple[int, int]
-"""A half-open interval of channels or rows."""
+"""Half-open interval of channels or rows."""
 
 
 def _same(span: Span) -> Span:
@@ -28,10 +28,14 @@ def _nothing(span: Span) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Sharding:
-    """A node makes a span of its result along ``axis``, where there are ``size`` elements, from parts of its operands.
+    """Computation of a span of a node's result from parts of its operands.
 
-    ``axes``: by operand, along which axis a part of it is read; None for one that is read whole. ``reads``: which span
-    of them is read for a span of the result; ``attributes``: those of the node that are others then.
+    Attributes:
+        axis: axis of the result that is divided.
+        size: elements along that axis.
+        axes: for each operand, the axis along which a part is read; None if the operand is read whole.
+        reads: converts a span of the result to the span of the operands.
+        attributes: returns the node's attributes that change for a span.
     """
 
     axis: int
@@ -46,9 +50,18 @@ def is_image(value: Value) -> bool:
 
 
 def element_by_element(graph: Graph, node: Node, along: Along, *, planes: bool = False) -> Sharding | str:
-    """That of a node whose elements depend on those at their places alone; constants may repeat, but not along rows.
+    """Return the division of a node whose elements depend only on operand elements at the same position.
 
-    ``planes``: rather on all of the plane of a channel. Why not, where it is not so.
+    Constants may be broadcast, but must not differ along rows.
+
+    Args:
+        graph: the graph of the node.
+        node: the node to divide.
+        along: "channels" or "rows".
+        planes: elements may depend on the whole plane of their channel.
+
+    Returns:
+        The division, or the reason why there is none.
     """
     axis, result = AXES[along], graph.values[node.outputs[0]]
     if not is_image(result):
@@ -70,7 +83,7 @@ def _alike(value: Value, result: Value, dimensions: int) -> bool:
 
 
 def _axis_of_constant(value: Value, result: Value, axis: int) -> int | None:
-    """The constant's axis along which it goes as the result does; None: it repeats; -1: neither."""
+    """Return the constant's axis that matches the result's; None if it is broadcast there; -1 if it does not match."""
     own = len(value.shape) - len(result.shape) + axis
     if own < 0 or value.shape[own] == 1:
         return None

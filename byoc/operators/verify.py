@@ -1,4 +1,4 @@
-"""The graph's invariants, checked after import and after reading a package that anybody may have written."""
+"""Checks of the graph's invariants, after import and after reading a package, which can come from any source."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from isa.errors import InputError
 
 
 def verify_graph(graph: Graph) -> Graph:
-    """``graph`` itself. Raises :class:`InputError` that names the first node or tensor which breaks an invariant.
+    """Return ``graph``; raise :class:`InputError` naming the first node or tensor that breaks an invariant.
 
-    Invariants: unique node names; every operand is an input of the graph, a constant, or made by an earlier node; every
-    tensor is made once; constants and quantisations have the shape of their tensor; canonical nodes have the operands
-    and attributes of their operator. All values together are within the limit on memory.
+    Invariants: node names are unique. Every operand is an input of the graph, a constant, or the result of an earlier
+    node. Every tensor has one producer. Constants and quantisations have the shape of their tensor. Canonical nodes
+    have the operands and attributes of their operator. All values together are within the memory limit.
     """
     for value in graph.values.values():
         _verify_value(value)
@@ -88,12 +88,12 @@ def _verify_size(values: Iterable[Value]) -> None:
 def _item_bytes(dtype: str) -> int:
     try:
         return np.dtype(dtype).itemsize
-    except TypeError:  # a type that NumPy does not have, which no part of ours holds
+    except TypeError:  # a type unknown to NumPy, which this project never creates
         return 1
 
 
 def _verify_canonical(graph: Graph, node: Node) -> None:
-    # What an operator of another package wants of its operands its own family knows.
+    # Only built-in operators are checked here; families of plug-ins check their own operands.
     families = built_in().by_operator.get(node.op_type, ())
     least, most = families[0].arity if families else (1, MANY)
     _require(len(node.outputs) == 1, f"node '{node.name}' has {len(node.outputs)} outputs")
@@ -125,4 +125,4 @@ _COMMON: Kinds = {
     "zero_points": several(several(integer(-128)), 2),
     "numerics": lambda found: isinstance(found, str),
 }
-"""What importers give nodes whatever their family."""
+"""Attributes that importers set on nodes of any family."""
