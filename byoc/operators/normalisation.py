@@ -1,4 +1,4 @@
-"""Normalisations of rows with constant gains and biases: layer, root mean square, instance, group."""
+"""Normalisation of rows with constant gains and biases: layer, root mean square, instance and group normalisation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ROOT_MEAN_SQUARE = "RMSNormalization"
 
 
 def layout(graph: Graph, node: Node) -> tuple[int, int, int]:
-    """(rows, channels, elements a channel): rows are normalised, channels have a gain and a bias each."""
+    """Return (rows, channels, elements per channel): each row is normalised, each channel has one gain and one bias."""
     shape = graph.values[node.inputs[0]].shape
     groups = node.attributes.get("groups")
     if groups is None:
@@ -52,7 +52,7 @@ def layout(graph: Graph, node: Node) -> tuple[int, int, int]:
 
 
 def gains(graph: Graph, node: Node) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Gains and biases, (1, channels) where all rows share them, else (rows, channels)."""
+    """Return gains and biases: (1, channels) if all rows share them, else (rows, channels)."""
     channels = layout(graph, node)[1]
     data = graph.values[node.inputs[0]].shape
     found = [graph.values[name].constant for name in node.inputs[1:]]
@@ -72,7 +72,7 @@ def _pair(parts: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 @rule("gains and biases have an element of their own for each element, or channel, or group, or one for all")
 def fitting_parameters(graph: Graph, node: Node) -> Finding | None:
-    """Gains and biases can be spread over a row."""
+    """Reject gains and biases that do not broadcast to a row."""
     try:
         gains(graph, node)
     except ValueError:
@@ -89,7 +89,7 @@ def fitting_parameters(graph: Graph, node: Node) -> Finding | None:
 
 @rule("on integers, gains, biases and epsilon are finite, and epsilon is positive")
 def finite_numbers(record: Normalisation, target: Target) -> Finding | None:
-    """The rule never divides by zero, and nothing leaves its register."""
+    """Reject an epsilon that allows a division by zero, and numbers that exceed their register."""
     fixed, largest = target.numerics == "fixed", float(np.abs([record.gain, record.bias]).max())
     with np.errstate(over="ignore"):
         epsilon = record.epsilon if fixed else float(np.float32(record.epsilon))
@@ -101,8 +101,8 @@ def finite_numbers(record: Normalisation, target: Target) -> Finding | None:
 class Normalisation(Rows):
     """Layer or root-mean-square normalisation of dense rows that share their gains and biases (1, elements).
 
-    ``gain``, ``bias`` and ``epsilon`` are those on integers (:func:`isa.numerics.normalisation_scales`). A definition
-    of its own: ONNX Runtime sums in float32, in an order that depends on the processor.
+    ``gain``, ``bias`` and ``epsilon`` apply to integers (:func:`isa.numerics.normalisation_scales`). The oracle is
+    :meth:`definition`, because ONNX Runtime sums in float32 in an order that depends on the processor.
     """
 
     family: ClassVar[str] = "normalisation"
@@ -138,7 +138,7 @@ class Normalisation(Rows):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """Where rows begin, or how many groups of channels there are; epsilon as float32."""
+        """Return the first axis of a row, or the number of channel groups, and epsilon as float32."""
         source, shape = written.node.attributes, written.operand_shape()
         if "groups" in written.form.attributes and len(shape) < 3:
             return f"its input has shape {shape}, without channels and positions"
@@ -151,13 +151,13 @@ class Normalisation(Rows):
 
     @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
-        """Normalisations with computed gains, and those whose mean or deviation something else needs."""
+        """Return True for computed gains, and if the mean or deviation has a consumer."""
         computed = any(name and name not in constants for name in node.inputs[1:])
         return computed or any(node.outputs[1:])
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """A result of the operand's shape, axes and groups that are there."""
+        """Return a message if the shapes differ, or if the axis or the groups do not exist."""
         source, result = graph.values[node.inputs[0]].shape, graph.values[node.outputs[0]].shape
         if source != result:
             return f"'{node.name}' makes {result} of {source}"
@@ -195,16 +195,16 @@ class Normalisation(Rows):
 
     @classmethod
     def operations(cls, record: Normalisation, target: Target) -> tuple[Operator, ...]:
-        """One, with the numbers of the target's numerics."""
+        """Return one operation with the constants of the target's numerics."""
         return (replace(record, fixed=target.numerics == "fixed"),)
 
     @property
     def loops(self) -> Loops:
-        """Those of rows; the instruction finds no planes that lie apart."""
+        """Loops of rows; the instruction reads dense planes only."""
         return super().loops._replace(planes=False)
 
     def settings(self, arch: Arch) -> Settings:
-        """The shape of a row, zero points, epsilon."""
+        """Return the shape of a row, zero points and epsilon."""
         registers = dict(zip(("EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT"), self.zero_points, strict=True))
         registers |= {"EX_INPUT_CHANNELS": self.channels, "EX_LENGTH": self.length}
         registers["EX_SCALE_A"] = round(self.epsilon) if self.fixed else float32_bits(self.epsilon)
@@ -212,7 +212,7 @@ class Normalisation(Rows):
 
     @property
     def by_row(self) -> bool:
-        """Whether every row has gains and biases of its own."""
+        """True if every row has its own gains and biases."""
         return False
 
     @classmethod
@@ -227,12 +227,12 @@ class Normalisation(Rows):
         return np.rint(both * units).astype("<i4") if self.fixed else both.astype("<f4")
 
     def constants(self) -> ChannelConstants:
-        """Gains and biases, one set for all rows."""
+        """Return the gains and biases, one set for all rows."""
         return ChannelConstants(weights=shared_constants(self.pairs, self.loops.nest.channels))
 
     @classmethod
     def definition(cls, graph: Graph, node: Node) -> Definition:
-        """Sums of integers, then elementary float32 steps."""
+        """Return the definition: sums of integers, then elementary float32 steps."""
         record, made = cls.parse(graph, node), Definition()
         source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
         rows, channels, length = layout(graph, node)
@@ -255,23 +255,23 @@ class Normalisation(Rows):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GroupNormalisation(Normalisation):
-    """Instance or group normalisation: every row has gains and biases of its own, so rows are channels of the nest."""
+    """Instance or group normalisation: every row has its own gains and biases, so rows are channels of the nest."""
 
     traits: ClassVar[Traits] = Normalisation.traits._replace(banded=False)
 
     @property
     def loops(self) -> Loops:
-        """A row is a plane."""
+        """Loops over rows as planes."""
         rows, elements = self.inputs[0].shape
         return Loops(Nest(rows, 1, elements, rows, 1, elements, groups=rows))
 
     @property
     def by_row(self) -> bool:
-        """Every row its own."""
+        """True: every row has its own gains and biases."""
         return True
 
     def layouts(self, atom: int) -> Layouts | Finding:
-        """None: channels of atoms have no rows with parameters of their own."""
+        """Return a finding: channels in atoms have no rows with their own parameters."""
         return finding("{mnemonic} has parameters of its own for every row", mnemonic=self.mnemonic)
 
     @classmethod
@@ -279,6 +279,6 @@ class GroupNormalisation(Normalisation):
         return {"EX_ROWS": tile.output.channels.size}
 
     def constants(self) -> ChannelConstants:
-        """Gains and biases, a set a row."""
+        """Return the gains and biases, one set per row."""
         pairs = self.pairs
         return ChannelConstants(weights=np.ascontiguousarray(pairs).view(np.int8).reshape(len(pairs), -1))

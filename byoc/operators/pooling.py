@@ -1,4 +1,4 @@
-"""Pooling: maximum, average, global."""
+"""Pooling: maximum, average and global."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _MODES: dict[Mode, int] = {"max": 0, "average": 1, "global_average": 2}
 
 @rule("sizes, kernel, strides, dilations and pads fit the instruction's fields")
 def fits_fields(record: Pool, target: Target) -> Finding | None:
-    """Every size fits its register."""
+    """Reject sizes that exceed their registers."""
     window = (*record.kernel, *record.strides, *record.dilations, *record.pads)
     return beyond_fields((record.inputs[0].shape, record.output.shape), window, target)
 
 
 @rule("every window covers at least one element of the input")
 def windows_meet_input(graph: Graph, node: Node) -> Finding | None:
-    """No window lies in the padding alone."""
+    """Reject windows that cover only padding."""
     if "pads" not in node.attributes:
         return None
     spatial = graph.values[node.inputs[0]].shape[2:]
@@ -59,14 +59,14 @@ def windows_meet_input(graph: Graph, node: Node) -> Finding | None:
 
 @rule("average pooling has no dilation")
 def undilated_average(graph: Graph, node: Node) -> Finding | None:
-    """The taps of an average lie side by side."""
+    """Reject an average pool with gaps between its taps."""
     dilations = node.attributes.get("dilations", (1,))
     return finding("dilations are {dilations}", dilations=dilations) if max(dilations) > 1 else None
 
 
 @rule("average pooling that counts padding has no window that ends behind it")
 def counted_without_rounding_up(graph: Graph, node: Node) -> Finding | None:
-    """ONNX Runtime counts padding otherwise where rounding up has made such a window."""
+    """Reject padding counts with ``ceil_mode``: ONNX Runtime counts padding differently in windows that it adds."""
     attributes = node.attributes
     rounded = attributes.get("ceil_mode") and attributes.get("count_include_pad")
     return finding("ceil_mode is {ceil_mode}", ceil_mode=1) if rounded else None
@@ -77,7 +77,7 @@ _COMMON: tuple[Requirement, ...] = (one_or_two_dimensional, uncut_input, *SINGLE
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pool(Window):
-    """Pooling (C, H, W) → (C, OH, OW); the batch folds into the channels."""
+    """Pooling (C, H, W) → (C, OH, OW); the batch is folded into the channels."""
 
     arity: ClassVar[tuple[int, int]] = (1, 1)
     constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields,)
@@ -88,12 +88,12 @@ class Pool(Window):
 
     @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
-        """Pools of volumes that no pass has written as pools of planes."""
+        """Return True for pools of volumes that no pass has converted to pools of planes."""
         return len(node.attributes.get("kernel_shape", ())) > 2
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """The window, if it is not the whole plane."""
+        """Return the window; empty for a pool of the whole plane."""
         return written_window(written, cuts=True)
 
     @classmethod
@@ -104,14 +104,14 @@ class Pool(Window):
 
     @classmethod
     def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
-        """Every channel by itself; rows as windows go."""
+        """Divide by channels, or by rows with the halo of the window."""
         if along == "rows":
             return super().divide(graph, node, along)
         return element_by_element(graph, node, along, planes=True)
 
     @classmethod
     def of(cls, graph: Graph, node: Node, mode: Mode, **numbers: Any) -> Self:
-        """The operation that a pooling node is, with what else its mode has."""
+        """Return the operation of a pooling node; ``numbers`` are the fields of its mode."""
         source, result = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
         plane = domain.plane(source.shape)
         strides, dilations, pads = (1, 1), (1, 1), (0, 0, 0, 0)
@@ -133,12 +133,12 @@ class Pool(Window):
 
     @property
     def loops(self) -> Loops:
-        """Those of a window; channels are on their own."""
+        """Loops of a window; channels are independent."""
         return super().loops._replace(images=True)
 
     @property
     def window(self) -> tuple[int, int]:
-        """The kernel: the whole plane where the average is global."""
+        """Rows and columns of the kernel; the whole plane for a global average."""
         height, width = self.inputs[0].shape[1:]
         return (height, width) if self.mode == "global_average" else self.kernel
 
@@ -150,7 +150,7 @@ class Pool(Window):
         return self.inputs[0].shape[0]
 
     def settings(self, arch: Arch) -> Settings:
-        """The window, the mode, and the numbers of the mode."""
+        """Return the window, the mode, and the numbers of the mode."""
         registers = {**self.window_registers(), **self.number_registers(arch)}
         return Settings(registers, {"mode": _MODES[self.mode_of(arch)], "count_include_pad": int(self.counts_padding)})
 
@@ -162,12 +162,12 @@ class Pool(Window):
         return False
 
     def number_registers(self, arch: Arch) -> Registers:
-        """Clamp, and what else a mode computes with."""
+        """Return the clamp and the other numbers of the mode."""
         raise NotImplementedError
 
 
 def kernel_of(graph: Graph, node: Node) -> tuple[int, int]:
-    """Rows and columns of a pooling node's window: the whole plane where it names none."""
+    """Return rows and columns of a pooling node's window; the whole plane if it has no kernel."""
     if "kernel" not in node.attributes:
         return domain.plane(graph.values[node.inputs[0]].shape)[1:]
     window = node.attributes["kernel"]
@@ -176,7 +176,7 @@ def kernel_of(graph: Graph, node: Node) -> tuple[int, int]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MaxPool(Pool):
-    """Maximum pooling; padding never wins."""
+    """Maximum pooling; padding never becomes the maximum."""
 
     family: ClassVar[str] = "max_pooling"
     forms: ClassVar[tuple[Form, ...]] = (
@@ -192,7 +192,7 @@ class MaxPool(Pool):
         return cls.of(graph, node, "max")
 
     def number_registers(self, arch: Arch) -> Registers:
-        """Any maximum is possible."""
+        """Return the full clamp range, because a maximum can have any value."""
         return {"EX_CLAMP_LOW": -128, "EX_CLAMP_HIGH": 127}
 
 
@@ -200,9 +200,9 @@ class MaxPool(Pool):
 class AveragePool(Pool):
     """Average pooling; ``global_average`` reduces each plane to one element.
 
-    ``named``: the model says which window, and not that it is the whole plane.
+    ``named``: the model specifies a window, rather than the whole plane.
 
-    Computes with ONNX Runtime's rules on original values: ``x + offset`` with zero points ``input_zero_point`` and
+    It follows ONNX Runtime's rules on original values: ``x + offset``, with zero points ``input_zero_point`` and
     ``output_zero_point`` of the ONNX element type; ``offset`` is 128 for tensors that are uint8 in the model, else 0.
     """
 
@@ -218,8 +218,8 @@ class AveragePool(Pool):
         Form(
             "GlobalAveragePool",
             activation=True,
-            # Finer steps than 1/255 of the operand's range mean nothing, and ONNX Runtime refuses scales that differ
-            # by 256 or more (onnxruntime/contrib_ops/cpu/quantization/qlinear_global_average_pool.cc).
+            # Steps finer than 1/255 of the operand's range carry no information, and ONNX Runtime refuses scales that
+            # differ by 256 or more (onnxruntime/contrib_ops/cpu/quantization/qlinear_global_average_pool.cc).
             range_ratio=255,
             integer=(QLinear("QLinearGlobalAveragePool", ((0, 1, 2),), (3, 4)),),
         ),
@@ -245,7 +245,7 @@ class AveragePool(Pool):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """The window, how padding is counted, and whether rounding up has made windows that end behind it."""
+        """Return the window, how padding counts, and whether ``ceil_mode`` added windows beyond the padding."""
         source, window = written.node.attributes, written_window(written, cuts=True)
         if not window or isinstance(window, str):
             return window
@@ -258,7 +258,7 @@ class AveragePool(Pool):
 
     @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
-        """Dilated average pools besides, which ONNX Runtime has no integer operator for."""
+        """Return True also for dilated average pools, for which ONNX Runtime has no integer operator."""
         dilated = any(step != 1 for step in node.attributes.get("dilations", ()))
         return dilated or super().stays_float(node, constants)
 
@@ -267,7 +267,8 @@ class AveragePool(Pool):
         source, result = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
         before, after = domain.affine(source), domain.affine(result)
         low, high = domain.clamp(node, after)
-        # ONNX Runtime averages a window that is the whole plane by its rule for GlobalAveragePool (other ties).
+        # ONNX Runtime averages a window of the whole plane by its GlobalAveragePool rule, which breaks ties
+        # differently.
         whole = kernel_of(graph, node) == domain.plane(source.shape)[1:] and not any(node.attributes.get("pads", ()))
         return cls.of(
             graph,
@@ -285,7 +286,7 @@ class AveragePool(Pool):
         )
 
     def mode_of(self, arch: Arch) -> Mode:
-        """With numerics fixed a window that the model names is TensorFlow Lite's average pool, whatever it covers."""
+        """Return the mode; with numerics ``fixed`` a window named by the model is TensorFlow Lite's average pool."""
         return "average" if self.named and arch.numerics == "fixed" else self.mode
 
     @property
@@ -293,8 +294,8 @@ class AveragePool(Pool):
         return self.count_include_pad
 
     def number_registers(self, arch: Arch) -> Registers:
-        """Clamp, zero points and scales: float32 bits, or multiplier and shift where numerics are fixed."""
-        # Only ONNX Runtime's window average computes with the model's zero points; the others take the stored ones.
+        """Return clamp, zero points and scales: float32 bits, or multiplier and shift with numerics ``fixed``."""
+        # Only ONNX Runtime's window average uses the model's zero points; the others use the stored ones.
         original = self.mode == "average" and arch.numerics == "onnxruntime"
         moved = 0 if original else self.offset
         registers = {

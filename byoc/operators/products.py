@@ -1,6 +1,6 @@
-"""What convolutions and matrix products share: constant int8 weights, int32 biases, accumulators, requantisation.
+"""Common parts of convolutions and matrix products: int8 weights, int32 biases, accumulators, requantisation.
 
-Requantisation makes int8 of int32 accumulators, fused into the product that makes them or as an operation apart.
+Requantisation converts int32 accumulators to int8, fused into their product or as a separate operation.
 """
 
 from __future__ import annotations
@@ -39,15 +39,18 @@ from isa.ops.requant import ChannelScales
 from isa.plugins import variant
 
 FixedRule = Literal["filters", "dense", "activations"]
-"""Which of LiteRT's reference kernels numerics fixed follows: those of convolutions, FullyConnected, whose scaled
-products are rounded once, or BatchMatMul, whose scales are multiplied in float32."""
+"""LiteRT reference kernel that numerics ``fixed`` follow.
+
+"filters": convolutions. "dense": FullyConnected, whose scaled products are rounded once. "activations": BatchMatMul,
+whose scales are multiplied in float32.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Requantise:
     """int32 accumulator to int8: ``clip(rint(float32(acc) * scale) + zero_point, low, high)``, scale per channel.
 
-    With numerics fixed the exact scales are what is multiplied by.
+    Numerics ``fixed`` use the exact scales.
     """
 
     scales: ChannelScales
@@ -62,9 +65,9 @@ class Requantise:
 def requantisation(
     node: Node, data: Value, weights: Value, result: Value, channels: int, rule: FixedRule = "filters"
 ) -> Requantise:
-    """Requantisation of the products of ``data`` and ``weights`` to ``result``, with its fused activation.
+    """Return the requantisation of the products of ``data`` and ``weights`` to ``result``, with its fused activation.
 
-    The scale has one element for each of the ``channels`` output channels, also where the weights have only one.
+    The scale has one element for each of the ``channels`` output channels, even if the weights have only one scale.
     """
     assert weights.quantization is not None
     output = affine(result)
@@ -80,9 +83,9 @@ def requantisation(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Requantisation(Operator):
-    """int32 planes (C, H, W) or matrix (M, N) to int8 of the same shape, one scale a channel or column.
+    """int32 planes (C, H, W) or matrix (M, N) to int8 of the same shape, with one scale per channel or column.
 
-    No ONNX operator: what :func:`apart` takes off a product.
+    It has no ONNX operator: :func:`apart` separates it from a product.
     """
 
     traits: ClassVar[Traits] = Traits(in_place=True, whole_planes=True, along_elements=True, mnemonic="OP_REQUANT")
@@ -91,7 +94,7 @@ class Requantisation(Operator):
 
     @property
     def loops(self) -> Loops:
-        """Every channel, or column of a matrix, by itself."""
+        """Loops over independent channels, or columns of a matrix."""
         shape = self.output.shape
         if len(shape) == 2:
             return Loops(Nest(shape[1], shape[0], 1, shape[1], shape[0], 1, groups=shape[1], matrix=True))
@@ -99,7 +102,7 @@ class Requantisation(Operator):
         return Loops(Nest(channels, rows, columns, channels, rows, columns, groups=channels))
 
     def settings(self, arch: Arch) -> Settings:
-        """Zero point and clamp."""
+        """Return zero point and clamp."""
         requantise = self.requantise
         registers = {
             "EX_OUTPUT_ZERO_POINT": requantise.zero_point,
@@ -110,7 +113,7 @@ class Requantisation(Operator):
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """A matrix has rows of single elements, planes are one row of so many elements."""
+        """Return the shape registers: a matrix has rows of single elements, planes are one row."""
         output = tile.output
         rows, length = output.rows.size, 1
         if not geometry.nest.matrix:
@@ -118,7 +121,7 @@ class Requantisation(Operator):
         return {"EX_ROWS": rows, "EX_OUTPUT_CHANNELS": output.channels.size, "EX_LENGTH": length}
 
     def constants(self) -> ChannelConstants:
-        """The scales; biases are in the accumulators already."""
+        """Return the scales with zero biases, because the accumulators already include the biases."""
         channels = self.output.shape[1 if len(self.output.shape) == 2 else 0]
         return ChannelConstants(np.zeros(channels, np.int32), self.requantise.scales)
 
@@ -127,9 +130,10 @@ ACCUMULATOR_LIMIT = 2**31
 
 
 def unfused(view: OnnxView, form: Form, integers: Sequence[str]) -> str:
-    """Why ONNX Runtime computes a product in float though its operands and its result are quantised, as ``integers``.
+    """Return the reason why ONNX Runtime computes a product in float although its tensors are quantised, or "".
 
-    Empty where it has an integer operator for their element types, and of what is no product.
+    ``integers`` names the quantised tensors. The result is empty if ONNX Runtime has an integer operator for their
+    element types, and for operators without weights.
     """
     if not form.weights:
         return ""
@@ -142,9 +146,9 @@ def unfused(view: OnnxView, form: Form, integers: Sequence[str]) -> str:
 
 
 def float_reason(view: OnnxView, form: Form, node: OnnxNode) -> str:
-    """What keeps a product in float that no quantiser could mend, empty where there is nothing, and of all else.
+    """Return the reason that keeps a product in float and that no quantiser can remove, or "".
 
-    A computed bias; computed filters, or a bias of theirs that is not one number a channel.
+    Reasons are a computed bias, computed filters, or a bias of filters without one number per channel.
     """
     filters, weights, bias = form.weights == "filters", node.input(1), node.input(2)
     if filters and not view.is_constant(weights):
@@ -159,16 +163,16 @@ def float_reason(view: OnnxView, form: Form, node: OnnxNode) -> str:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Requantised(Operator):
-    """What makes int32 accumulators and ends with their ``requantise``; None: they are the result."""
+    """Operation with int32 accumulators that are converted by ``requantise``; None: the result is int32."""
 
     requantise: Requantise | None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Product(Requantised):
-    """Products of one input with constant int8 ``weights``, int32 ``bias`` (channels,), requantised or int32.
+    """Product of one input with constant int8 ``weights`` and int32 ``bias`` (channels,), requantised or int32.
 
-    The input's zero point is folded into the bias: ``bias - zx * sum(weights)``.
+    The bias includes the input's zero point: ``bias - zx * sum(weights)``.
     """
 
     arity: ClassVar[tuple[int, int]] = (2, 3)
@@ -182,18 +186,18 @@ class Product(Requantised):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """None of its own."""
+        """Return no attributes."""
         return {}
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """A product of bare integers knows its zero points."""
+        """Return a message if a product of bare integers has no zero points."""
         if node.attributes.get("plain") and "zero_points" not in node.attributes:
             return f"'{node.name}' has neither scales nor zero points"
         return super().misfit(graph, node)
 
     def settings(self, arch: Arch) -> Settings:
-        """Clamp and fields of fused requantisation; a lower limit at the zero point is the ``relu`` field."""
+        """Return clamp and fields of fused requantisation; a lower limit at the zero point sets the ``relu`` field."""
         requantise = self.requantise
         if requantise is None:
             unclamped = {"EX_OUTPUT_ZERO_POINT": 0, "EX_CLAMP_LOW": -128, "EX_CLAMP_HIGH": 127}
@@ -208,21 +212,21 @@ class Product(Requantised):
 
     @property
     def channel_scales(self) -> ChannelScales:
-        """Scales of the channel records. An int32 result needs none; 1 is as good as any."""
+        """Scales of the channel records; 1 for an int32 result, which does not use them."""
         return ChannelScales.of(np.ones(1, np.float32)) if self.requantise is None else self.requantise.scales
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WideAdd(Operator):
-    """Sum of two int32 tensors. No ONNX operator: what puts products together whose weights take several."""
+    """Sum of two int32 tensors, which adds partial products; it has no ONNX operator."""
 
     traits: ClassVar[Traits] = Traits(flat=True, mnemonic="OP_E32_ADD")
 
 
 def apart(operation: Operator, arch: Arch) -> tuple[Operator, ...]:
-    """Return what the published system runs for an operation: a product makes int32, and another one requantises.
+    """Return a product with int32 result and a separate requantisation, as in the published system.
 
-    An ISA without OP_REQUANT keeps products that requantise.
+    Other operations, and all products of an ISA without OP_REQUANT, are returned unchanged.
     """
     able = Requantisation.traits.mnemonic in variant(arch.isa).mnemonics
     if not able or not isinstance(operation, Requantised) or operation.requantise is None:
@@ -232,7 +236,7 @@ def apart(operation: Operator, arch: Arch) -> tuple[Operator, ...]:
 
 
 def accumulator(output: Operand, label: str) -> Operand:
-    """An int32 value for a result: every byte is written once, so the slice that a product writes names it."""
+    """Return an int32 value for a result, named by the slice that a product writes, which is unique."""
     return Operand(f"{output.value}@{output.offset}:{label}", output.shape, 0, "int32")
 
 
@@ -248,9 +252,9 @@ def _requantisation(product: Operator, source: Operand, requantise: Requantise) 
 
 
 def int8_parts(weights: NDArray[np.int8] | NDArray[np.int16]) -> tuple[NDArray[np.int8], ...]:
-    """int8 arrays of which ``weights`` are the sum, and none has an element of another sign: one, two, at most three.
+    """Return int8 arrays whose sum is ``weights``: one, two or three, with no elements of opposite sign.
 
-    Weights less a zero point need nine bits; most models' need eight.
+    Weights minus a zero point need nine bits; those of most models need eight.
     """
     if weights.dtype == np.int8:
         return (weights.astype(np.int8, copy=False),)
@@ -263,15 +267,19 @@ def int8_parts(weights: NDArray[np.int8] | NDArray[np.int16]) -> tuple[NDArray[n
 
 
 def in_parts(whole: Product, parts: Sequence[NDArray[np.int8]]) -> tuple[Operator, ...]:
-    """``whole`` with weights that are the sum of ``parts``: of several, the int32 products with each, added.
+    """Return ``whole`` for weights that are the sum of ``parts``: int32 products with each part, then their sum.
 
-    Exact, on instructions that every machine has, for twice the work; the bound of accumulators holds for each sum.
+    The result is exact and uses instructions that every machine has. Two parts take twice the work. The accumulator
+    bound is valid for each partial sum.
     """
     return summed(whole, [replace(whole, weights=part) for part in parts])
 
 
 def summed(whole: Product, terms: Sequence[Product]) -> tuple[Operator, ...]:
-    """``whole``, which is the sum of products ``terms``, made in int32 and added; its bias is that of the first."""
+    """Return the operations that compute ``whole`` as the int32 sum of the products ``terms``.
+
+    The bias is that of the first term.
+    """
     first, *others = terms
     if not others:
         return (first,)
@@ -295,13 +303,13 @@ def summed(whole: Product, terms: Sequence[Product]) -> tuple[Operator, ...]:
 def fold_zero_point(
     bias: NDArray[np.int32] | None, weight_sums: NDArray[np.int64], zero_point: int
 ) -> NDArray[np.int64]:
-    """``bias - zero_point * sum(weights)`` of every output channel, in int64."""
+    """Return ``bias - zero_point * sum(weights)`` for every output channel, in int64."""
     start = np.zeros_like(weight_sums) if bias is None else bias.astype(np.int64)
     return start - zero_point * weight_sums
 
 
 def zero_points(graph: Graph, node: Node, number: int) -> NDArray[np.int64]:
-    """Zero points of an operand in the int8 domain: (1,), or one a channel."""
+    """Return the zero points of an operand in the int8 domain: (1,), or one per channel."""
     value = graph.values[node.inputs[number]]
     if "zero_points" in node.attributes:
         found = np.asarray(node.attributes["zero_points"][number], np.int64)
@@ -312,28 +320,30 @@ def zero_points(graph: Graph, node: Node, number: int) -> NDArray[np.int64]:
 
 
 def centred(stored: NDArray[np.int8], zeros: NDArray[np.int64]) -> NDArray[np.int8] | NDArray[np.int16]:
-    """Weights less their zero points, (1,) or one for each along the first axis; as they are where all are 0."""
+    """Return weights minus their zero points: (1,), or one per index of the first axis; unchanged if all are 0."""
     if not zeros.any():
         return stored
     return stored - zeros.astype(np.int16).reshape(-1, *(1,) * (stored.ndim - 1))
 
 
 def largest(weights: NDArray[np.integer], bias: NDArray[np.int64]) -> int:
-    """What no accumulator of any channel (row of ``weights``) exceeds: a cheap bound, or the exact one if that is not
-    within int32."""
+    """Return an upper bound of the accumulators of all channels (rows of ``weights``).
+
+    A cheap bound is used if it is within int32, otherwise the exact one.
+    """
     bound = int(np.abs(bias).max(initial=0)) + 128 * 255 * weights.shape[1]
     return bound if bound < ACCUMULATOR_LIMIT else int(accumulator_bound(weights, bias).max())
 
 
 def too_wide(bound: int) -> Finding | None:
-    """That accumulators up to ``bound`` could leave int32."""
+    """Reject accumulators up to ``bound`` that could leave int32."""
     return finding("an accumulator could reach {bound}", bound=bound) if bound >= ACCUMULATOR_LIMIT else None
 
 
 def leaves_int32(
     weights: NDArray[np.integer], bias: NDArray[np.int64], requantise: Requantise | None, target: Target
 ) -> Finding | None:
-    """That an accumulator of some channel (row of ``weights``) leaves int32 while it is requantised with integers."""
+    """Reject a channel (row of ``weights``) whose accumulator leaves int32 during integer requantisation."""
     if target.numerics != "fixed" or requantise is None:
         return None
     scales = np.broadcast_to(requantise.scales.exact, bias.shape)
@@ -348,24 +358,24 @@ def leaves_int32(
     return None
 
 
-# Requirements. ------------------------------------------------------------------------------------------------------
+# Requirements --------------------------------------------------------------------------------------------------------
 
 
 @rule(domain.eight_bit_input.text)
 def eight_bit_input(graph: Graph, node: Node) -> Finding | None:
-    """The data is of 8 bits; weights and bias have rules of their own."""
+    """Reject data that does not have 8 bits; weights and bias have other rules."""
     return domain.other_than_eight_bit(graph, node.inputs[:1])
 
 
 @rule(domain.eight_bit_input.text)
 def eight_bit_operands(graph: Graph, node: Node) -> Finding | None:
-    """Both operands are of 8 bits; a bias has rules of its own."""
+    """Reject operands that do not have 8 bits; a bias has other rules."""
     return domain.other_than_eight_bit(graph, node.inputs[:2])
 
 
 @rule("bare integers have one zero point an operand, weights that or one an output channel")
 def known_zero_points(graph: Graph, node: Node) -> Finding | None:
-    """Zero points of a product of bare integers belong to channels."""
+    """Reject zero points of bare integers that are neither one per operand nor one per output channel."""
     for number, zeros in enumerate(node.attributes.get("zero_points", ())):
         shape = graph.values[node.inputs[number]].shape
         channels = shape[_channel_axis(graph, node)] if number and shape else 1
@@ -376,13 +386,13 @@ def known_zero_points(graph: Graph, node: Node) -> Finding | None:
 
 @rule(domain.per_tensor.text)
 def per_tensor(graph: Graph, node: Node) -> Finding | None:
-    """Data and result are quantised per tensor."""
+    """Reject data or results that are quantised per channel."""
     return domain.per_channel(graph, (node.inputs[0], *node.outputs))
 
 
 @rule("only constant weights run on the accelerator")
 def constant_weights(graph: Graph, node: Node) -> Finding | None:
-    """The weights are constant."""
+    """Reject computed weights."""
     name = node.inputs[1]
     return finding("weights '{name}' are computed at run time", name=name) if _computed(graph, name) else None
 
@@ -393,7 +403,7 @@ def _computed(graph: Graph, name: str) -> bool:
 
 @rule("only int8 and uint8 weights run on the accelerator")
 def eight_bit_weights(graph: Graph, node: Node) -> Finding | None:
-    """The weights are of 8 bits."""
+    """Reject weights that do not have 8 bits."""
     value = graph.values[node.inputs[1]]
     if value.dtype in domain.INT8:
         return None
@@ -402,7 +412,7 @@ def eight_bit_weights(graph: Graph, node: Node) -> Finding | None:
 
 @rule("weights have one scale, or one an output channel")
 def weights_per_output_channel(graph: Graph, node: Node) -> Finding | None:
-    """Several scales run along the output channels."""
+    """Reject several scales along another axis than the output channels."""
     quantization = graph.values[node.inputs[1]].quantization
     if quantization is None or quantization.per_tensor:
         return None
@@ -414,13 +424,13 @@ def weights_per_output_channel(graph: Graph, node: Node) -> Finding | None:
 
 
 def _channel_axis(graph: Graph, node: Node) -> int:
-    """The axis of canonical weights that is the output channel: filters come first, columns last."""
+    """Return the axis of output channels in canonical weights: first for filters, last for columns."""
     return 0 if "kernel" in node.attributes else len(graph.values[node.inputs[1]].shape) - 1
 
 
 @rule("the bias is constant, int32, and has one element an output channel")
 def integer_bias(graph: Graph, node: Node) -> Finding | None:
-    """A bias is there for the channel records."""
+    """Reject a bias that channel records cannot contain."""
     if len(node.inputs) < 3:
         return None
     value = graph.values[node.inputs[2]]
@@ -437,12 +447,12 @@ def integer_bias(graph: Graph, node: Node) -> Finding | None:
 
 @rule("the bias has zero point 0 and the scale of the accumulators, input scale × weight scale")
 def bias_in_accumulator_scale(graph: Graph, node: Node) -> Finding | None:
-    """The bias can be added to the accumulators as it is."""
+    """Reject a bias that cannot be added to the accumulators unchanged."""
     if len(node.inputs) < 3:
         return None
     source, weights, bias = (graph.values[name].quantization for name in node.inputs[:3])
     if source is None or weights is None or bias is None:
-        return None  # a QLinear operator: its bias is in the accumulators' scale by definition
+        return None  # the bias of a QLinear operator has the scale of the accumulators by definition
     if bias.zero_point.any():
         zero_point = int(bias.zero_point.flat[np.flatnonzero(bias.zero_point)[0]])
         return finding("the bias has zero point {zero_point}", zero_point=zero_point)
@@ -463,4 +473,4 @@ WEIGHTS = (
     integer_bias,
     bias_in_accumulator_scale,
 )
-"""The rules for weights and biases, in the order in which they are asked."""
+"""Requirements of weights and biases, in the order in which they are checked."""

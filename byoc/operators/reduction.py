@@ -1,4 +1,4 @@
-"""Reductions along axes: sum, mean, maximum, minimum, and where those are."""
+"""Reductions along axes: sum, mean, maximum, minimum, and the index of a maximum or minimum."""
 
 from __future__ import annotations
 
@@ -41,26 +41,26 @@ from isa.ops.rows import MAXIMUM, MINIMUM, SUM
 Mode = Literal["sum", "mean", "max", "min"]
 _FIELDS: Mapping[Mode, int] = {"sum": SUM, "mean": SUM, "max": MAXIMUM, "min": MINIMUM}
 EXTREMES_AND_SUM = "ReduceMin", "ReduceMax", "ReduceSum"
-"""What a calibration asks of a tensor, in ONNX's words; the sum is no number where an element is none."""
+"""ONNX operators that calibration applies to a tensor; the sum is NaN if an element is."""
 _MODES: Mapping[str, Mode] = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min"}
 
 
 @rule(domain.FIXED)
 def scales_in_int32(record: tuple[Reduction, ...], target: Target) -> Finding | None:
-    """The sum of the steps of a row, scaled."""
+    """Reject scales for which the sum of a row leaves int32."""
     first = record[0]
     return domain.leaves_int32(first.steps, first.ratio, target)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reduction(Rows):
-    """One number of every dense row of ``count`` elements. Scales are float32, zero points stored ones.
+    """Reduction of every dense row of ``count`` elements to one number.
 
-    Sums and means are of integers, as ONNX Runtime's for global averages; its own are float32 sums whose order depends
-    on the processor, so the oracle of such a unit is the definition (:meth:`definition`). Of rows of 3 to 768 elements
-    they differ in 0 of 761,237 outputs where both scales are drawn, and, by 1, where ties are frequent: in 2,422 of
-    807,806 where the scales of operand and result are equal, in 17,513 of 810,461 where a power of two from 1/8 to 8 is
-    between them.
+    Scales are float32; zero points are those of the int8 domain. Sums and means are computed on integers, like ONNX
+    Runtime's global averages. ONNX Runtime's own reductions are float32 sums whose order depends on the processor, so
+    the oracle is :meth:`definition`. Compared with ONNX Runtime on rows of 3 to 768 elements, 0 of 761,237 outputs
+    differ for random scales. Where ties are frequent some differ by 1: 2,422 of 807,806 for equal scales of operand
+    and result, and 17,513 of 810,461 for scales that differ by a power of two from 1/8 to 8.
     """
 
     family: ClassVar[str] = "reduction"
@@ -84,7 +84,7 @@ class Reduction(Rows):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
-        """The axes that are reduced, all by default."""
+        """Return the reduced axes; by default all."""
         node, rank = written.node, len(written.operand_shape())
         axes: Any = node.attributes.get("axes", ())
         if node.input(1):
@@ -96,12 +96,12 @@ class Reduction(Rows):
 
     @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
-        """Reductions along computed axes."""
+        """Return True for reductions along computed axes."""
         return bool(node.input(1)) and node.input(1) not in constants
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Axes that are there, and a result of the elements that remain."""
+        """Return a message if an axis does not exist or the result has a wrong number of elements."""
         found = misfit_axes(graph, node)
         if found is not None:
             return found
@@ -132,12 +132,12 @@ class Reduction(Rows):
         return 255 * (self.count if _FIELDS[self.mode] == SUM else 1)
 
     def layouts(self, atom: int) -> Layouts | Finding:
-        """Those of rows; the results of all rows lie side by side, without padding."""
+        """Return layouts of rows; the results of all rows are contiguous, without padding."""
         rows = Lying(self.inputs[0].elements // self.count, 1, atom)
         return Lying(self.count, rows.channels, atom, by_row=not self.across), rows
 
     def settings(self, arch: Arch) -> Settings:
-        """Mode, zero points, and scales: float32 bits, or multiplier and shift where numerics are fixed."""
+        """Return mode, zero points, and scales: float32 bits, or multiplier and shift with numerics ``fixed``."""
         registers = {**self.spacing, "EX_CLAMP_LOW": -128, "EX_CLAMP_HIGH": 127}
         registers |= dict(zip(("EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT"), self.zero_points, strict=True))
         mode = _FIELDS[self.mode]
@@ -154,7 +154,7 @@ class Reduction(Rows):
 
     @classmethod
     def definition(cls, graph: Graph, node: Node) -> Definition | None:
-        """Of sums and means: the sum of integers, scaled once."""
+        """Return the definition of sums and means: the sum of integers, scaled once; None for other modes."""
         mode = _MODES[node.op_type]
         if mode not in ("sum", "mean"):
             return None
@@ -170,7 +170,7 @@ class Reduction(Rows):
 
 
 Numbers = tuple[str, domain.Affine]
-"""A value's name, and its quantisation."""
+"""Name of a value, and its quantisation."""
 
 
 def reductions(
@@ -192,7 +192,7 @@ def reductions(
     return tuple(family(**fields, **numbers) for fields in slices(node, before, after, shape, "POOL", 1))
 
 
-# Where the largest is. ----------------------------------------------------------------------------------------------
+# Index of the largest or smallest element ----------------------------------------------------------------------------
 
 MOST_INDICES = 256
 _SEARCHED: Mapping[str, Mode] = {"ArgMax": "max", "ArgMin": "min"}
@@ -200,7 +200,7 @@ _SEARCHED: Mapping[str, Mode] = {"ArgMax": "max", "ArgMin": "min"}
 
 @rule(f"an axis of at most {MOST_INDICES} elements is searched, for indices are numbers of 8 bits")
 def short_axis(graph: Graph, node: Node) -> Finding | None:
-    """Every index has a stored number."""
+    """Reject axes whose indices do not fit 8 bits."""
     (axis,) = node.attributes["axes"]
     size = graph.values[node.inputs[0]].shape[axis]
     return finding("axis {axis} has {size}", axis=axis, size=size) if size > MOST_INDICES else None
@@ -208,7 +208,7 @@ def short_axis(graph: Graph, node: Node) -> Finding | None:
 
 @rule("indices are int64")
 def whole_indices(graph: Graph, node: Node) -> Finding | None:
-    """As ONNX has them."""
+    """Reject results that are not int64, the type of indices in ONNX."""
     result = graph.values[node.outputs[0]]
     if result.dtype == domain.INDEX:
         return None
@@ -217,9 +217,11 @@ def whole_indices(graph: Graph, node: Node) -> Finding | None:
 
 @dataclass(frozen=True, eq=False)
 class SearchRecord:
-    """The largest or smallest of every row, how far every element is from it, and of those at no distance the index.
+    """Steps of a search for the largest or smallest element of every row.
 
-    ``look_up`` makes of a distance the end of all indices that ``choice``, of it and the index, passes over.
+    ``extremes`` are the row maxima or minima; ``distance`` is the difference of every element from them. ``look_up``
+    converts a distance of 0 to one end of the int8 range and others to the other end, so that ``choice``, a minimum
+    or maximum with the index, keeps the index only at distance 0. ``indices`` reduces the remaining indices.
     """
 
     extremes: tuple[Reduction, ...]
@@ -230,20 +232,21 @@ class SearchRecord:
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """What is made of two tensors."""
+        """Operations on two tensors."""
         return self.distance, self.choice
 
 
 @rule(fits_fields.text)
 def searched_rows_fit(record: SearchRecord, target: Target) -> Finding | None:
-    """Both reductions are of rows of one shape."""
+    """Reject rows that exceed the registers; both reductions have rows of the same shape."""
     return fits_fields(record.extremes, target)
 
 
 class Search(Operator):
-    """Index of the largest or smallest element of every row, the first or the last: operations of other families.
+    """Index of the first or last largest or smallest element of every row, computed by operations of other families.
 
-    The order of stored values is that of the numbers that they are: 0 of 157,414 indices differ from ONNX Runtime's.
+    Stored values have the same order as the numbers that they represent: 0 of 157,414 indices differ from ONNX
+    Runtime's.
     """
 
     family = "search"
@@ -264,13 +267,13 @@ class Search(Operator):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:
-        """The axis, counted from the front, and whether the last of equals is meant."""
+        """Return the axis, counted from the front, and whether the last of equal elements is searched."""
         given, rank = written.node.attributes, len(written.operand_shape())
         return {"axes": (int(given.get("axis", 0)) % max(rank, 1),), "last": int(given.get("select_last_index", 0))}
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """An axis that is there, and a result of the elements that remain."""
+        """Return a message if the axis does not exist or the result has a wrong number of elements."""
         found = misfit_axes(graph, node)
         if found is not None or len(node.attributes["axes"]) != 1:
             return found or f"'{node.name}' has the axes {node.attributes['axes']}"
@@ -309,6 +312,6 @@ class Search(Operator):
 
     @classmethod
     def operations(cls, record: SearchRecord, target: Target) -> tuple[Operator, ...]:
-        """One after another."""
+        """Return all operations of the search in execution order."""
         distance, choice = (Pair.operations(pair, target) for pair in record.pairs)
         return (*record.extremes, *distance, record.look_up, *choice, *record.indices)

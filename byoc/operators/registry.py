@@ -1,15 +1,14 @@
-"""Every operator family: the project's own, and those of packages outside it (entry point group ``dla.operators``);
-and the support table, which says what runs on the accelerator.
+"""Registry of all operator families, including those of other packages (entry point group ``dla.operators``).
 
-An entry point names a subclass of :class:`byoc.operators.operator.Operator`::
+It also creates the support table, which lists what runs on the accelerator. An entry point names a subclass of
+:class:`byoc.operators.operator.Operator`::
 
     [project.entry-points."dla.operators"]
     subtraction = "my_package:Subtraction"
 
-The project's own need no list: a class in a file of this folder that names its family is one.
-
-Families of one operator are asked in turn, those of other packages first: each names the instructions that it needs,
-and on a machine without them the next one is asked. The project's own families are never altered.
+A class in a file of this folder that names its family is registered automatically. Several families can have the same
+operator: they are tried in turn, those of other packages first. A family whose instructions the machine lacks is
+skipped. Packages cannot change the project's own families.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ PROJECT = "the project"
 
 @dataclass(frozen=True, eq=False)
 class Registry:
-    """Families in the order in which they are asked, and the owner of each by its name."""
+    """Families in the order in which they are tried, and the owner of each by family name."""
 
     families: tuple[type[Operator], ...]
     owners: Mapping[str, str]
 
     @cached_property
     def by_operator(self) -> Mapping[str, tuple[type[Operator], ...]]:
-        """The families of every canonical type."""
+        """Families by canonical operator type."""
         found: dict[str, tuple[type[Operator], ...]] = {}
         for family in self.families:
             for op_type in op_types(family):
@@ -63,7 +62,7 @@ class Registry:
 
     @cached_property
     def forms(self) -> Mapping[str, tuple[type[Operator], Form]]:
-        """The family and form of every float ONNX operator; what the project knows it reads itself."""
+        """Family and form of every float ONNX operator; the project's own families have precedence."""
         found: dict[str, tuple[type[Operator], Form]] = {}
         for family in self._project_first():
             for form in family.forms:
@@ -72,7 +71,7 @@ class Registry:
 
     @cached_property
     def integer_forms(self) -> Mapping[str, tuple[type[Operator], Form, QLinear | IntegerProduct]]:
-        """The family and forms of every integer ONNX operator."""
+        """Family and forms of every integer ONNX operator."""
         found: dict[str, tuple[type[Operator], Form, QLinear | IntegerProduct]] = {}
         for family in self._project_first():
             for form in family.forms:
@@ -82,14 +81,14 @@ class Registry:
 
     @cached_property
     def closes(self) -> Closes:
-        """ONNX operators of which whole subgraphs can be one node of some family."""
+        """ONNX operators whose subgraphs can be merged into one node of some family."""
         return reduce(or_, (family.closes for family in self.families))
 
     def _project_first(self) -> Iterator[type[Operator]]:
         yield from sorted(self.families, key=lambda family: self.owners[family.family] != PROJECT)
 
     def extended(self, owner: str, family: type[Operator]) -> Registry:
-        """These families and ``family``, asked first; raises InputError naming the owner of what is taken."""
+        """Return a registry with ``family`` tried first; raise InputError naming the owner of a name already in use."""
         if family.family in self.owners:
             raise InputError(
                 f"{owner}: operator family {family.family} is taken by {self.owners[family.family]}; "
@@ -106,17 +105,17 @@ class Registry:
 
 
 def op_types(family: type[Operator]) -> tuple[str, ...]:
-    """Types of a family's canonical nodes."""
+    """Return the types of a family's canonical nodes."""
     return tuple(dict.fromkeys((*(form.op_type for form in family.forms), *family.inner_types)))
 
 
 def rules(family: type[Operator]) -> tuple[str, ...]:
-    """Every rule that a family's nodes must meet, as the user reads it."""
+    """Return the texts of all rules that a family's nodes must meet."""
     return (*(item.text for item in family.requirements), *(item.text for item in family.constraints))
 
 
 def check(family: type[Operator], graph: Graph, node: Node) -> Refusal | None:
-    """The first requirement that ``node`` misses; None where it matches. Does not depend on the target."""
+    """Return the first requirement that ``node`` violates, or None; independent of the target."""
     for requirement in family.requirements:
         found = requirement(graph, node)
         if found is not None:
@@ -125,7 +124,7 @@ def check(family: type[Operator], graph: Graph, node: Node) -> Refusal | None:
 
 
 def lower(family: type[Operator], graph: Graph, node: Node, target: Target) -> tuple[Operator, ...] | Refusal:
-    """Operations of a node that passed :func:`check`, or the first constraint that it misses on ``target``."""
+    """Return the operations of a node that passed :func:`check`, or the first constraint violated on ``target``."""
     for mnemonic in family.instructions:
         if mnemonic not in target.instructions:
             return Refusal(node.name, "instruction_available", missing_instruction(mnemonic, target.isa))
@@ -140,7 +139,7 @@ def lower(family: type[Operator], graph: Graph, node: Node, target: Target) -> t
 
 @cache
 def built_in() -> Registry:
-    """The families of this repository alone: the classes of this folder that name one, by file, as they stand there."""
+    """Return the families of this repository, ordered by file and by position in the file."""
     found: list[type[Operator]] = []
     for module in sorted(info.name for info in pkgutil.iter_modules(operators.__path__)):
         for item in vars(importlib.import_module(f"{operators.__name__}.{module}")).values():
@@ -152,10 +151,10 @@ def built_in() -> Registry:
 
 @cache
 def installed() -> Registry:
-    """The families of this repository and of all installed packages.
+    """Return the families of this repository and of all installed packages.
 
-    Raises InputError naming the entry point and its package when it cannot be loaded or takes what is taken. Computed
-    once a process; ``installed.cache_clear()`` makes it look again.
+    The result is cached per process; ``installed.cache_clear()`` resets it. Raises InputError, naming the entry point
+    and its package, if a family cannot be loaded or uses a name already in use.
     """
     registry = built_in()
     for owner, family in loaded(OPERATORS, type, "a subclass of byoc.operators.operator.Operator"):
@@ -170,11 +169,11 @@ def installed() -> Registry:
 
 
 _LIKENESS = 0.85
-"""Of a name and the hook that was probably meant."""
+"""Minimum similarity of a name to the hook that was probably intended."""
 
 
 def _check_spelling(owner: str, family: type[Operator]) -> None:
-    """Raise InputError for a hook or an ONNX operator that a package's family spells as nothing that is looked for."""
+    """Raise InputError for a misspelled hook or ONNX operator in a package's family."""
     ours = [kind for kind in family.__mro__ if kind.__module__.startswith(f"{operators.__name__}.")]
     hooks = {name for kind in ours for name in (*vars(kind), *vars(kind).get("__annotations__", ()))}
     for kind in set(family.__mro__[:-1]) - set(ours):
@@ -190,7 +189,7 @@ def _check_spelling(owner: str, family: type[Operator]) -> None:
 
 @dataclass(frozen=True)
 class Annotation:
-    """What a node can run on, whatever the machine: the name of a family, or None, the ``reason`` and its ``rule``."""
+    """Family that can run a node on some machine, or None with the ``reason`` and its ``rule``."""
 
     family: str | None
     reason: str | None = None
@@ -198,13 +197,13 @@ class Annotation:
 
 
 def annotate(graph: Graph) -> tuple[Annotation, ...]:
-    """One annotation a node, in the order of the nodes; depends on the model alone."""
+    """Return one annotation per node, in node order; depends on the model alone."""
     found = (find_family(graph, node) for node in graph.nodes)
     return tuple(Annotation(None, str(f), f.rule) if isinstance(f, Refusal) else Annotation(f.family) for f in found)
 
 
 def find_family(graph: Graph, node: Node) -> type[Operator] | Refusal:
-    """The first family that can run ``node``, or why none can; depends on the model alone, not on the target."""
+    """Return the first family that can run ``node``, or the reason why none can; independent of the target."""
     kind = node.op_type
     if node.remark:
         floats = any(graph.values[name].dtype.startswith("float") for name in node.outputs)
@@ -227,11 +226,11 @@ def find_family(graph: Graph, node: Node) -> type[Operator] | Refusal:
 
 @dataclass(frozen=True)
 class SupportRow:
-    """One row of the support table: a family, its ONNX operators, and the rules a node must meet.
+    """Row of the support table: a family, its ONNX operators, and the rules that a node must meet.
 
-    Operators without ``QLinear`` or ``Integer`` in their names run quantised: between DequantizeLinear and
-    QuantizeLinear, or where ``plain`` lists them, on bare integers as well. ``instructions`` are those without which
-    the family is not asked; ``owner`` is who declared it; ``closes`` are those of which whole subgraphs run as one.
+    Operators without ``QLinear`` or ``Integer`` in their names run quantised, between DequantizeLinear and
+    QuantizeLinear; those in ``plain`` also run on bare integers. The family is only used with all ``instructions``.
+    ``owner`` is the package that declares it. Subgraphs of the operators in ``closes`` run as one node.
     """
 
     family: str
@@ -244,7 +243,7 @@ class SupportRow:
 
 
 def support_table(registry: Registry | None = None) -> tuple[SupportRow, ...]:
-    """The rows of the support table, a family each; of the project's own families unless told otherwise."""
+    """Return the rows of the support table, one per family; by default for the project's own families."""
     registry = registry or built_in()
     rows = []
     for family in registry.families:
@@ -260,7 +259,7 @@ def support_table(registry: Registry | None = None) -> tuple[SupportRow, ...]:
 
 
 def markdown(rows: Sequence[SupportRow]) -> str:
-    """The support table as a Markdown page."""
+    """Return the support table as a Markdown page."""
     lines = [
         "# What runs on the accelerator",
         "",

@@ -1,6 +1,6 @@
-"""Operators on rows as wholes: what reductions, softmax and normalisations share, and softmax.
+"""Common parts of operators on whole rows (reductions, softmax, normalisations), and softmax.
 
-Softmax is along one axis, as ONNX Runtime's QLinearSoftmax computes it.
+Softmax works along one axis, like ONNX Runtime's QLinearSoftmax.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ from isa.numerics import float32_bits
 
 
 def folded(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int, int] | None:
-    """(outer, elements of a row, inner) of rows along ``axes``; None where other long axes lie between them."""
+    """Return (outer, elements per row, inner) of rows along ``axes``.
+
+    Returns None if other axes longer than 1 are between them.
+    """
     rows = [axis for axis in axes if shape[axis] > 1] or list(axes[:1])
     if not rows:
         return math.prod(shape), 1, 1
@@ -55,14 +58,14 @@ def folded(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int, int] | 
 
 @rule("the axes of a row lie side by side")
 def adjacent_axes(graph: Graph, node: Node) -> Finding | None:
-    """A row's elements lie evenly apart."""
+    """Reject axes that are not adjacent: elements of a row must be evenly spaced."""
     shape, axes = graph.values[node.inputs[0]].shape, node.attributes["axes"]
     return None if folded(shape, axes) else finding("axes {axes} of shape {shape}", axes=axes, shape=shape)
 
 
 @rule("rows and their elements fit the instruction's fields")
 def fits_fields(record: Rows | tuple[Rows, ...], target: Target) -> Finding | None:
-    """Every count fits its register."""
+    """Reject counts that exceed their registers."""
     first = record[0] if isinstance(record, tuple) else record
     nest = first.loops.nest
     sizes = {"rows": nest.rows, "elements": nest.input_columns, "channels": nest.channels}
@@ -72,23 +75,23 @@ def fits_fields(record: Rows | tuple[Rows, ...], target: Target) -> Finding | No
 
 
 def misfit_axes(graph: Graph, node: Node) -> str | None:
-    """What is wrong with the axes of a node that anybody may have written."""
+    """Return a message if a node's axes are invalid, as they may be in a package from any source."""
     shape, axes = graph.values[node.inputs[0]].shape, node.attributes["axes"]
     right = len(set(axes)) == len(axes) and all(axis < len(shape) for axis in axes)
     return None if right else f"'{node.name}' has the axes {axes} for shape {shape}"
 
 
 AXES: Kinds = {"axes": several(integer(0))}
-"""What nodes have whose rows lie along axes."""
+"""Attribute check of nodes whose rows extend along axes."""
 REQUIREMENTS = (*SINGLE, adjacent_axes)
-"""What every operator of one operand requires whose rows lie along axes."""
+"""Requirements of operators with one operand whose rows extend along axes."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rows(Operator):
-    """Rows as matrices (rows, elements), or ``across``: (elements, rows), a row's elements in as many planes.
+    """Rows as a matrix (rows, elements), or with ``across`` as (elements, rows): a row has one element per plane.
 
-    Tiles are rows. In banked memory elements are channels, so that all rows are across.
+    Tiles are rows. In banked memory elements are channels, so all rows are ``across``.
     """
 
     traits: ClassVar[Traits] = Traits(banded=True, by_position=True)
@@ -97,7 +100,7 @@ class Rows(Operator):
 
     @property
     def loops(self) -> Loops:
-        """One channel of rows of the matrix; across, planes of one column, all in a tile."""
+        """Loops over the rows of one channel; with ``across`` over planes of one column, all in one tile."""
         elements, rows = self.inputs[0].shape if self.across else self.inputs[0].shape[::-1]
         if self.across:
             return Loops(Nest(self.output.shape[0], rows, 1, elements, rows, 1, whole=True), planes=True)
@@ -112,16 +115,16 @@ class Rows(Operator):
 
     @property
     def spacing(self) -> dict[str, int]:
-        """The registers of the planes that are the same for all tiles: those of dense rows."""
+        """Plane registers, which are equal for all tiles of dense rows."""
         return {} if self.across else {"EX_INPUT_PLANE": 0, "EX_OUTPUT_PLANE": 0}
 
     def layouts(self, atom: int) -> Layouts | Finding:
-        """Elements of a row are channels, rows are positions."""
+        """Return layouts in which elements of a row are channels and rows are positions."""
         shapes = [one.shape if self.across else one.shape[::-1] for one in (self.inputs[0], self.output)]
         return tuple(Lying(elements, rows, atom, by_row=not self.across) for elements, rows in shapes)
 
     def on_channels(self) -> Operator:
-        """Rows that are across."""
+        """Return the operation with ``across`` rows."""
         if self.across:
             return self
         (source,), result = self.inputs, self.output
@@ -132,9 +135,10 @@ class Rows(Operator):
 def slices(
     node: Node, source: str, target: str, shape: tuple[int, int, int], kind: str, results: int
 ) -> tuple[dict[str, Any], ...]:
-    """The fields of every operation that makes ``target`` of rows of ``shape`` of ``source``, ``results`` of each.
+    """Return the fields of each operation that computes ``results`` elements of ``target`` per row of ``source``.
 
-    Dense rows are one operation; those that stand across are one an outer index.
+    ``shape`` is (outer, elements per row, inner). Dense rows are one operation; ``across`` rows are one per outer
+    index.
     """
     outer, count, inner = shape
     common = {"name": node.name, "kind": kind, "onnx_nodes": node.onnx_nodes}
@@ -149,7 +153,7 @@ def slices(
 
 
 def shared_constants(data: NDArray[Any], channels: int) -> NDArray[np.int8]:
-    """Bytes that every tile needs, spread over ``channels`` channels, of which every tile has all."""
+    """Return bytes that every tile needs, divided over ``channels`` channels; every tile has all channels."""
     raw = np.ascontiguousarray(data).view(np.uint8).reshape(-1)
     padded = np.zeros((channels, -(-raw.size // channels)), np.uint8)
     padded.reshape(-1)[: raw.size] = raw
@@ -157,12 +161,15 @@ def shared_constants(data: NDArray[Any], channels: int) -> NDArray[np.int8]:
 
 
 _LEGACY = 13
-"""Before this opset a Softmax was of all axes from its own on, which by default was the second."""
+"""Opset before which Softmax included all axes from its axis on, by default the second."""
 
 
 @rule("exponentials times 1 / scale of the result stay within float32")
 def finite_numerators(record: tuple[Softmax, ...], target: Target) -> Finding | None:
-    """ONNX Runtime makes of infinities what the processor makes of them: only rows of one element come that far."""
+    """Reject numerators that may be infinite, for which ONNX Runtime's result depends on the processor.
+
+    This is possible only for rows of one element.
+    """
     first = record[0]
     if target.numerics == "fixed" or first.finite:
         return None
@@ -172,7 +179,7 @@ def finite_numerators(record: tuple[Softmax, ...], target: Target) -> Finding | 
 
 @rule("with numerics fixed, the scale of the result is above 2^-16, and rows have 4,095 elements at most")
 def small_sums(record: tuple[Softmax, ...], target: Target) -> Finding | None:
-    """The factor is below 2^24, and the sum of a row within int32."""
+    """Reject factors of 2^24 or more, and rows whose sum leaves int32."""
     first = record[0]
     if target.numerics != "fixed" or (first.output_scale > 2.0**-16 and first.count < 4096):
         return None
@@ -181,9 +188,9 @@ def small_sums(record: tuple[Softmax, ...], target: Target) -> Finding | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Softmax(Rows):
-    """Softmax of dense rows; ``count`` elements each. Scales are float32, the zero point is a stored one.
+    """Softmax of dense rows of ``count`` elements; scales are float32, the zero point is that of the int8 domain.
 
-    ``beta`` multiplies the exponents, with numerics fixed: only TensorFlow Lite has it.
+    ``beta`` multiplies the exponents with numerics ``fixed``; only TensorFlow Lite has it.
     """
 
     family: ClassVar[str] = "softmax"
@@ -211,7 +218,7 @@ class Softmax(Rows):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:
-        """The axes of a row."""
+        """Return the axes of a row."""
         source, rank = written.node.attributes, len(written.operand_shape())
         legacy = int(source.get("opset", _LEGACY)) < _LEGACY
         axis = int(source.get("axis", 1 if legacy else -1)) % max(rank, 1)
@@ -242,16 +249,16 @@ class Softmax(Rows):
 
     @property
     def finite(self) -> bool:
-        """Whether the largest exponential times the steps of the result is a float32 number."""
+        """True if the largest exponential divided by the result's scale is finite in float32."""
         largest = numerics.softmax_table(self.input_scale, self.count)[255]
         with np.errstate(over="ignore"):
             return bool(np.isfinite(largest * numerics.softmax_factor(self.output_scale)))
 
     @classmethod
     def definition(cls, graph: Graph, node: Node) -> Definition | None:
-        """Return `isa.numerics.softmax` as ONNX nodes; None where a numerator may be infinite.
+        """Return `isa.numerics.softmax` as ONNX nodes; None if a numerator may be infinite.
 
-        ONNX Runtime's own rounding changed between 1.31 and 1.32, in some rows with several equal maxima.
+        ONNX Runtime's own rounding changed between 1.31 and 1.32 in some rows with several equal maxima.
         """
         record, made = cls.parse(graph, node)[0], Definition()
         if not record.finite:
@@ -261,10 +268,10 @@ class Softmax(Rows):
         assert shape is not None
         folds = made.add("Reshape", made.cast(source.name, "float32"), np.array(shape, np.int64))
         rows = made.add("Transpose", folds, perm=(0, 2, 1))
-        distance = made.add("Sub", rows, made.add("GlobalMaxPool", rows))  # every opset has it alike, unlike ReduceMax
+        distance = made.add("Sub", rows, made.add("GlobalMaxPool", rows))  # equal in every opset, unlike ReduceMax
         index = made.add("Add", made.cast(distance, "int64"), np.int64(255))
         value = made.add("Gather", numerics.softmax_table(record.input_scale, record.count), index)
-        sums = made.add("CumSum", value, np.int64(2))  # in order, as a sum of ReduceSum may not be
+        sums = made.add("CumSum", value, np.int64(2))  # summed in order, which ReduceSum does not guarantee
         total = made.add("Gather", sums, np.array([shape[1] - 1], np.int64), axis=2)
         numerator = made.add("Mul", value, numerics.softmax_factor(record.output_scale))
         quotient = made.add("Transpose", made.add("Div", numerator, total), perm=(0, 2, 1))
@@ -272,18 +279,18 @@ class Softmax(Rows):
 
     @classmethod
     def operations(cls, record: tuple[Softmax, ...], target: Target) -> tuple[Operator, ...]:
-        """Those with the exponentials of the target's numerics."""
+        """Return the operations with the exponentials of the target's numerics."""
         return tuple(replace(one, fixed=target.numerics == "fixed") for one in record)
 
     def settings(self, arch: Arch) -> Settings:
-        """Zero point and factor of the result."""
+        """Return zero point and factor of the result."""
         fixed = arch.numerics == "fixed"
         scale = self.output_scale
         factor = numerics.softmax_factor_fixed(scale) if fixed else float32_bits(numerics.softmax_factor(scale))
         return Settings({**self.spacing, "EX_OUTPUT_ZERO_POINT": self.output_zero_point, "EX_SCALE_Y": factor}, {})
 
     def constants(self) -> ChannelConstants:
-        """The exponentials, one set for all rows."""
+        """Return the exponentials, one set for all rows."""
         scale = self.input_scale
         table = (
             numerics.softmax_table_fixed(scale, self.beta) if self.fixed else numerics.softmax_table(scale, self.count)

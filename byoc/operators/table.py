@@ -1,4 +1,4 @@
-"""Look-up tables: whatever is computed from one int8 tensor alone, element by element, is one table of 256 results.
+"""Look-up tables: any element-wise function of one int8 tensor is one table of 256 results.
 
 The importer finds such subgraphs and runs their own nodes on every value (:mod:`byoc.frontend.onnx.closures`), so a
 table is exact by construction.
@@ -35,36 +35,36 @@ from isa.arch import Arch
 from isa.ops.lookup import TABLE_BYTES
 
 TABLE = "Table"
-"""Canonical type: operands are the data, and a constant of 256 results, or 256 a channel, in the order of the bytes."""
+"""Canonical type; operands are the data, and a constant of 256 results, or 256 per channel, in byte order."""
 
 
 LOOKING_UP = ("OP_LUT",)
-"""Instructions whose only work is to look up in tables."""
+"""Instructions that only look up tables."""
 FUNCTIONS = frozenset({
     "Abs", "Ceil", "Celu", "Clip", "Cos", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu",
     "Log", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign",
     "Sqrt", "Swish", "Tanh", "ThresholdedRelu",
 })  # fmt: skip
 POLYNOMIAL = frozenset({"Add", "Mul", "Sub"})
-"""What makes of integers the same numbers as of real ones."""
+"""Operators that compute the same numbers from integers as from real numbers."""
 AFFINE = POLYNOMIAL | {"BatchNormalization", "Div"}
-"""What is a scale and a shift of one operand where the others are constant."""
+"""Operators that scale and shift one operand if the others are constant."""
 ARITHMETIC = POLYNOMIAL | {"Div", "Max", "Min", "Mod", "Pow"}
 CLOSED = FUNCTIONS | ARITHMETIC | {
     "And", "BatchNormalization", "Cast", "Equal", "FastGelu", "Greater", "GreaterOrEqual", "Identity", "Less",
     "LessOrEqual", "Not", "Or", "PRelu", "QuickGelu", "Where", "Xor",
 }  # fmt: skip
-"""What is computed element by element, of which one tensor alone makes a function of its 256 values."""
+"""Element-wise operators that can be part of a function of one tensor's 256 values."""
 
 
 def channels_of(shape: tuple[int, ...]) -> int:
-    """Channels of a tensor: its second dimension, or its only one; 0 of a number."""
+    """Return the channels of a tensor: its second dimension, or its only one; 0 for a scalar."""
     return shape[min(len(shape), 2) - 1] if shape else 0
 
 
 @rule("the data is computed at run time, the table is constant")
 def constant_table(graph: Graph, node: Node) -> Finding | None:
-    """The table is known."""
+    """Reject constant data and computed tables."""
     data, table = (graph.values[name] for name in node.inputs)
     if data.constant is not None:
         return finding("input '{name}' is constant", name=data.name)
@@ -73,7 +73,7 @@ def constant_table(graph: Graph, node: Node) -> Finding | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Table(Elementwise):
-    """``table``: int8 (256,), the stored result of every stored value in the order of its byte."""
+    """Look-up of every element; ``table`` is int8 (256,), the stored result of every stored value in byte order."""
 
     family: ClassVar[str] = "table"
     inner_types: ClassVar[tuple[str, ...]] = (TABLE,)
@@ -100,7 +100,7 @@ class Table(Elementwise):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """A table has 256 entries of the result's type, and the result the shape of the data."""
+        """Return a message if the table's size or type is wrong, or the result does not have the shape of the data."""
         data, table, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
         if table.shape not in ((TABLE_BYTES,), (channels_of(data.shape), TABLE_BYTES)) or table.dtype != result.dtype:
             return f"'{node.name}' has a table of {table.dtype} {table.shape} for results of {result.dtype}"
@@ -110,11 +110,11 @@ class Table(Elementwise):
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> tuple[Operator, ...]:
-        """The operations that a table is, in the accelerator's int8 domain: one, or one an image of channels."""
+        """Return the look-ups in the int8 domain: one, or one per image if channels have their own tables."""
         data, table, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
         assert table.constant is not None
         shape = domain.elementwise_shape(result.shape)
-        # Stored values of uint8 are moved by 128: their bytes differ in the highest bit.
+        # uint8 values are stored minus 128, which flips the highest bit of their bytes.
         order = np.arange(TABLE_BYTES) ^ (128 if data.dtype == "uint8" else 0)
         stored = domain.stored(table.constant[..., order])
         if stored.ndim == 1:
@@ -146,16 +146,16 @@ class Table(Elementwise):
         )
 
     def settings(self, arch: Arch) -> Settings:
-        """One table serves all elements."""
+        """Return the registers of one table for all elements."""
         return Settings({"EX_ROWS": 1, "EX_OUTPUT_CHANNELS": 1}, {})
 
     def constants(self) -> ChannelConstants:
-        """The table, as the weights of the one channel that element-wise operations have."""
+        """Return the table as the weights of the single channel of element-wise operations."""
         return ChannelConstants(weights=self.table[np.newaxis])
 
 
 def looked_up(node: Node, source: Value, result: Value, table: NDArray[np.int8]) -> Table:
-    """All of ``source``, looked up in one table, as ``result``: a step of ``node``."""
+    """Return the look-up of all of ``source`` in one table, as ``result``, for ``node``."""
     shape = domain.elementwise_shape(source.shape)
     return Table(
         name=node.name,
@@ -169,9 +169,9 @@ def looked_up(node: Node, source: Value, result: Value, table: NDArray[np.int8])
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ChannelTable(Operator):
-    """(channels, elements), looked up in a table a channel; ``table``: int8 (channels, 256). Planes are not cut.
+    """Look-up of (channels, elements) in one table per channel; ``table`` is int8 (channels, 256).
 
-    Where not one fits, every channel is a :class:`Table` of its own.
+    Tiles do not divide planes. If a plane does not fit, every channel becomes a separate :class:`Table`.
     """
 
     instructions: ClassVar[tuple[str, ...]] = LOOKING_UP
@@ -180,7 +180,7 @@ class ChannelTable(Operator):
     table: NDArray[np.int8]
 
     def finer(self) -> tuple[Operator, ...]:
-        """A channel after another, of whose elements tiles have any number."""
+        """Return one look-up per channel; tiles can then have any number of elements."""
         (source,), (_, elements) = self.inputs, self.output.shape
         shape = domain.elementwise_shape((elements,))
         return tuple(
@@ -197,7 +197,7 @@ class ChannelTable(Operator):
 
     @property
     def loops(self) -> Loops:
-        """Every channel by itself, all of its elements in one row."""
+        """Loops over independent channels, with all elements of a channel in one row."""
         channels, elements = self.output.shape
         return Loops(Nest(channels, 1, elements, channels, 1, elements, groups=channels))
 
@@ -209,10 +209,10 @@ class ChannelTable(Operator):
         return {"EX_OUTPUT_CHANNELS": tile.output.channels.size, "EX_LENGTH": tile.output.columns.size}
 
     def constants(self) -> ChannelConstants:
-        """The tables, as the weights of the channels."""
+        """Return the tables as the weights of the channels."""
         return ChannelConstants(weights=self.table)
 
 
 def channel_tables(operation: Operator) -> NDArray[np.int8] | None:
-    """The tables, int8 (channels, 256), of what is looked up in one a channel; None of all else."""
+    """Return the int8 tables (channels, 256) of a look-up with one table per channel; None for other operations."""
     return operation.table if isinstance(operation, ChannelTable) else None

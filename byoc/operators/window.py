@@ -1,4 +1,4 @@
-"""Sliding windows, of convolutions and pools: ONNX's ways to write them, their loop nest, their registers."""
+"""Sliding windows of convolutions and pools: their ONNX forms, loop nest and registers."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ from byoc.operators.sharding import AXES, Along, Sharding, Span
 from byoc.options import Target
 
 ATTRIBUTES = ("kernel", "strides", "dilations", "pads")
-"""What every canonical node with a window has."""
+"""Attributes of every canonical node with a window."""
 
 
 class _Rows(NamedTuple):
-    """Which of ``height`` rows the window of a node reads for rows of its result."""
+    """Input rows, out of ``height``, that a node's window reads for rows of its result."""
 
     node: Node
     height: int
 
     def _reached(self, span: Span) -> Span:
-        """Padding included."""
+        """Return the span of rows including padding."""
         attributes, (start, stop) = self.node.attributes, span
         stride, kernel = attributes["strides"][0], attributes["kernel"][0]
         dilation, top = attributes["dilations"][0], attributes["pads"][0]
         return start * stride - top, (stop - 1) * stride - top + (kernel - 1) * dilation + 1
 
     def read(self, span: Span) -> Span:
-        """Without padding."""
+        """Return the span of rows without padding."""
         first, last = self._reached(span)
         return max(0, first), min(self.height, last)
 
     def attributes(self, span: Span) -> Mapping[str, Any]:
-        """The padding that is left."""
+        """Return the padding that remains for a span."""
         (first, last), (_, left, _, right) = self._reached(span), self.node.attributes["pads"]
         return {"pads": (max(0, -first), left, max(0, last - self.height), right)}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Window(Operator):
-    """Windows over the planes of one input (C, H, W) to one output (OC, OH, OW). ``pads``: top, left, bottom, right."""
+    """Window over the planes of one input (C, H, W) to one output (OC, OH, OW). ``pads``: top, left, bottom, right."""
 
     traits: ClassVar[Traits] = Traits(mapping="many-to-many")
     kinds: ClassVar[Kinds] = {
@@ -77,7 +77,7 @@ class Window(Operator):
 
     @property
     def loops(self) -> Loops:
-        """Output channels, rows and columns, with the halo of the window."""
+        """Loops over output channels, rows and columns, with the halo of the window."""
         (oc, oh, ow), (ic, ih, iw) = self.output.shape, self.inputs[0].shape
         stride, dilation = self.strides[0], self.dilations[0]
         window = self.window[0], stride, dilation, self.pads[0]
@@ -98,7 +98,7 @@ class Window(Operator):
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """Both boxes, and the padding above the input box."""
+        """Return the sizes of the input and output box, and the padding above the input box."""
         output, source = tile.output, tile.input
         return {
             "EX_INPUT_CHANNELS": source.channels.size,
@@ -111,7 +111,10 @@ class Window(Operator):
         }
 
     def finer(self) -> tuple[Operator, ...]:
-        """Lines, and planes whose elements are computed each by itself, stood upright: tiles are bands of rows."""
+        """Return the operation with each row stored as a column, so that tiles can divide it; () if impossible.
+
+        It is possible for planes of one row, and for windows of one element.
+        """
         (source,), result = self.inputs, self.output
         alone = self.window == self.strides == (1, 1) and not any(self.pads)
         if source.shape[2] == 1 or not (alone or _is_line(self)):
@@ -128,12 +131,12 @@ class Window(Operator):
         return (turned,)
 
     def turned(self) -> dict[str, Any]:
-        """What else changes with rows and columns exchanged."""
+        """Return the other fields that change when rows and columns are exchanged."""
         return {}
 
     @classmethod
     def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
-        """Rows of an image, with the halo of the window; constants are read whole."""
+        """Divide by rows of an image, with the halo of the window; constants are read whole."""
         if along != "rows" or len(node.attributes.get("kernel", ())) != 2:
             return super().divide(graph, node, along)
         source, *others = (graph.values[name] for name in node.inputs)
@@ -145,7 +148,7 @@ class Window(Operator):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """A window has a size for every spatial dimension, and the last one ends inside the padded input."""
+        """Return a message if a size is missing or the last window ends outside the padded input."""
         source, result = graph.values[node.inputs[0]].shape, graph.values[node.outputs[0]].shape
         if "kernel" not in node.attributes:
             fits = len(source) >= 2 and len(result) == len(source)
@@ -164,20 +167,20 @@ def _is_line(window: Window) -> bool:
 
 
 def column(operation: Operator) -> Operator | None:
-    """A window over planes of one row, as one over planes of one column; None for every other operation."""
+    """Return a window over planes of one row as one over planes of one column; None for other operations."""
     if not isinstance(operation, Window) or not _is_line(operation):
         return None
     return next(iter(Window.finer(operation)), None)
 
 
 def upright(operand: Operand) -> Operand:
-    """Planes as planes of one column: the same bytes."""
+    """Return planes as planes of one column, with the same bytes."""
     channels, rows, columns = operand.shape
     return replace(operand, shape=(channels, rows * columns, 1))
 
 
 def _windows_fit(attributes: Mapping[str, Any], source: tuple[int, ...], result: tuple[int, ...]) -> bool:
-    """Whether the last window along every dimension ends inside the padded input."""
+    """Return True if the last window along every dimension ends inside the padded input."""
     rank = len(source)
     for axis, (size, count) in enumerate(zip(source, result, strict=True)):
         reach = (attributes["kernel"][axis] - 1) * attributes["dilations"][axis] + 1
@@ -188,10 +191,10 @@ def _windows_fit(attributes: Mapping[str, Any], source: tuple[int, ...], result:
 
 
 def written_window(written: Written, *, cuts: bool = False) -> dict[str, tuple[int, ...]] | str:
-    """The window of an ONNX operator, that of its weights where it does not name one; ``cuts`` as below.
+    """Return the window of an ONNX operator; without ``kernel_shape`` it is that of its weights.
 
-    Empty for a form that has none. Text: why it cannot be read, where window, input and result are not of one rank, or
-    a stride is not 1 or more.
+    The result is empty for a form without a window. A text says why it cannot be read: window, input and result have
+    different ranks, or a stride is below 1. ``cuts`` is explained in :func:`window_attributes`.
     """
     attributes, source, result = written.node.attributes, written.operand_shape(), written.result_shape
     names = ("kernel_shape", "strides", "dilations", "pads")
@@ -217,12 +220,12 @@ def window_attributes(
     *,
     cuts: bool = False,
 ) -> dict[str, tuple[int, ...]]:
-    """``kernel``, ``strides``, ``dilations`` and ``pads`` (all begins, then all ends, as ONNX) of one window operator.
+    """Return ``kernel``, ``strides``, ``dilations`` and ``pads`` (all begins, then all ends) of a window operator.
 
-    ``source`` and ``result`` are the spatial shapes. Pads are chosen so that the plain floor formula gives ``result``:
-    ``auto_pad`` is resolved and the last window of ``ceil_mode`` becomes padding at the end. Where strides are longer
-    than the kernel, equal padding at both sides can be negative: with ``cuts`` it is, as ONNX Runtime's pools have it,
-    else it is none, as its convolutions have it (onnxruntime/core/providers/common.h, ComputePad).
+    ``source`` and ``result`` are the spatial shapes. Pads are chosen so that the floor formula gives ``result``:
+    ``auto_pad`` is resolved, and the last window of ``ceil_mode`` becomes padding at the end. If strides exceed the
+    kernel, equal padding on both sides can be negative. With ``cuts`` it stays negative, as in ONNX Runtime's pools;
+    without, it becomes 0, as in its convolutions (onnxruntime/core/providers/common.h, ComputePad).
     """
     rank = len(kernel)
     strides = tuple(attributes.get("strides", (1,) * rank))
@@ -235,7 +238,7 @@ def window_attributes(
         needed = (result[axis] - 1) * strides[axis] + reach - source[axis]
         if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
             total = needed if cuts else max(needed, 0)
-            begin = int((total + (auto_pad == "SAME_LOWER")) / 2)  # towards zero
+            begin = int((total + (auto_pad == "SAME_LOWER")) / 2)  # rounded towards zero
             end = total - begin
         else:
             begin, end = (0, 0) if auto_pad == "VALID" else (explicit[axis], explicit[rank + axis])
@@ -246,7 +249,7 @@ def window_attributes(
 
 
 def two_dimensional(node: Node) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int, int, int]]:
-    """Strides, dilations and pads (top, left, bottom, right) of a one- or two-dimensional window."""
+    """Return strides, dilations and pads (top, left, bottom, right) of a one- or two-dimensional window."""
     strides, dilations, pads = (node.attributes[key] for key in ("strides", "dilations", "pads"))
     if len(strides) == 1:
         return (1, strides[0]), (1, dilations[0]), (0, pads[0], 0, pads[1])
@@ -255,23 +258,23 @@ def two_dimensional(node: Node) -> tuple[tuple[int, int], tuple[int, int], tuple
 
 @rule("only 1-D and 2-D windows run on the accelerator")
 def one_or_two_dimensional(graph: Graph, node: Node) -> Finding | None:
-    """The window has one or two dimensions."""
+    """Reject windows of more than two dimensions."""
     rank = len(graph.values[node.inputs[0]].shape) - 2
     return None if rank in (1, 2) else finding("the window has {rank} dimensions", rank=rank)
 
 
 @rule("padding adds to the input and does not cut it short")
 def uncut_input(graph: Graph, node: Node) -> Finding | None:
-    """No pad at the beginning is negative."""
+    """Reject negative padding at the beginning."""
     pads = node.attributes.get("pads", ())
     begins = pads[: len(pads) // 2]
     return finding("pads are {pads}", pads=pads) if min(begins, default=0) < 0 else None
 
 
 def beyond_fields(shapes: tuple[tuple[int, ...], ...], window: tuple[int, ...], target: Target) -> Finding | None:
-    """The first size, or the largest attribute of the window, that its register does not hold.
+    """Return a finding for the first size, or the largest window attribute, that exceeds its register.
 
-    ``window``: heights and widths of kernel, strides and dilations, then the pads as ONNX has them.
+    ``window``: heights and widths of kernel, strides and dilations, then the pads in ONNX order.
     """
     names = [f"{name} ({side})" for name in ("kernel_shape", "strides", "dilations") for side in ("height", "width")]
     names += [f"pads ({side})" for side in ("top", "left", "bottom", "right")]
