@@ -320,7 +320,10 @@ def with_words(plain: Instruction, packed: Packed) -> Instruction:
 def unpacked(command: Command, arch: Arch) -> Unpacked | None:
     """Return the command on dense operands; None if its operands are stored densely."""
     packed = command.instruction.packed
-    return None if arch.memory == IDEAL or packed is None or packed.raw else Unpacked(command, arch)
+    if arch.memory == IDEAL or packed is None or packed.raw:
+        return None
+    plain = all(isinstance(layout, Plain) for layout in packed.layouts(command, arch))
+    return None if plain else Unpacked(command, arch)
 
 
 def operand_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:

@@ -54,7 +54,7 @@ Reader = Callable[[Bytes], NDArray[Any]]
 class KeptWeights:
     """Weights as stored, and the array made from them."""
 
-    stored: bytes
+    stored: Bytes
     made: NDArray[Any]
 
 
@@ -70,15 +70,18 @@ class WeightStore:
         Every call compares the bytes with the cached ones: the result depends only on the bytes in the scratchpad and
         on ``use``.
         """
-        last = KeptWeights(b"", np.zeros(0))
+        last: KeptWeights | None = None
+        kind = np.uint64 if start % 8 == nbytes % 8 == 0 else np.uint8
 
         def read(sram: Bytes) -> NDArray[Any]:
             nonlocal last
-            stored = sram[start : start + nbytes].tobytes()
-            if stored != last.stored:
-                key = use, stored
-                last = self._kept.get(key) or KeptWeights(stored, make(np.frombuffer(stored, np.uint8)))
-                self._kept[key] = last
+            stored = sram[start : start + nbytes]
+            if last is None or not (stored.view(kind) == last.stored.view(kind)).all():
+                key = use, stored.tobytes()
+                last = self._kept.get(key)
+                if last is None:
+                    content = np.frombuffer(key[1], np.uint8)
+                    last = self._kept[key] = KeptWeights(content, make(content))
             return last.made
 
         return read
