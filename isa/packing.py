@@ -139,7 +139,7 @@ def blocked(weights: Bytes, places: NDArray[np.int64]) -> Bytes:
 
 
 def unblocked(data: Bytes, places: NDArray[np.int64]) -> Bytes:
-    """Return weights that are stored in the order of their use in dense order."""
+    """Return dense weights from weights in the order of their use."""
     kept = places != GAP
     weights = np.zeros(int(np.count_nonzero(kept)), dtype=np.uint8)
     weights[places[kept]] = data[kept]
@@ -276,7 +276,7 @@ def read_depthwise(channels: int, taps: int, atom: int, blocks: Bytes, weights: 
 
 @lru_cache(maxsize=64)
 def transposed_places(shape: Shape, block: Block, word: int) -> NDArray[np.int64]:
-    """Return :func:`block_places` of weights (outputs, inputs) that lie plainly as (inputs, outputs)."""
+    """Return :func:`block_places` for dense weights that are stored as (inputs, outputs)."""
     places = block_places(shape, block, word)
     return np.where(places == GAP, GAP, places % shape.inputs * shape.outputs + places // shape.inputs)
 

@@ -56,7 +56,7 @@ def finite_slope(graph: Graph, node: Node) -> Finding | None:
 
 @rule(domain.FIXED)
 def scales_in_int32(record: Activation, target: Target) -> Finding | None:
-    """Reject slopes that leave int32 when they scale 255 steps."""
+    """Reject slopes that overflow int32 when they scale 255 steps."""
     above, below = record.fixed_slopes()
     return domain.leaves_int32(255, above, target) or domain.leaves_int32(255, abs(below), target)
 
@@ -183,7 +183,7 @@ class Activation(Elementwise):
 
 
 def rescaled(node: Node, source: Value, result: Value, output: Operand, first: int = 0) -> Activation:
-    """Return a change of quantisation from ``source`` to that of ``result``, as a leaky Relu of slope 1.
+    """Return an operation that converts ``source`` to the quantisation of ``result``, as a leaky Relu of slope 1.
 
     Args:
         node: the node that needs it.
@@ -210,7 +210,7 @@ def rescaled(node: Node, source: Value, result: Value, output: Operand, first: i
 
 
 def unscalable(source: Value, result: Value, target: Target) -> Finding | None:
-    """Reject a change of scale that leaves int32 for 255 steps with numerics ``fixed``; None if it is possible."""
+    """Reject a change of scale that overflows int32 for 255 steps with numerics ``fixed``; None if it is possible."""
     ratio = float(domain.affine(source).scale) / float(domain.affine(result).scale)
     return domain.leaves_int32(255, ratio, target)
 

@@ -28,7 +28,7 @@ from isa.ops.lookup import TABLE_BYTES
 
 @rule("the product of the operands' scales is 2^-100 to 2^15 times the scale of the result")
 def near_product(graph: Graph, node: Node) -> Finding | None:
-    """Reject ratios that are subnormal or for which 255 · 255 steps leave int32, to which ONNX Runtime rounds."""
+    """Reject ratios that are subnormal or for which 255 · 255 steps overflow int32, to which ONNX Runtime rounds."""
     ratio = float(_ratio(*(domain.affine(graph.values[name]).scale for name in (*node.inputs, *node.outputs))))
     if 2.0**-100 <= ratio <= 2.0**15:
         return None
@@ -49,7 +49,7 @@ def _ratio(a: np.float32, b: np.float32, y: np.float32) -> np.float32:
 
 @rule(domain.FIXED)
 def scales_in_int32(record: Arithmetic, target: Target) -> Finding | None:
-    """Reject scales for which the sum of two operands leaves int32.
+    """Reject scales for which the sum of two operands overflows int32.
 
     TensorFlow Lite shifts operands left by 20 bits and at least halves them; it shifts by 7 bits to square a
     difference.
@@ -63,7 +63,7 @@ def scales_in_int32(record: Arithmetic, target: Target) -> Finding | None:
 
 @rule(domain.FIXED)
 def product_in_int32(record: Arithmetic, target: Target) -> Finding | None:
-    """Reject scales for which a product of up to 255 · 255 leaves int32."""
+    """Reject scales for which a product of up to 255 · 255 overflows int32."""
     return domain.leaves_int32(255 * 255, _fixed_ratio(*record.scales), target)
 
 
@@ -163,7 +163,7 @@ class Add(Arithmetic):
 
     @classmethod
     def useful(cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits) -> Limits | None:
-        """Return the useful limits of an operand: a = y - b."""
+        """Return the limits beyond which an operand saturates the result: a = y - b."""
         other = ranges[1 - position]
         return None if other is None else _with_margin(result[0] - other[1], result[1] - other[0], result)
 
@@ -200,7 +200,7 @@ class Subtraction(Arithmetic):
 
     @classmethod
     def useful(cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits) -> Limits | None:
-        """Return the useful limits of an operand: a = y + b, b = a - y."""
+        """Return the limits beyond which an operand saturates the result: a = y + b, b = a - y."""
         other = ranges[1 - position]
         if other is None:
             return None
@@ -226,7 +226,7 @@ class Subtraction(Arithmetic):
 
 @rule(domain.FIXED)
 def quotient_in_int32(record: Arithmetic, target: Target) -> Finding | None:
-    """Reject scales for which quotients of up to 255, shifted left by 20 bits, leave int32."""
+    """Reject scales for which quotients of up to 255, shifted left by 20 bits, overflow int32."""
     scale_a, scale_b, scale_y = record.scales
     return domain.leaves_int32(255 << LEFT_SHIFT, scale_a / scale_b / scale_y / (1 << LEFT_SHIFT), target)
 

@@ -37,13 +37,13 @@ class ConcatRecord:
 
 @rule("operands of which the result has several slices each are copied there by OP_PERMUTE: use --isa v4")
 def permutation_available(record: ConcatRecord, target: Target) -> Finding | None:
-    """Reject several slices per operand on a machine that cannot copy with strides."""
+    """Reject a result with several slices per operand, on a machine without strided copies."""
     return needs_permutation(0 if record.slices == 1 else len(record.sources), target)
 
 
 @rule(domain.FIXED)
 def scales_in_int32(record: ConcatRecord, target: Target) -> Finding | None:
-    """Reject changes of scale that leave int32 for 255 steps."""
+    """Reject changes of scale that overflow int32 for 255 steps."""
     for source in () if record.free else record.sources:
         found = unscalable(source, record.result, target)
         if found is not None:
@@ -53,7 +53,7 @@ def scales_in_int32(record: ConcatRecord, target: Target) -> Finding | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Concatenation(Operator):
-    """Concat, compiled to other operations: an alias, or a change of scale and a copy per operand."""
+    """Concatenation, compiled to an alias, or to a change of scale and a copy per operand."""
 
     family: ClassVar[str] = "concatenation"
     forms: ClassVar[tuple[Form, ...]] = (

@@ -121,7 +121,7 @@ def accumulators_fit(record: ConvRecord, target: Target) -> Finding | None:
 
 @rule(domain.FIXED)
 def scales_in_int32(record: ConvRecord, target: Target) -> Finding | None:
-    """Reject scales for which an accumulator leaves int32 during requantisation."""
+    """Reject scales for which an accumulator overflows int32 during requantisation."""
     weights = record.weights.reshape(len(record.weights), -1)
     return products.leaves_int32(weights, record.bias, record.requantise, target)
 

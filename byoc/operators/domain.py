@@ -186,7 +186,7 @@ def usable_scales(graph: Graph, node: Node) -> Finding | None:
 
 @rule("an operand's scale is at most 2^22 times that of the result")
 def near_scales(graph: Graph, node: Node) -> Finding | None:
-    """Reject scales for which 255 steps of two operands leave int32, to which ONNX Runtime rounds sums and averages."""
+    """Reject scales for which 255 steps of two operands overflow int32, the type of ONNX Runtime's sums."""
     result = affine(graph.values[node.outputs[0]])
     for name in node.inputs:
         ratio = float(affine(graph.values[name]).scale) / float(result.scale)
@@ -242,7 +242,7 @@ FIXED = "with numerics fixed, no value leaves int32 while it is scaled: choose n
 
 
 def leaves_int32(magnitude: int, ratio: float, target: Target, *, once: bool = False) -> Finding | None:
-    """Reject a value of ``magnitude`` that leaves int32 when it is multiplied by ``ratio`` with numerics ``fixed``.
+    """Reject a value of ``magnitude`` that overflows int32 when it is multiplied by ``ratio`` with numerics ``fixed``.
 
     Integer scaling shifts the value left before the multiplication. With ``once`` (rounded only once) the product
     itself must fit. Outside int32 the behaviour of LiteRT's C++ arithmetic is undefined.

@@ -118,7 +118,7 @@ def fits_fields(record: tuple[Interpolation, ...], target: Target) -> Finding | 
 
 @rule(domain.FIXED)
 def scales_in_int32(record: tuple[Interpolation, ...], target: Target) -> Finding | None:
-    """Reject scales for which 255 steps with all fraction bits of the weights leave int32."""
+    """Reject scales for which 255 steps with all fraction bits of the weights overflow int32."""
     first = record[0]
     return domain.leaves_int32(255 << 20, first.scales[0] / first.scales[1] / (1 << 20), target)
 
@@ -240,7 +240,7 @@ class Interpolation(Operator):
         return {**sizes, "EX_FIRST_ROW": tile.output.rows.start, "EX_FIRST_INPUT_ROW": tile.input.rows.start}
 
     def constants(self) -> ChannelConstants:
-        """Return the coordinates of columns, then those of rows: one set for all channels."""
+        """Return the column coordinates, then the row coordinates: one set for all channels."""
         return ChannelConstants(
             weights=shared_constants(np.concatenate([self.columns, self.rows]).astype("<f4"), self.output.shape[0])
         )

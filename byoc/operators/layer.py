@@ -246,7 +246,7 @@ class Buffers(NamedTuple):
         return total
 
     def used(self, slots: Slots, resident: Resident, *, constants: bool) -> Slots:
-        """Return the slots without those that exceed the number of tiles; equal results need equal buffers."""
+        """Return the slots, limited to the number of tiles; tilings with equal results need equal buffers."""
         inputs = [count for count, near in zip(self.input_tiles, resident.inputs, strict=False) if not near]
         kept = max(self.table_tiles if self.tables else 1, self.constant_tiles if constants else 1)
         outputs = 1 if resident.output or not self.output else self.output_tiles

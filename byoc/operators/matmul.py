@@ -170,7 +170,7 @@ def accumulators_fit(record: MatMulRecord, target: Target) -> Finding | None:
 
 @rule(domain.FIXED)
 def scales_in_int32(record: MatMulRecord, target: Target) -> Finding | None:
-    """Reject scales for which an accumulator leaves int32 during requantisation."""
+    """Reject scales for which an accumulator overflows int32 during requantisation."""
     if record.requantise is None:
         return None
     if record.left is None and record.right is None:
@@ -418,7 +418,7 @@ class MatMul(Product):
 
     @property
     def loops(self) -> Loops:
-        """Loops over the rows of a matrix whose channels are its columns."""
+        """Loops over the rows of a matrix; channels are its columns."""
         rows, depth = self.inputs[0].shape
         return Loops(Nest(self.output.shape[1], rows, 1, depth, rows, 1, matrix=True))
 

@@ -86,7 +86,7 @@ class _Maker:
 
 @rule(domain.FIXED)
 def scales_in_int32(record: Steps, target: Target) -> Finding | None:
-    """Reject changes of scale that leave int32 for 255 steps."""
+    """Reject changes of scale that overflow int32 for 255 steps."""
     return next(filter(None, (unscalable(value, record.result, target) for value in record.others)), None)
 
 
@@ -154,7 +154,7 @@ def _alike(value: Value, result: Value) -> bool:
     return value.quantization.same_as(result.quantization)
 
 
-# Where ---------------------------------------------------------------------------------------------------------------
+# Selection ----------------------------------------------------------------------------------------------------------
 
 
 @rule("what chooses are flags, and what is chosen has the element type of the result")

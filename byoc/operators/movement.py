@@ -72,7 +72,7 @@ FORMS = (
 
 
 def node_pieces(graph: Graph, node: Node) -> tuple[Piece, ...]:
-    """Return the pieces of a canonical node: its ``pieces``, those of its ``perm``, or all elements in order."""
+    """Return the pieces of a canonical node, from its ``pieces`` or ``perm``; by default all elements in order."""
     if "pieces" in node.attributes:
         return tuple(_decoded(numbers) for numbers in node.attributes["pieces"])
     shape = graph.values[node.inputs[0]].shape
@@ -147,12 +147,12 @@ def few_copies(record: MovementRecord, target: Target) -> Finding | None:
 
 @rule(domain.FIXED)
 def scales_in_int32(record: MovementRecord, target: Target) -> Finding | None:
-    """Reject a change of scale that leaves int32."""
+    """Reject a change of scale that overflows int32."""
     return unscalable(record.source, record.result, target) if record.rescaled else None
 
 
 class Movement(Operator):
-    """Movement, compiled to other operations: an alias for a dense slice, otherwise one copy or fill per piece.
+    """Data movement, compiled to an alias for a dense slice, otherwise to one copy or fill per piece.
 
     Fills write elements of the result that come from no element of the operand.
     """
@@ -441,7 +441,7 @@ class StridedCopy(Operator):
         }
 
     def commands(self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole) -> tuple[Part, ...]:
-        """Return copies of at most four dimensions with non-negative strides."""
+        """Return commands that copy at most four dimensions each, with non-negative source strides."""
         loops = geometry.tile_dims(tile.output.channels.size, tile.output.rows.size)
         counts = [dim.size for dim in loops]
         sources, targets = [dim.source for dim in loops], [dim.target for dim in loops]
@@ -492,7 +492,9 @@ _LANES, _BANKS = 64, 16
 
 
 def _unrolled(dims: Iterable[Dim]) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
-    """Split dimensions into those of one command, its fastest last, and those that need one command per step.
+    """Split dimensions into the dimensions of one command, fastest last, and the rest.
+
+    The rest needs one command per step.
 
     A command has at most four dimensions and only non-negative source strides.
     """

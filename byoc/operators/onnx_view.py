@@ -94,7 +94,7 @@ class OnnxView:
         return self.constants[name].dtype.name if name in self.constants else self.tensors.get(name, ((), ""))[1]
 
     def is_constant(self, name: str) -> bool:
-        """Return True if a tensor, or the tensor before one DequantizeLinear, is constant."""
+        """Return True if a tensor is constant, directly or after one DequantizeLinear."""
         source = self.producer.get(name)
         if source is not None and source.op_type == DEQUANTIZE:
             name = source.inputs[0]

@@ -150,7 +150,7 @@ class Pool(Window):
         return self.inputs[0].shape[0]
 
     def settings(self, arch: Arch) -> Settings:
-        """Return the window, the mode, and the numbers of the mode."""
+        """Return the registers of the window and of the mode, and the mode."""
         registers = {**self.window_registers(), **self.number_registers(arch)}
         return Settings(registers, {"mode": _MODES[self.mode_of(arch)], "count_include_pad": int(self.counts_padding)})
 
@@ -162,7 +162,7 @@ class Pool(Window):
         return False
 
     def number_registers(self, arch: Arch) -> Registers:
-        """Return the clamp and the other numbers of the mode."""
+        """Return the clamp registers and the other registers of the mode."""
         raise NotImplementedError
 
 

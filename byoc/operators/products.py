@@ -336,14 +336,14 @@ def largest(weights: NDArray[np.integer], bias: NDArray[np.int64]) -> int:
 
 
 def too_wide(bound: int) -> Finding | None:
-    """Reject accumulators up to ``bound`` that could leave int32."""
+    """Reject accumulators up to ``bound`` that could overflow int32."""
     return finding("an accumulator could reach {bound}", bound=bound) if bound >= ACCUMULATOR_LIMIT else None
 
 
 def leaves_int32(
     weights: NDArray[np.integer], bias: NDArray[np.int64], requantise: Requantise | None, target: Target
 ) -> Finding | None:
-    """Reject a channel (row of ``weights``) whose accumulator leaves int32 during integer requantisation."""
+    """Reject a channel (row of ``weights``) whose accumulator overflows int32 during integer requantisation."""
     if target.numerics != "fixed" or requantise is None:
         return None
     scales = np.broadcast_to(requantise.scales.exact, bias.shape)

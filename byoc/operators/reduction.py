@@ -47,7 +47,7 @@ _MODES: Mapping[str, Mode] = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceM
 
 @rule(domain.FIXED)
 def scales_in_int32(record: tuple[Reduction, ...], target: Target) -> Finding | None:
-    """Reject scales for which the sum of a row leaves int32."""
+    """Reject scales for which the sum of a row overflows int32."""
     first = record[0]
     return domain.leaves_int32(first.steps, first.ratio, target)
 

@@ -1,4 +1,4 @@
-"""Registry of all operator families, including those of other packages (entry point group ``dla.operators``).
+"""Registry of all operator families; other packages add families by the entry point group ``dla.operators``.
 
 It also creates the support table, which lists what runs on the accelerator. An entry point names a subclass of
 :class:`byoc.operators.operator.Operator`::

@@ -179,7 +179,7 @@ def finite_numerators(record: tuple[Softmax, ...], target: Target) -> Finding | 
 
 @rule("with numerics fixed, the scale of the result is above 2^-16, and rows have 4,095 elements at most")
 def small_sums(record: tuple[Softmax, ...], target: Target) -> Finding | None:
-    """Reject factors of 2^24 or more, and rows whose sum leaves int32."""
+    """Reject factors of 2^24 or more, and rows whose sum overflows int32."""
     first = record[0]
     if target.numerics != "fixed" or (first.output_scale > 2.0**-16 and first.count < 4096):
         return None
@@ -188,7 +188,7 @@ def small_sums(record: tuple[Softmax, ...], target: Target) -> Finding | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Softmax(Rows):
-    """Softmax of dense rows of ``count`` elements; scales are float32, the zero point is that of the int8 domain.
+    """Softmax of dense rows of ``count`` elements; scales are float32, the zero point is in the int8 domain.
 
     ``beta`` multiplies the exponents with numerics ``fixed``; only TensorFlow Lite has it.
     """

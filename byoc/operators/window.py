@@ -191,7 +191,7 @@ def _windows_fit(attributes: Mapping[str, Any], source: tuple[int, ...], result:
 
 
 def written_window(written: Written, *, cuts: bool = False) -> dict[str, tuple[int, ...]] | str:
-    """Return the window of an ONNX operator; without ``kernel_shape`` it is that of its weights.
+    """Return the window of an ONNX operator; without ``kernel_shape`` its weights define the kernel.
 
     The result is empty for a form without a window. A text says why it cannot be read: window, input and result have
     different ranks, or a stride is below 1. ``cuts`` is explained in :func:`window_attributes`.

@@ -40,7 +40,7 @@ Bytes = NDArray[np.uint8]
 _BLOCK_ELEMENTS = 1 << 20
 """Maximum elements of the two large operands of one matrix product."""
 _WIDE = 1024
-"""Elements up to which the results of several positions are converted as one row."""
+"""Elements up to which the sums of several positions are requantised as one row."""
 _PIXEL_ELEMENTS = 1 << 19
 """Elements of the float32 pixels of one band of a depthwise convolution."""
 _MOST_GROUPS, _GROUPED_WEIGHTS = 16, 1 << 22
@@ -176,7 +176,7 @@ def _bands(shape: Window, positions: int, channels: int) -> tuple[_Band, ...]:
 
 
 class _Band(NamedTuple):
-    """Rows of results: first row, number of rows, first position; ``wide`` positions are converted as one row."""
+    """Rows of results: first row, number of rows, first position; ``wide`` positions are requantised as one row."""
 
     top: int
     rows: int

@@ -271,7 +271,7 @@ def depthwise_window(shape: Window, element: int, command: Command, arch: Arch) 
 
 
 def _at_once(shape: Window, fill: int, weights: int) -> Callable[[Results, Compiled], None] | None:
-    """Return the compiled kernel; None if outputs start in columns that the input does not have."""
+    """Return the compiled kernel; None if an output starts in a column beyond the input."""
     if (shape.ow - 1) * shape.sx >= shape.iw:
         return None
     multiplier = shape.oc // shape.ic

@@ -241,7 +241,9 @@ For rows shorter than ``_FEW`` the copy is faster.
 
 @dataclass(frozen=True, eq=False)
 class Finish:
-    """How a command converts sums to results, as far as known before it runs; each sum has ``products`` products.
+    """Conversion of a command's sums to results, as far as known before it runs.
+
+    Each sum has ``products`` products.
 
     ``partial`` is the range of int32 sums that the command starts from; None if it starts from the biases.
     """

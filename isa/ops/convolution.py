@@ -129,7 +129,7 @@ def plane_operands(command: Command, arch: Arch, weight_bytes: int) -> Operands:
 
 
 def taps(command: Command) -> int:
-    """Return KH·KW."""
+    """Return the number of kernel taps, KH·KW."""
     return command["EX_KERNEL_HEIGHT"] * command["EX_KERNEL_WIDTH"]
 
 
@@ -167,7 +167,7 @@ def window_extent(command: Command) -> tuple[int, int]:
 
 
 def tap(command: Command, padded: NDArray[Any], row: int, column: int) -> NDArray[Any]:
-    """Return the inputs (IC, OH, OW) of tap (row, column) of the kernel for every output."""
+    """Return the input elements (IC, OH, OW) that tap (row, column) of the kernel reads for all outputs."""
     top, left = row * command["EX_DILATION_HEIGHT"], column * command["EX_DILATION_WIDTH"]
     step_y, step_x = command["EX_STRIDE_HEIGHT"], command["EX_STRIDE_WIDTH"]
     rows = slice(top, top + (command["EX_OUTPUT_HEIGHT"] - 1) * step_y + 1, step_y)
@@ -240,7 +240,7 @@ def _depth(command: Command, machine: Machine) -> None:
 
 
 def output_count(command: Command) -> int:
-    """Return OC·OH·OW."""
+    """Return the number of results, OC·OH·OW."""
     return command["EX_OUTPUT_CHANNELS"] * command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"]
 
 

@@ -32,7 +32,7 @@ from isa.registers import Field, float_value
 
 
 def shape(command: Command) -> tuple[int, int, int]:
-    """Return (M, K, N)."""
+    """Return the sizes (M, K, N) of a product."""
     return command["EX_ROWS"], command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"]
 
 

@@ -859,7 +859,7 @@ def _permute_cycles(command: Command, arch: Arch) -> int:
 
 
 def _permute_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    """Return the words of both operands; a fill has only those of the result."""
+    """Return the words of source and result; a fill reads no words."""
     source, result = _copied_words(command, arch)
     return 0 if command.fields["fill"] else source, result
 

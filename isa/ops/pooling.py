@@ -169,7 +169,7 @@ def _resize_operands(command: Command, arch: Arch) -> Operands:
 
 
 def coordinates(command: Command, machine: Machine) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the coordinates of rows, relative to EX_FIRST_INPUT_ROW, and of columns.
+    """Return the row coordinates, relative to EX_FIRST_INPUT_ROW, and the column coordinates.
 
     Raises InputError if a coordinate is not a finite number.
     """
