@@ -317,7 +317,7 @@ def _upright(operation: Operator, arch: Arch, search: Search) -> Operator:
     computes. Transfers of the column do not count, because bands stay in the scratchpad between
     consecutive columns.
     """
-    turned = column(operation) if arch.pe.ow == 1 else None
+    turned = column(operation)
     if turned is None:
         return operation
     standing, line = (make_layer(one, arch).geometry for one in (turned, operation))

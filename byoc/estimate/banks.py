@@ -175,19 +175,20 @@ class Passing(NamedTuple):
     end: int
     use: BankUse
 
-    def words(self, bank: int, begin: int, end: int) -> float:
-        """Return those of one bank from cycle ``begin`` to cycle ``end``."""
-        shared = min(end, self.end) - max(begin, self.begin)
-        inside = self.use.first <= bank <= self.use.last and shared > 0
-        return self.use.words * shared / (self.end - self.begin) if inside else 0.0
-
 
 def delay(uses: Sequence[BankUse], begin: int, end: int, passing: Sequence[Passing]) -> int:
     """Return the cycles by which words of LD and ST, which come first, delay EX between ``begin`` and ``end``."""
-    late = 0
-    while True:
-        passed = [sum([one.words(use.first, begin, end + late) for one in passing]) - use.words for use in uses]
-        longer = int(max(passed))
-        if longer <= late:
-            return late
+    late = -1
+    longer = 0
+    while longer > late:
         late = longer
+        shares = [
+            (one.use, one.use.words * max(min(end + late, one.end) - max(begin, one.begin), 0) / (one.end - one.begin))
+            for one in passing
+            if one.end > one.begin
+        ]
+        longer = late
+        for bank, _, free in uses:
+            words = sum([share for use, share in shares if use.first <= bank <= use.last])
+            longer = max(longer, int(words - free))
+    return late

@@ -13,7 +13,6 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice, takewhile
 from math import gcd
 from typing import NamedTuple
 
@@ -284,7 +283,8 @@ class _CommandClock:
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._tasks = tasks
-        self._moved: dict[int, list[Passing]] = {_LD: [], _ST: []}  # transfers that are over, and whose words pass
+        self._moved: dict[int, list[Passing]] = {_LD: [], _ST: []}  # transfers that are over, and when
+        self._moved_by: dict[int, list[int]] = {_LD: [], _ST: []}
         self._units = [task.unit for task in tasks]
         self._work = [task.work for task in tasks]
         self._needs = [task.needs for task in tasks]
@@ -308,9 +308,11 @@ class _CommandClock:
         """Cycles by which words of transfers delay a command of EX."""
         task, end = self._tasks[number], self.ends[number] - EX_DRAIN
         begin, passing = self.ends[number] - task.work + EX_FILL, list[Passing]()
-        for moved in self._moved.values():
-            first = bisect_right(moved, begin, key=lambda one: one.end)
-            passing += takewhile(lambda one: one.begin < end, islice(moved, first, None))
+        for unit, moved in self._moved.items():
+            for index in range(bisect_right(self._moved_by[unit], begin), len(moved)):
+                if moved[index].begin >= end:
+                    break
+                passing.append(moved[index])
         return delay(task.banks, begin, end, passing) if passing else 0
 
     def _proceed(self) -> bool:
@@ -387,4 +389,5 @@ class _CommandClock:
         number = self._moving.pop(unit)[2]
         for use in self._tasks[number].banks:
             self._moved[unit].append(Passing(self._began[unit], end, use))
+            self._moved_by[unit].append(end)
         self.ends[number] = self.free[unit] = end + TRANSFER_OVERHEAD - _LEAD[unit]

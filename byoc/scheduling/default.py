@@ -17,6 +17,7 @@ from byoc.estimate.account import least_cycles
 from byoc.estimate.bus import DEFAULT_BUS, Bus
 from byoc.estimate.commands import Compute
 from byoc.estimate.constants import (
+    BANKS_TOGETHER,
     BETTER,
     CLOSE,
     ENOUGH,
@@ -72,10 +73,10 @@ def schedule_default(
     if best is None:
         raise _no_place(arch, choices)
     if choices.residents is not None:
-        return best.finished
+        return _finished(context, best, fresh)
     trials = _Trials(best, context, fresh, choices, free=best.free and first)
     trials.improve()
-    found = trials.best.finished
+    found = _finished(context, trials.best, fresh)
     if trials.free and subject is not None:
         pool.keep(subject, chosen, arch, found)
     return found
@@ -111,19 +112,28 @@ class _Candidate(NamedTuple):
     def rating(self) -> _Rating:
         return _Rating(self.cycles, self.tiles, self.free)
 
-    @property
-    def finished(self) -> Scheduled:
-        return replace(self.scheduled, cycles=self.cycles, layers=self.rehearsed.layers())
-
     def within(self, share: float) -> bool:
         """Return whether it takes at most ``share`` times the least possible cycles."""
         return self.cycles <= share * self.least
 
 
-def _candidate(context: RegionContext, plan: LayerPlan, memory: Memory) -> _Candidate | None:
-    """The schedule of a plan; None where that finds no place."""
+def _finished(context: RegionContext, best: _Candidate, fresh: Callable[[], Memory]) -> Scheduled:
+    """The schedule of the best plan, its buffers placed as for fewer banks if that takes fewer cycles.
+
+    Banks of a machine with more of them are parts of these, so that more banks do not cost cycles.
+    """
+    banks = best.scheduled.memory.arch.sram_banks
+    if context.loads.word_slots and best.tiles <= FEW_TILES and not best.within(ENOUGH):
+        placed = [_candidate(context, best.plan, fresh(), banks // parts) for parts in BANKS_TOGETHER if parts <= banks]
+        best = min([best, *(one for one in placed if one is not None)], key=lambda one: one.cycles)
+    return replace(best.scheduled, cycles=best.cycles, layers=best.rehearsed.layers())
+
+
+def _candidate(context: RegionContext, plan: LayerPlan, memory: Memory, banks: int = 0) -> _Candidate | None:
+    """The schedule of a plan, its buffers placed for so many banks, 0: those there are; None where it has no place."""
     streamed, cycles = _stream(context, plan, memory)
-    plans = pipelined(streamed, cycles, memory.scratch, memory.arch, memory.bus, memory.apart, memory.windows)
+    arch = memory.arch.model_copy(update={"sram_banks": banks or memory.arch.sram_banks})
+    plans = pipelined(streamed, cycles, memory.scratch, arch, memory.bus, memory.apart, memory.windows)
     if not plans:
         return None
     shared = memory.windows.union(pointer.buffer for pointer in memory.residents.values())
@@ -153,6 +163,10 @@ class _Trials:
         self._known: dict[LayerPlan, _Rating | None] = {self._streamed(best.plan): best.rating}
         self._arch = best.scheduled.memory.arch
         self._images = len(context.layers) // len({layer.name for layer in context.layers})
+        alike: dict[tuple[str, int], list[int]] = {}  # layers that are one for several images
+        for number, (layer, search) in enumerate(zip(context.layers, context.searches, strict=True)):
+            alike.setdefault((layer.name, id(search)), []).append(number)
+        self._alike = tuple(alike.values())
         self._few = len(context.layers) <= FEW_LAYERS and not best.plan.groups
         self._strict = free
         self._enough = CLOSE if self._few else ENOUGH
@@ -236,29 +250,31 @@ class _Trials:
 
     def _climb(self, room: int) -> None:
         """Try tilings in ``room`` bytes next to the best plan's, layer by layer, while that helps and tiles are few."""
-        if self._images > 1 or self.best.tiles > FEW_TILES:
+        if self.best.tiles > FEW_TILES:
             return
         pins = pins_of(self._choices, self._context.layers, self._arch)
         before, self._tiles = None, 0
         while before is not self.best:
             before = self.best
-            for index in (number for number, pin in enumerate(pins) if pin is None):
-                for plan in tuple(self._beside(index, room)):
+            for alike in (one for one in self._alike if pins[one[0]] is None):
+                for plan in tuple(self._beside(alike, room)):
                     if self.best.within(self._enough) or self._tiles > MOST_NEAR:
                         return
                     self._try(plan)
 
-    def _beside(self, index: int, capacity: int) -> Iterator[LayerPlan]:
-        """The best plan with other tilings of a layer in ``capacity`` bytes, if those need not compute too long."""
-        best, search, plan = self.best, self._context.searches[index], self.best.plan
+    def _beside(self, alike: Sequence[int], capacity: int) -> Iterator[LayerPlan]:
+        """The best plan with other tilings of layers in ``capacity`` bytes, if those need not compute too long."""
+        index, best, plan = alike[0], self.best, self.best.plan
         if any(group.first <= index <= group.last for group in plan.groups):
             return
-        room = self._context.rooms.of(index, plan.residents, capacity)
-        others = best.compute - search.computed(plan.tilings[index])
+        search, room = self._context.searches[index], self._context.rooms.of(index, plan.residents, capacity)
+        others = best.compute - sum([search.computed(plan.tilings[one]) for one in alike])
         limit = NEAR * search.cost.estimate(plan.tilings[index], room[0])
         for tiling in search.near(plan.tilings[index], *room):
-            if others + search.computed(tiling) < best.cycles and search.cost.estimate(tiling, room[0]) <= limit:
-                yield replace(plan, tilings=(*plan.tilings[:index], tiling, *plan.tilings[index + 1 :]))
+            computed = others + len(alike) * search.computed(tiling)
+            if computed < best.cycles and search.cost.estimate(tiling, room[0]) <= limit:
+                tilings = dict(enumerate(plan.tilings)) | dict.fromkeys(alike, tiling)
+                yield replace(plan, tilings=tuple(tilings.values()))
 
     def _try(self, plan: LayerPlan) -> None:
         """Take a plan that is rehearsed to take fewer cycles than the best one, by more than estimates err."""

@@ -18,10 +18,11 @@ import sys
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import accumulate
 from typing import NamedTuple
 
-from byoc.estimate.banks import BankUse, CommandLoads
+from byoc.estimate.banks import BankUse, CommandLoads, ComputeLoad
 from byoc.estimate.bus import Bus, registers_of, transfer_cycles
 from byoc.estimate.commands import Stored, Task, TileClock, Times, run
 from byoc.estimate.constants import (
@@ -99,24 +100,27 @@ def rehearse(
     ``loads``: what commands ask of the scratchpad.
     """
     order = _Order(requests, addresses, frozenset(shared))
-    tasks = [
-        Task(cue.step.unit.value, work, order.needs(number, cue), banks)
-        for number, cue in enumerate(cues)
-        for work, banks in (_work(cue.step, addresses, loads, arch),)
-    ]
+
+    @cache
+    def served(load: ComputeLoad, starts: tuple[int, ...]) -> tuple[int, tuple[BankUse, ...]]:
+        return load.served(starts, arch, loads.word_slots)
+
+    def work(step: Step) -> tuple[int, tuple[BankUse, ...]]:
+        """Return the cycles of EX or the slots of the bus, with waits for the scratchpad, and the use of banks."""
+        starts = tuple([addresses[buffer] + offset for buffer, offset in step.pointers.values()])
+        if step.unit is Unit.EX:
+            cycles, uses = served(loads.compute(step), starts)
+            return COMMAND_OVERHEAD + cycles, uses
+        nbytes, words = loads.transfer(step, step.unit)
+        bank = arch.sram_bytes // arch.sram_banks
+        use = BankUse(starts[0] // bank, (starts[0] + nbytes - 1) // bank, words)
+        return max(step.slots, words * loads.word_slots), (use,)
+
+    tasks = []
+    for number, cue in enumerate(cues):
+        cycles, uses = work(cue.step)
+        tasks.append(Task(cue.step.unit.value, cycles, order.needs(number, cue), uses))
     return Rehearsed([cue.step for cue in cues], run(tasks))
-
-
-def _work(step: Step, addresses: Sequence[int], loads: CommandLoads, arch: Arch) -> tuple[int, tuple[BankUse, ...]]:
-    """Return the cycles of EX or the slots of the bus, with waits for the scratchpad, and the use of banks."""
-    starts = [addresses[buffer] + offset for buffer, offset in step.pointers.values()]
-    if step.unit is Unit.EX:
-        cycles, uses = loads.compute(step).served(starts, arch, loads.word_slots)
-        return COMMAND_OVERHEAD + cycles, uses
-    nbytes, words = loads.transfer(step, step.unit)
-    bank = arch.sram_bytes // arch.sram_banks
-    use = BankUse(starts[0] // bank, (starts[0] + nbytes - 1) // bank, words)
-    return max(step.slots, words * loads.word_slots), (use,)
 
 
 # What waits for what. ------------------------------------------------------------------------------------------------
@@ -412,10 +416,12 @@ def pipelined(
     """
     beside = _beside(tiles) if arch.memory.one_operand else {}
     found = _pipelined(tiles, cycles, scratch, arch, bus, apart, windows, beside)
-    dense = None
-    if beside and (found is None or found.crowded):
-        dense = _pipelined(tiles, cycles, scratch, arch, bus, apart, windows, {})
-    return tuple([one for one in (found, dense) if one is not None])
+    if found is not None and not (beside and found.crowded):
+        return (found,)
+    dense = _pipelined(tiles, cycles, scratch, arch, bus, apart, windows, {}) if beside else None
+    if found is None or dense is None:
+        return tuple([one for one in (found, dense) if one is not None])
+    return (found, dense) if dense.cycles < found.cycles else (found,)
 
 
 def _pipelined(

@@ -269,6 +269,7 @@ def product_cycles(product: Product, arch: Arch, lanes: int = 0) -> int:
     return (blocks[0][1] if blocks else 0) + max(array, lanes)
 
 
+@lru_cache(maxsize=1024)
 def best_mapping(product: Product, most: int, arch: Arch) -> int:
     """Return the value from 0 to ``most`` of the field ``mapping`` with the fewest cycles.
 
