@@ -22,9 +22,12 @@ from byoc.operators.movement import Alias, copies, filled_byte, fills
 from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces, merged
 from byoc.operators.operator import Lying, Operand, Operator
 from byoc.operators.packing import edge_layouts, lying, map_shape
+from isa.ops.packed import NARROW
 
 MOST_PIECES = 256
 """Copies that a movement becomes at most in one step; of more it is made plainly, between two changes of layout."""
+MIN_PADDING = 4096
+"""Bytes of padding in a result from which on a copy in narrower atoms is stored."""
 BYTES_OF_A_RUN = 4
 """Bytes of a value that cost as much as a run of bytes that is moved on its own."""
 Places = NDArray[np.int64]
@@ -91,6 +94,13 @@ class _Slice(NamedTuple):
     value: str
     offset: int
     elements: int
+
+
+def _narrowed(lies: Lying) -> Lying:
+    """Return the layout of a plane of few channels in atoms of half as many bytes or less; others stay as they are."""
+    atom = max(NARROW, 1 << (lies.channels - 1).bit_length())
+    large = lies.images == 1 and lies.positions * (lies.atom - atom) >= MIN_PADDING
+    return lies._replace(atom=atom) if atom < lies.atom and large else lies
 
 
 def _of(operand: Operand) -> _Slice:
@@ -173,7 +183,10 @@ class _Arrangement:
             homes = [self.home[one.value] for one in group[0].inputs if one.value in self.home and self._is_whole(one)]
             want = homes[0]._replace(atom=self._atom) if homes else None
         whole = None if want is None else self._whole(_of(result), want)
-        self.home[result.value] = whole if whole in options else options[0]
+        home = whole if whole in options else options[0]
+        narrow, shape = _narrowed(home), self._values[result.value].shape
+        unread = result.value not in self._known
+        self.home[result.value] = narrow if unread and narrow in edge_layouts(shape, narrow.atom) else home
 
     def _cheapest(self, group: tuple[Operator, ...], options: Iterable[Lying]) -> Lying:
         """Of ways in which a value may lie that elements are moved into the one of fewest bytes and runs of them."""

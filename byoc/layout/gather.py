@@ -88,12 +88,13 @@ def to_gather(
     if not found.sources or (which != which[:, :1]).any():
         return None
     depths, taken = list[int](), list[_Taken]()
-    steps = np.arange(lies.positions)[:, np.newaxis] * lies.atom
+    atoms = {lying[source].atom for source in found.sources if source in lying}
+    steps = np.arange(lies.positions)[:, np.newaxis] * max(atoms, default=lies.atom)
     for number, source in enumerate(found.sources):
         other, mine = lying.get(source), which[:, 0] == number
-        if other is None or other[1:] != lies[1:]:
+        if other is None or other._replace(channels=0, atom=0) != lies._replace(channels=0, atom=0):
             return None
-        if (np.where(mine[:, np.newaxis], place - steps - place[:, :1], 0)).any():
+        if len(atoms) > 1 or (np.where(mine[:, np.newaxis], place - steps - place[:, :1], 0)).any():
             return None
         surface, byte = np.divmod(place[:, 0], other.positions * other.atom)
         if (mine & (byte >= other.atom)).any():
@@ -108,13 +109,13 @@ def to_gather(
         return None
     rows, columns = _rows(lies, (shapes.get(one, ()) for one in (name, *found.sources)))
     operands = tuple(
-        Operand(source, (depth * lies.positions * lies.atom,))
+        Operand(source, (depth * lies.positions * max(atoms),))
         for source, depth in zip(found.sources, depths, strict=True)
     )
     return Gather(
         name=node.name, kind="ELTWISE", onnx_nodes=node.onnx_nodes, inputs=operands,
         output=Operand(name, (found.source.size,)), depths=tuple(depths), rows=rows, row_bytes=columns * lies.atom,
-        taken=tuple(taken), atom=lies.atom, word=word,
+        taken=tuple(taken), atom=lies.atom, source_atom=max(atoms), word=word,
     )  # fmt: skip
 
 
@@ -153,7 +154,8 @@ class Gather(Operator):
     """Bytes of the atoms of some tensors become the atoms of one, position by position.
 
     A channel of its nest is a surface, ``rows`` of ``row_bytes`` bytes; ``depths`` are the surfaces of each operand,
-    ``taken`` what of them goes where. Positions are ``atom`` bytes, words of the scratchpad ``word``.
+    ``taken`` what of them goes where. Positions are ``atom`` bytes, of operands ``source_atom``; ``word``: bytes of a
+    memory word.
     """
 
     instructions: ClassVar[tuple[str, ...]] = StridedCopy.instructions
@@ -163,6 +165,7 @@ class Gather(Operator):
     rows: int
     row_bytes: int
     atom: int
+    source_atom: int
     word: int
     taken: tuple[_Taken, ...]
 
@@ -170,13 +173,18 @@ class Gather(Operator):
     def loops(self) -> Loops:
         """Surfaces, rows and the bytes of a row."""
         surfaces = self.output.nbytes // (self.rows * self.row_bytes)
-        sizes = surfaces, self.rows, self.row_bytes, self.depths[0], self.rows, self.row_bytes
+        sizes = surfaces, self.rows, self.row_bytes, self.depths[0], self.rows, self._source_row
         return Loops(Nest(*sizes, whole=True), depths=self.depths)
+
+    @property
+    def _source_row(self) -> int:
+        """Bytes of a row of an operand."""
+        return self.row_bytes // self.atom * self.source_atom
 
     def settings(self, arch: Arch) -> Settings:
         """For the estimate: bytes far apart, as many a row as all commands ask for words in the whole tensor."""
         rows = self.rows
-        planes = (rows * self.row_bytes,) * (len(self.depths) + 1)
+        planes = self._planes(rows, Whole(True, True, (True,) * len(self.depths)))
         words = sum(copied.words for copied in self._copies(rows, planes))
         far = {f"EX_{side}_STRIDE_{n}": 1 << 20 for side in ("INPUT", "OUTPUT") for n in (1, 3)}
         return Settings({**far, "EX_COUNT_3": max(1, ceil_div(words, rows))}, {"fill": 0})
@@ -200,15 +208,15 @@ class Gather(Operator):
 
     def _planes(self, rows: int, whole: Whole) -> tuple[int, ...]:
         """Bytes from surface to surface of each operand, then of the result, for a band of ``rows``."""
-        band, tensor = rows * self.row_bytes, self.rows * self.row_bytes
-        return whole.planes or tuple(tensor if near else band for near in (*whole.operands, whole.result))
+        inputs = tuple((self.rows if near else rows) * self._source_row for near in whole.operands)
+        return whole.planes or (*inputs, (self.rows if whole.result else rows) * self.row_bytes)
 
     def _copies(self, rows: int, planes: tuple[int, ...]) -> Iterator[_Copied]:
         """Yield the commands on a band of ``rows``, with bytes from surface to surface of operands and result."""
         result = planes[-1]
         for one in self.taken:
             plane = 0 if one.operand is None else planes[one.operand]
-            dims = [(rows * self.row_bytes // self.atom, self.atom, self.atom)]
+            dims = [(rows * self.row_bytes // self.atom, self.source_atom, self.atom)]
             dims += [(step.size, _bytes(step.source, plane), _bytes(step.target, result)) for step in one.steps]
             if one.operand is None:
                 dims = [(count, 0, stride) for count, _, stride in dims]
@@ -251,10 +259,11 @@ def moved_pieces(operation: Operator) -> Iterator[tuple[int | None, int, Piece]]
     """Return the bytes that a movement copies, by the number of the operand; of a fill None and the byte."""
     if isinstance(operation, Gather):
         plane = operation.rows * operation.row_bytes
+        read = plane // operation.atom * operation.source_atom
         for one in operation.taken:
-            steps = [Dim(step.size, _bytes(step.source, plane), _bytes(step.target, plane)) for step in one.steps]
-            dims = (*steps, Dim(plane // operation.atom, operation.atom, operation.atom))
-            yield one.operand, one.value, Piece(_bytes(one.source, plane), _bytes(one.target, plane), dims)
+            steps = [Dim(step.size, _bytes(step.source, read), _bytes(step.target, plane)) for step in one.steps]
+            dims = (*steps, Dim(plane // operation.atom, operation.source_atom, operation.atom))
+            yield one.operand, one.value, Piece(_bytes(one.source, read), _bytes(one.target, plane), dims)
         return
     dims, filled = operation.loops.dims, filled_byte(operation)
     if filled is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from byoc.operators.layer import Layer
@@ -202,11 +202,6 @@ def _gathers(layer: Layer) -> bool:
     return layer.geometry.operator.traits.gathers
 
 
-def _keeps_planes(layer: Layer) -> bool:
-    """Whether operands and result have planes of one size."""
-    return _element_wise(layer) or _gathers(layer)
-
-
 def _moves(layer: Layer, nbytes: int) -> tuple[Dim, ...] | None:
     geometry = layer.geometry
     if geometry.operator.traits.mapping != "shuffle" or not geometry.inputs:
@@ -234,11 +229,23 @@ def _plane_sizes(layers: Sequence[Layer], uses: Sequence[_Use]) -> dict[str, _Si
     for order in (range(len(layers)), reversed(range(len(layers)))):
         for index in order:
             sources, target = uses[index]
+            if _gathers(layers[index]):
+                own = dict(_gathered_planes(layers[index], sources, target))
+                if any(found.get(buffer) == size for buffer, size in own.items()):
+                    found = {**own, **found}
+                continue
             known = [found[place.buffer] for place in (*sources, target) if found.get(place.buffer)]
-            if known and (_keeps_planes(layers[index]) or _moves(layers[index], math.prod(known[0] or ())) is not None):
+            if known and (_element_wise(layers[index]) or _moves(layers[index], math.prod(known[0] or ())) is not None):
                 for place in (*sources, target):
                     found.setdefault(place.buffer, known[0])
     return found
+
+
+def _gathered_planes(layer: Layer, sources: Sequence[Place], target: Place) -> Iterator[tuple[str, _Size]]:
+    """Yield the planes of the operands and the result of a layer that moves bytes of positions."""
+    nest = layer.nest
+    yield from ((place.buffer, (nest.input_rows, nest.input_columns)) for place in sources)
+    yield target.buffer, (nest.rows, nest.columns)
 
 
 def _planes(buffer: Buffer, size: _Size, makers: tuple[int, ...], readers: tuple[int, ...]) -> Planes:
@@ -254,7 +261,8 @@ def _member(layer: Layer, sources: Sequence[Place], target: Place, planes: Mappi
     planar, seen = _planar(layer), planes.get(target.buffer)
     moves = None if seen is None else _moves(layer, seen.rows * seen.row_bytes)
     bytes_only = all(operand.element_bytes == 1 for operand in (*operation.inputs, operation.output))
-    if not (planar or _keeps_planes(layer) or moves is not None) or not bytes_only or operation.constant_operands:
+    gathers, able = _gathers(layer), bytes_only and not operation.constant_operands
+    if not able or not (planar or _element_wise(layer) or gathers or moves is not None):
         return None
     operands = zip((*operation.inputs, operation.output), (*sources, target), strict=True)
     slices = [_slice(place, operand.nbytes, planes) for operand, place in operands]
@@ -262,16 +270,16 @@ def _member(layer: Layer, sources: Sequence[Place], target: Place, planes: Mappi
     if len(found) < len(slices) or not found[:-1]:
         return None
     sizes = {(planes[one.buffer].rows, planes[one.buffer].row_bytes) for one in found}
+    if gathers:
+        own = _gathered_planes(layer, sources, target)
+        alike = all((planes[buffer].rows, planes[buffer].row_bytes) == size for buffer, size in own)
+        return Member(tuple(found[:-1]), found[-1], 1, 0, 1, False, gathers=True) if alike else None
     if not planar and len(sizes) > 1:
         return None  # a buffer is planes of another shape to others: their rows are not its rows
     if not planar and moves is None and any(row_bytes % nest.columns for _, row_bytes in sizes):
         return None  # a row of the planes cuts an atom of the operands in two
-    gathers = _gathers(layer)
-    if gathers and sizes != {(nest.rows, nest.columns)}:
-        return None
     window = (nest.stride, nest.pad_top, nest.extent) if planar else (1, 0, 1)
-    flat = not (planar or gathers) and moves is None
-    return Member(tuple(found[:-1]), found[-1], *window, flat, moves=moves, gathers=gathers)
+    return Member(tuple(found[:-1]), found[-1], *window, not planar and moves is None, moves=moves)
 
 
 def _slice(place: Place, nbytes: int, planes: Mapping[str, Planes]) -> Slice | None:

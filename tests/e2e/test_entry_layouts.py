@@ -55,3 +55,21 @@ def test_a_rescaled_image_loads_atoms_of_four_bytes() -> None:
     traces = [device.run(program, {}, timing_only=True).trace for program in network.programs.values()]
     loaded = sum(layer.dram_read_bytes for trace in traces for layer in trace.layers if layer.kind == "ACT")
     assert CHANNELS * SIZE * SIZE <= loaded < 2 * CHANNELS * SIZE * SIZE
+
+
+@pytest.mark.parametrize("channels", [1, 3, 8])
+@pytest.mark.parametrize("kib", [16, 64])
+def test_a_result_of_few_channels_is_stored_in_narrow_atoms(channels: int, kib: int) -> None:
+    """The result is exact, and stored in atoms of 4 or 8 bytes; atoms of 16 bytes double the bytes at least."""
+    builder, size, random = ModelBuilder(), 48, np.random.default_rng(channels)
+    real = builder.dequantize(builder.input("x", (1, 16, size, size), "int8"), 0.05, 3)
+    weights = random.integers(-127, 128, (channels, 16, 3, 3)).astype(np.int8)
+    result = builder.node("Conv", real, builder.weights(weights, 0.01), pads=[1, 1, 1, 1])
+    builder.output(builder.quantize(result, 0.1), "int8")
+    arch = Arch(isa="v5", pe=PeArray(ic=16, oc=16), sram_bytes=kib << 10)
+    feed = {"x": random.integers(-128, 128, (1, 16, size, size)).astype(np.int8)}
+    found = compare(import_model(builder.model()), feed, arch)
+    assert found.mismatches == 0
+    (program,) = found.network.programs.values()
+    trace = Device(arch, load_hardware().timing).run(program, {}, timing_only=True).trace
+    assert trace.dram_write_bytes == (4 if channels < 8 else 8) * size * size
