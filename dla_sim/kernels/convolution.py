@@ -6,11 +6,11 @@ emulated depthwise filter), are computed by a compiled kernel or in one of two w
 1024 products are exact in float32 in any order (see `products`).
 
 - By planes, for large planes or few channels. The input is copied to float32 once per kernel column. Each copy
-contains exactly the columns of the outputs, and its rows are split by their phase under the stride. All outputs of a
-channel are then one contiguous run for every tap, and ``einsum`` multiplies and adds them in one pass.
+  contains exactly the columns of the outputs, and its rows are split by their phase under the stride. All outputs of a
+  channel are then one contiguous run for every tap, and ``einsum`` multiplies and adds them in one pass.
 - By pixels, for small planes. These are transposed to float32 (rows, phases, columns, channels), columns split by
-their phase under the stride. A tap of a whole row of outputs is then one contiguous run of OW * C elements; so are
-its weights, repeated OW times.
+  their phase under the stride. A tap of a whole row of outputs is then one contiguous run of OW * C elements; so are
+  its weights, repeated OW times.
 """
 
 from __future__ import annotations

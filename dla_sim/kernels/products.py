@@ -3,9 +3,9 @@
 Two implementations give the same integers.
 
 - :class:`IntegerProducts`: ONNX Runtime's ``MatMulInteger``, integer arithmetic only. Used for all but small
-products, if ONNX Runtime is installed and passes the exactness test on this processor.
+  products, if ONNX Runtime is installed and passes the exactness test on this processor.
 - :class:`FloatProducts`: float32 by NumPy's BLAS. A sum of at most 1024 int8 products (2**24 / 2**14) is exact in any
-order, so neither the order of summation nor the number of threads can change a bit.
+  order, so neither the order of summation nor the number of threads can change a bit.
 
 Longer sums are split, and the parts are added in int32.
 """

@@ -1,4 +1,4 @@
-"""The command-stream sanitizer: is a program right under every timing? ``docs/sanitizer.md`` is its manual."""
+"""Command-stream sanitizer: checks that a program is correct under every timing. Manual: ``docs/sanitizer.md``."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from isa.sanitizer.order import check_deadlock, check_races, check_tokens, happe
 
 
 def sanitize(program: Program, given: Sequence[Segment] = ()) -> tuple[Finding, ...]:
-    """All findings on ``program``, by position in the stream; none for a program without fault.
+    """Return all findings on ``program``, ordered by position in the stream; none for a correct program.
 
-    Depends on the program alone: no latency, no bandwidth and no queue depth has a part in it. ``given`` are bytes
-    that are put into system memory before the run beside the program's own. Raises InputError for words that are not
-    legal.
+    The result depends on the program alone, not on latency, bandwidth or queue depth. ``given`` are bytes placed in
+    system memory before the run, in addition to the program's own. Raises InputError for illegal words.
     """
     return inspect(stream_of(program, given))
 
 
 def inspect(stream: Stream) -> tuple[Finding, ...]:
-    """The findings on a stream that need not come from the words of its program."""
+    """Return the findings on a stream, which need not be decoded from the words of its program."""
     pairing = pair_tokens(stream.commands)
     order = happens_before(stream.commands, pairing.givers)
     findings = check_tokens(stream, pairing)

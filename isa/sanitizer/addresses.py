@@ -1,8 +1,8 @@
-"""Addresses: inside the memories, aligned where words are accessed, and off what a program must not overwrite.
+"""Check that addresses are inside the memories, are aligned, and do not overwrite protected bytes.
 
-Bytes may lie anywhere. Accumulators (int32) and channel records (words) lie at multiples of min(4, ``Arch.alignment``),
-from plane to plane too; command words at a multiple of 8. That whole buffers begin at multiples of ``Arch.alignment``
-is a promise of the compiler's memory plan; a stream shows addresses within buffers as well, which need not.
+Bytes can have any address. Accumulators (int32) and channel records (words) have addresses and plane strides that are
+multiples of min(4, ``Arch.alignment``); command words have multiples of 8. The compiler's memory plan also aligns
+whole buffers to ``Arch.alignment``, but a stream contains addresses inside buffers, which need not be aligned.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WORDS = ("int32", "float32")
 
 
 def contained(stream: Stream) -> tuple[list[Finding], tuple[Operands, ...]]:
-    """Accesses that leave the memories, and the operands without them and without empty ones."""
+    """Return findings for accesses outside the memories, and the operands without those and without empty ones."""
     limits = {"sram": stream.program.arch.sram_bytes, "dram": stream.program.dram_bytes}
     findings: list[Finding] = []
     kept: list[Operands] = []
@@ -51,7 +51,7 @@ def _outside(stream: Stream, number: int, verb: str, access: Access, limit: int)
 
 
 def check_alignment(stream: Stream) -> list[Finding]:
-    """Registers that place words at addresses that are no multiples of a word, and the command words likewise."""
+    """Return findings for unaligned registers of word operands, and for unaligned command words."""
     findings = [
         _misaligned(stream, number, register, granule)
         for granule in (min(4, stream.program.arch.alignment),)
@@ -74,9 +74,9 @@ def _misaligned(stream: Stream, number: int, register: str, granule: int) -> Fin
 
 
 def word_registers(command: Command) -> Iterator[str]:
-    """The registers of ``command`` that place words or channel records in the scratchpad.
+    """Yield the registers of ``command`` that hold addresses of words or channel records in the scratchpad.
 
-    Which operands are words is what the instruction declares as its ``inputs`` and ``outputs``.
+    The instruction declares by its ``inputs`` and ``outputs`` which operands are words.
     """
     instruction = command.instruction
     if "EX_CHANNEL_ADDRESS" in command.registers:
@@ -88,7 +88,7 @@ def word_registers(command: Command) -> Iterator[str]:
 
 
 def check_protected(stream: Stream, operands: tuple[Operands, ...]) -> list[Finding]:
-    """Writes to system memory over command words, constants, or inputs that are not outputs as well."""
+    """Return writes to system memory over command words, constants, or inputs that are not also outputs."""
     protected = _protected(stream)
     findings: list[Finding] = []
     for number, item in enumerate(operands):
@@ -100,7 +100,7 @@ def check_protected(stream: Stream, operands: tuple[Operands, ...]) -> list[Find
 
 
 def check_own_operands(stream: Stream) -> list[Finding]:
-    """Results over operands of the same command that it may still read (:func:`isa.instruction.overwritten`)."""
+    """Return results over operands that the same command may still read (:func:`isa.instruction.overwritten`)."""
     findings = []
     for number, (command, item) in enumerate(zip(stream.commands, stream.operands, strict=True)):
         found = overwritten(command, item)
@@ -130,7 +130,7 @@ def _overwritten(stream: Stream, number: int, name: str, found: tuple[int, int])
 
 
 def check_image(stream: Stream) -> list[Finding]:
-    """Tensors, constants and command words that leave the system memory, and those that the command words overlap."""
+    """Return tensors, constants and command words outside system memory, and those that overlap the command words."""
     program = stream.program
     words = Access("dram", program.command_address, 8 * len(program.words))
     parts = [(f"{tensor.role} '{tensor.name}'", tensor.address, tensor.nbytes) for tensor in program.tensors]

@@ -1,12 +1,12 @@
-"""Bytes that are read though nobody wrote them, and written though nobody reads them.
+"""Check for reads of unwritten bytes and for results that no command reads.
 
-Commands are followed in an order that respects happens-before: in a stream without races every such order gives the
-same findings, and a race is reported as one.
+Commands are followed in an order that respects happens-before. Without races every such order gives the same
+findings; a race is a finding itself.
 
-- Unwritten bytes: one flag a byte says whether it holds data.
-- Unused results: writes of which nothing reads a single byte before they are overwritten, or ever. A stream that loads,
-  computes or stores for nothing most likely reads elsewhere what it should have read here. One-sided: a result is given
-  up as unused only where one access covers it whole, so what is reported is unused, but not all unused is reported.
+- Unwritten bytes: one flag per byte says whether it contains data.
+- Unused results: no byte of a write is read before it is overwritten, or ever. Such a stream probably reads a wrong
+  address elsewhere. The check is one-sided: a result counts as unused only if a single access overwrites it entirely,
+  so every reported result is unused, but some unused results are not reported.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Flags = NDArray[np.bool_]
 
 
 def check_unwritten(stream: Stream, operands: Sequence[Operands], order: Order) -> list[Finding]:
-    """Reads of bytes that hold no data, each byte once, and bytes of outputs that are never written.
+    """Return reads of bytes without data, each byte once, and bytes of outputs that are never written.
 
-    Inputs, constants, given bytes and command words hold data from the start; the scratchpad holds none. Outputs are
-    looked at only if all commands complete. All accesses must lie inside the memories.
+    Inputs, constants, given bytes and command words contain data from the start; the scratchpad contains none.
+    Outputs are checked only if all commands complete. All accesses must be inside the memories.
     """
     written = _initial(stream, operands)
     findings: list[Finding] = []
@@ -60,7 +60,7 @@ def _initial(stream: Stream, operands: Sequence[Operands]) -> dict[Space, Flags]
 
 
 def _flags(memory: Flags, access: Access) -> Flags:
-    """The flags of an access, as a view with its dimensions; bytes of overlapping rows occur more than once."""
+    """Return a view of the flags of an access; bytes of overlapping rows occur more than once."""
     if not access.dims:
         return memory[access.address : access.end]
     shape, strides = zip(*access.dims, strict=True)
@@ -68,14 +68,14 @@ def _flags(memory: Flags, access: Access) -> Flags:
 
 
 def _missing(memory: Flags, access: Access) -> tuple[Range, ...]:
-    """The runs of bytes of ``access`` that hold no data."""
+    """Return the runs of bytes of ``access`` without data."""
     touched = np.zeros(access.end, dtype=np.bool_)
     _flags(touched, access)[...] = True
     return _runs(touched[access.address :] & ~memory[access.address : access.end], access.address)
 
 
 def _runs(flags: Flags, base: int) -> tuple[Range, ...]:
-    """Maximal runs of true flags as half-open ranges; flag 0 is byte ``base``."""
+    """Return maximal runs of true flags as half-open ranges; flag 0 is byte ``base``."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], flags.astype(np.int8), [0])))) + base
     return tuple(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
@@ -97,7 +97,7 @@ def _unwritten_outputs(outputs: Sequence[Tensor], dram: Flags) -> list[Finding]:
 
 
 def check_unused(stream: Stream, operands: Sequence[Operands], order: Order) -> list[Finding]:
-    """Commands whose results nobody reads, following ``order``. The host reads the outputs at the end."""
+    """Return a finding for each unread result, following ``order``; the host reads the outputs at the end."""
     memories: dict[Space, _Pending] = {"sram": _Pending(), "dram": _Pending()}
     unused: list[tuple[int, Access]] = []
     for number in order.linear:
@@ -113,7 +113,7 @@ def check_unused(stream: Stream, operands: Sequence[Operands], order: Order) -> 
 
 
 class _Pending:
-    """Results of one memory that nobody has read yet."""
+    """Results in one memory that have not been read yet."""
 
     def __init__(self) -> None:
         self._items: list[tuple[int, Access]] = []
@@ -121,14 +121,14 @@ class _Pending:
         self._count = 0
 
     def read(self, access: Access) -> None:
-        """Take out the results of which ``access`` reads a byte."""
+        """Remove the results of which ``access`` reads a byte."""
         for place in self._near(access):
             other = self._items[place][1]
             if (not access.dims and not other.dims) or overlap(access, other):
                 self._hulls[:, place] = 0
 
     def write(self, number: int, access: Access) -> list[tuple[int, Access]]:
-        """Take out and return the results that ``access`` overwrites whole; put in its own."""
+        """Add a result; remove and return the results that it overwrites entirely."""
         covered = [place for place in self._near(access) if _covers(access, self._items[place][1])]
         self._hulls[:, covered] = 0
         lost = [self._items[place] for place in covered]
@@ -151,7 +151,7 @@ class _Pending:
         self._count += 1
 
     def _compact(self) -> None:
-        """Drop the places taken out; double the room when more than half remain."""
+        """Drop removed entries; double the capacity if more than half of the entries remain."""
         kept = np.flatnonzero(self._hulls[1, : self._count])
         room = self._hulls.shape[1] * (2 if 2 * len(kept) > self._count else 1)
         hulls = np.zeros((2, room), dtype=np.int64)
@@ -161,7 +161,7 @@ class _Pending:
 
 
 def _covers(access: Access, other: Access) -> bool:
-    """Whether ``access`` surely touches every byte of ``other``."""
+    """Return True if ``access`` certainly covers every byte of ``other``."""
     if (access.address, access.nbytes, access.dims) == (other.address, other.nbytes, other.dims):
         return True
     return not access.dims and access.address <= other.address and other.end <= access.end
@@ -174,17 +174,16 @@ def _unused(stream: Stream, number: int, access: Access) -> Finding:
 
 
 # Registers -----------------------------------------------------------------------------------------------------------
-# Unset registers: an operation on a size that no SET has given.
-#
-# A stream leaves out a SET of the value that a register holds already, its reset value included: address 0 and one
-# channel are as good unset as set. A size of 0 is not, for then the operation does nothing.
+# An operation on a size that no SET has written is suspicious. A stream omits a SET of a value that a register already
+# contains, including its reset value: address 0 and one channel are valid without a SET. A size of 0 is not, because
+# the operation then does nothing.
 
 SIZES = ("LD_BYTES", "ST_BYTES", "EX_LENGTH")
-"""The registers whose reset value makes no sense: bytes of a row, elements of an operation."""
+"""Registers whose reset value is not useful: bytes per row, elements of an operation."""
 
 
 def check_registers(stream: Stream) -> list[Finding]:
-    """Commands that read a register of :data:`SIZES` before the first SET of it."""
+    """Return a finding for each command that reads a register of :data:`SIZES` before its first SET."""
     readers = [
         (number, register)
         for number, command in enumerate(stream.commands)
@@ -204,7 +203,7 @@ def check_registers(stream: Stream) -> list[Finding]:
 
 
 def _first_sets(stream: Stream) -> dict[str, int]:
-    """The word of the first SET of each register that is set."""
+    """Return the word of the first SET of each register that is set."""
     first: dict[str, int] = {}
     operations = {command.index for command in stream.program.commands}
     file = stream.program.variant.register_file

@@ -1,4 +1,4 @@
-"""What the sanitizer looks at and what it reports: a stream without time, and findings on it.
+"""Input and output of the sanitizer: a stream without timing, and findings on it.
 
 A finding names its commands, bytes and source layers in one line.
 """
@@ -34,14 +34,14 @@ Kind = Literal[
     "unused result",
 ]
 WARNINGS: frozenset[Kind] = frozenset({"unset register", "unused result"})
-"""Kinds that make a stream suspicious rather than wrong."""
+"""Kinds that make a stream suspicious but not wrong."""
 
 _SHOWN_RANGES = 3
 
 
 @dataclass(frozen=True)
 class Site:
-    """A command: its word, mnemonic and unit, and the layer and tile that it comes from, where they are known."""
+    """Position of a command: word, mnemonic and unit, and its source layer and tile if known."""
 
     word: int
     mnemonic: str
@@ -56,10 +56,10 @@ class Site:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing wrong with a command stream.
+    """One error or warning about a command stream.
 
-    ``sites`` are the commands it is about, the earlier one in the stream first; ``ranges`` the half-open byte ranges of
-    ``space`` concerned, ascending.
+    ``sites`` are the commands involved, in stream order; ``ranges`` are the half-open byte ranges of ``space``
+    involved, ascending.
     """
 
     kind: Kind
@@ -70,7 +70,7 @@ class Finding:
 
     @property
     def level(self) -> Level:
-        """``error`` for a stream that is not legal or has no defined result, else ``warning``."""
+        """``error`` for a stream that is illegal or has no defined result, else ``warning``."""
         return "warning" if self.kind in WARNINGS else "error"
 
     @property
@@ -84,7 +84,7 @@ def site_of(command: Command, source: Provenance | None) -> Site:
 
 
 def ranges_text(space: Space, ranges: Sequence[Range]) -> str:
-    """The first ranges in words, with the number of further ones and of bytes."""
+    """Return the first ranges as text, with the number of further ranges and of all bytes."""
     shown = ", ".join(f"{low:#x} to {high:#x}" for low, high in ranges[:_SHOWN_RANGES])
     more = len(ranges) - _SHOWN_RANGES
     if more > 0:
@@ -94,9 +94,9 @@ def ranges_text(space: Space, ranges: Sequence[Range]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """The operations of a program in stream order, without ``OP_END``, each with its operands and provenance.
+    """Operations of a program in stream order, without ``OP_END``, each with its operands and provenance.
 
-    ``given`` are further bytes of system memory that hold data before the run and may be overwritten.
+    ``given`` are further bytes of system memory that contain data before the run and may be overwritten.
     """
 
     program: Program
@@ -106,12 +106,12 @@ class Stream:
     given: tuple[Segment, ...] = ()
 
     def site(self, number: int) -> Site:
-        """Command ``number`` for a finding."""
+        """Return the site of command ``number`` for a finding."""
         return site_of(self.commands[number], self.sources[number])
 
 
 def stream_of(program: Program, given: Sequence[Segment] = ()) -> Stream:
-    """The stream of a program. Raises InputError for words that are not legal."""
+    """Return the stream of a program; raise InputError for illegal words."""
     commands = program.commands[:-1]
     operands = tuple(command.instruction.operands(command, program.arch) for command in commands)
     return Stream(program, commands, operands, program.sources[:-1], tuple(given))

@@ -1,8 +1,8 @@
-"""Layouts: does every command read and write the bytes of its values that the program states (:mod:`isa.dataflow`)?
+"""Check that every command reads and writes the bytes of its values that the program states (:mod:`isa.dataflow`).
 
-Every byte of both memories carries a tag: which byte of which value it is, or which constant. Transfers and movements
-carry tags along. A computation must find the tags of the bytes that it is stated to read, in the order in which it
-reads them, and leaves those of its result; what is stated of movements says which bytes are copies of which.
+Every byte of both memories has a tag: the number of a byte of a value, or of a constant. Transfers and movements copy
+tags. A computation must find the tags of its stated inputs, in the order in which it reads them, and writes those of
+its result. Stated movements say which bytes are copies of others.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from isa.sanitizer.order import Order
 
 Tags = NDArray[Any]
 _LARGEST_UNIT = 64
-"""Bytes that have one tag at most."""
+"""Maximum bytes per tag."""
 _UNKNOWN = 0
 _FILLS = 1
-"""The tag of a byte 0 that a movement writes; the 255 others follow."""
+"""Tag of a byte 0 that a movement writes; the tags of the 255 other values follow."""
 _CONSTANTS = _FILLS + 256
-"""The tag of a constant at address 0."""
+"""Tag of a constant at address 0."""
 
 
 def check_layouts(stream: Stream, order: Order) -> list[Finding]:
-    """Return a finding for each command that reads other bytes than the program states; none if it states nothing.
+    """Return a finding for each command that reads other bytes than the program states; none without statements.
 
-    All operands are within their memories.
+    All operands must be inside their memories.
     """
     flow = stream.program.dataflow
     return [] if flow is None or stream.program.arch.words is None else _Layouts(stream, flow).check(order)
 
 
 class _Layouts:
-    """Tags of both memories, while commands are followed."""
+    """Tags of both memories while commands are followed."""
 
     def __init__(self, stream: Stream, flow: Dataflow) -> None:
         program = stream.program
@@ -64,7 +64,7 @@ class _Layouts:
         self._findings: list[Finding] = []
 
     def check(self, order: Order) -> list[Finding]:
-        """Follow all commands from the inputs to the outputs."""
+        """Follow all commands from the inputs to the outputs and return the findings."""
         program = self._stream.program
         places = [
             (tensor, Access("dram", tensor.address, tensor.nbytes), Extent(value, begin, tensor.nbytes))
@@ -84,7 +84,7 @@ class _Layouts:
     # Tags ------------------------------------------------------------------------------------------------------------
 
     def _find_moved(self) -> dict[int, Tags]:
-        """The tags of values of which movements write bytes: those of the bytes that they copy."""
+        """Return the tags of values that movements write: the tags of the bytes that they copy."""
         found: dict[int, Tags] = {}
         for one in self._flow.movements:
             if one.target not in found:
@@ -105,7 +105,7 @@ class _Layouts:
         return np.arange(self._first[value], self._first[value] - -nbytes // self._unit, dtype=self._type)
 
     def _expected(self, extent: Extent) -> Tags:
-        """The tags of stated bytes, in their order."""
+        """Return the tags of stated bytes, in order."""
         unit, moved = self._unit, self._moved.get(extent.value)
         first = 0 if moved is not None else _CONSTANTS if extent.value == CONSTANT else self._first[extent.value]
         begin = first + extent.begin // unit
@@ -124,7 +124,7 @@ class _Layouts:
         return np.ndarray((*shape, access.nbytes // unit), self._type, memory, access.address // unit * size, steps)
 
     def _loaded(self, access: Access) -> Tags:
-        """The tags of what a transfer reads: of a constant those of its address."""
+        """Return the tags that a transfer reads; for a constant those of its address."""
         begins, ends = self._segments
         place = bisect_right(begins, access.address) - 1
         if access.space == "dram" and place >= 0 and access.end <= ends[place]:
@@ -183,7 +183,7 @@ class _Layouts:
     # Checks ----------------------------------------------------------------------------------------------------------
 
     def _compare(self, who: str, number: int | None, access: Access, extent: Extent) -> None:
-        """Report the first bytes of an operand that are not those that the program states."""
+        """Report the first bytes of an operand that differ from the stated ones."""
         tags, expected = self._view(access).reshape(-1), self._expected(extent)
         if np.array_equal(tags, expected):
             return
@@ -202,7 +202,7 @@ class _Layouts:
         self._report(who, number, Access(access.space, begin, self._unit), text, self._writer(there))
 
     def _constant(self, who: str, number: int, access: Access) -> None:
-        """Weights, records and tables are constants, one after another as in system memory."""
+        """Check that weights, records or tables are constants with consecutive addresses in system memory."""
         tags = self._view(access).reshape(-1)
         first, last = int(tags[0]), int(tags[-1])
         if not _CONSTANTS <= min(first, last) <= max(first, last) < self._first[0]:
@@ -214,7 +214,7 @@ class _Layouts:
             self._constants.setdefault((first, last), number)
 
     def _compare_constants(self) -> None:
-        """Report constants of which two operands read different parts that overlap."""
+        """Report constants that two operands divide into different, overlapping parts."""
         for one, other in pairwise(sorted(self._constants)):
             if other[0] <= one[1]:
                 number, earlier = (self._constants[both] for both in (other, one))
@@ -226,16 +226,16 @@ class _Layouts:
     # Messages --------------------------------------------------------------------------------------------------------
 
     def _value(self, tag: int) -> tuple[int, int]:
-        """The value of a tag, and the byte there."""
+        """Return the value of a tag, and the byte in it."""
         value = int(np.searchsorted(self._first, tag, "right")) - 1
         return value, (tag - self._first[value]) * self._unit
 
     def _writer(self, tag: int) -> int | None:
-        """The command that writes the value of a tag first, if there is one."""
+        """Return the first command that writes the value of a tag, or None."""
         return self._writers.get(self._value(tag)[0]) if tag >= self._first[0] else None
 
     def _named(self, tag: int) -> str:
-        """A tag for a message."""
+        """Return a tag as text for a message."""
         if tag < _FILLS:
             return "bytes of no value"
         if tag < _CONSTANTS:
@@ -257,7 +257,7 @@ class _Layouts:
 
 
 def _contradictions(command: Command, stated: Computation, layouts: Sequence[Layout]) -> Iterator[str]:
-    """What a command says of channels and weights that the program states otherwise."""
+    """Yield the differences between a command and the program's statements about its channels and weights."""
     for layout, channels in zip((layouts[0], layouts[-1]), stated.channels, strict=True):
         if isinstance(layout, Atoms) and channels and layout.channels != channels:
             name = "reads" if layout is layouts[0] else "writes"
@@ -267,12 +267,12 @@ def _contradictions(command: Command, stated: Computation, layouts: Sequence[Lay
 
 
 def _runs_of(one: Movement) -> tuple[int, list[tuple[int, int, int]]]:
-    """The copy that is stated; of a fill both sides are that of the results."""
+    """Return the stated copy; for a fill both sides are that of the results."""
     return _runs([(count, target, target) for count, _, target in one.dims] if one.source == FILL else one.dims)
 
 
 def _copied(command: Command) -> tuple[int, list[tuple[int, int, int]]]:
-    """Bytes that a movement copies side by side, and its other dimensions (count, stride of sources, of results)."""
+    """Return the contiguous bytes of a movement, and its other dimensions (count, source stride, result stride)."""
     read = "OUTPUT" if command.fields["fill"] else "INPUT"
     dims = [
         (command[f"EX_COUNT_{n}"], command[f"EX_{read}_STRIDE_{n}"], command[f"EX_OUTPUT_STRIDE_{n}"])
@@ -283,7 +283,7 @@ def _copied(command: Command) -> tuple[int, list[tuple[int, int, int]]]:
 
 
 def _runs(dims: Sequence[Sequence[int]]) -> tuple[int, list[tuple[int, int, int]]]:
-    """Bytes that lie side by side on both sides of a copy, and the other dimensions, outermost first."""
+    """Return the bytes that are contiguous on both sides of a copy, and the other dimensions, outermost first."""
     run, others = 1, [(count, source, target) for count, source, target in dims if count != 1]
     while True:
         dense = next((dim for dim in others if dim[1] == dim[2] == run), None)
@@ -294,7 +294,7 @@ def _runs(dims: Sequence[Sequence[int]]) -> tuple[int, list[tuple[int, int, int]
 
 
 def _places(begin: int, runs: tuple[int, list[tuple[int, int, int]]], side: int, unit: int) -> Tags:
-    """The units of one side of a copy, in its order."""
+    """Return the units of one side of a copy, in copy order."""
     run, dims = runs
     places = np.arange(begin // unit, (begin + run) // unit, dtype=np.int64)
     for dim in reversed(dims):
@@ -303,7 +303,7 @@ def _places(begin: int, runs: tuple[int, list[tuple[int, int, int]]], side: int,
 
 
 def _meets_itself(access: Access) -> bool:
-    """Whether rows of an access have bytes in common."""
+    """Return True if rows of an access overlap."""
     extent = access.nbytes
     for count, stride in sorted(access.dims, key=lambda dim: dim[1]):
         if stride < extent:
@@ -314,7 +314,7 @@ def _meets_itself(access: Access) -> bool:
 
 
 def _granularity(stream: Stream, flow: Dataflow) -> int:
-    """Return the largest common divisor, in bytes, of all addresses, runs and strides, stated ones too."""
+    """Return the greatest common divisor, in bytes, of all addresses, runs and strides, including stated ones."""
     found = _LARGEST_UNIT
     for tensor, (_, begin) in zip(stream.program.tensors, flow.tensors, strict=True):
         found = gcd(found, tensor.address, tensor.nbytes, begin)

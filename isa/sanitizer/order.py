@@ -1,17 +1,17 @@
-"""Happens-before: what is surely complete when a command starts, whatever latencies and queue depths; tokens; races.
+"""Happens-before: commands that are complete when another starts, under all latencies and queue depths; tokens; races.
 
-Two things order commands: each unit executes one after another, and a pop waits for the completion of the command
-that pushes its token. Their order in the stream says only when they enter their queues. A vector clock counts, for each
-unit, its commands that are complete; as each unit is in order, a count names a set.
+Two rules order commands: each unit executes its commands in order, and a pop waits for the completion of the command
+that pushes its token. Stream order only says when commands enter their queues. A vector clock counts the completed
+commands of each unit; a count identifies a set, because each unit is in order.
 
-A counter of tokens between two units has one giver and one taker, both in order: the n-th pop takes the n-th push. A
-stream is legal if every pop comes after its push and none is left over. Then it never stands still, whatever the depth
-of the queues: the oldest unfinished command can always run. What finds no partner or finds it too late, and the cycles
-of waits, are findings.
+A token counter between two units has one giver and one taker, both in order: the n-th pop takes the n-th push. A
+stream is legal if every pop comes after its push and no push is left over. It then never deadlocks at any queue
+depth, because the oldest unfinished command can always run. Pops and pushes without a partner, pops before their
+push, and cycles of waits are findings.
 
-A race: two commands of different units touch a common byte, one of them writes it, and nothing orders them. Clocks only
-grow along a unit, so what a command is unordered with is a run of neighbours in every other unit's queue. Pairs from
-these runs are tested by hulls, over whole arrays, and exactly where the hulls meet.
+A race: two commands of different units access a common byte, at least one writes it, and they are not ordered. Clocks
+only grow along a unit, so the commands of another unit that are unordered with a command are contiguous in its queue.
+Pairs from these ranges are first tested by hulls, over whole arrays, and exactly if the hulls overlap.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def waits_for(command: Command) -> tuple[Unit, ...]:
 
 
 def gives_to(command: Command) -> tuple[Unit, ...]:
-    """The units to which the command pushes a token on completion."""
+    """Return the units to which the command pushes a token on completion."""
     return _sides(command, command.push_previous, command.push_next)
 
 
@@ -45,19 +45,19 @@ def _sides(command: Command, previous: bool, following: bool) -> tuple[Unit, ...
 
 
 MISSING = -1
-"""In place of the giver of a token that no command pushes."""
+"""Replaces the giver of a token that no command pushes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pairing:
-    """``givers[i]`` are the commands whose tokens command i pops; ``left`` the pushes nobody pops, by counter."""
+    """Token partners: ``givers[i]`` push the tokens that command i pops; ``left`` are unmatched pushes by counter."""
 
     givers: tuple[tuple[int, ...], ...]
     left: dict[Queue, list[int]]
 
 
 def pair_tokens(commands: Sequence[Command]) -> Pairing:
-    """The partner of every pop."""
+    """Return the partner of every pop, and the pushes without a pop."""
     pushes: dict[Queue, list[int]] = defaultdict(list)
     for number, command in enumerate(commands):
         for taker in gives_to(command):
@@ -77,7 +77,7 @@ def pair_tokens(commands: Sequence[Command]) -> Pairing:
 
 
 def check_tokens(stream: Stream, pairing: Pairing) -> list[Finding]:
-    """Pops that nothing satisfies, pops of tokens that are given later in the stream, and tokens left at the end."""
+    """Return pops without a push, pops whose push comes later in the stream, and tokens left at the end."""
     findings: list[Finding] = []
     for number, givers in enumerate(pairing.givers):
         units = waits_for(stream.commands[number])
@@ -124,8 +124,11 @@ def _left_over(stream: Stream, queue: Queue, pushes: Sequence[int]) -> Finding:
 
 @dataclass(frozen=True)
 class Standstill:
-    """``heads[u]`` is the command that fills the queue of unit u, None if it is idle; ``blocked`` the one that the
-    command processor cannot enqueue, None if all are enqueued; ``done`` those that completed."""
+    """State in which nothing can proceed.
+
+    ``heads[u]`` is the command that fills the queue of unit u, None if it is idle; ``blocked`` is the command that
+    the command processor cannot enqueue, None if all are enqueued; ``done`` are the completed commands.
+    """
 
     heads: tuple[int | None, ...]
     blocked: int | None
@@ -133,11 +136,11 @@ class Standstill:
 
 
 def check_deadlock(stream: Stream, pairing: Pairing, stuck_at_any_depth: bool) -> list[Finding]:
-    """The cycle of waits in which the stream ends with queues of depth 1; none where it ends properly.
+    """Return the cycle of waits in which the stream ends with queues of depth 1; none if it completes.
 
-    Every queue holds one command. No choice is ever made - a counter has one giver and one taker - so what completes
-    does not depend on the order of steps, and deeper queues only complete more. A wait for a token that nobody gives is
-    not a cycle and reported elsewhere.
+    Every queue contains one command. A counter has one giver and one taker, so the completed commands do not depend
+    on the order of steps, and deeper queues can only complete more. A wait for a token that no command pushes is not
+    a cycle; another check reports it.
     """
     if all(giver < number for number, givers in enumerate(pairing.givers) for giver in givers if giver != MISSING):
         return []
@@ -153,7 +156,7 @@ def check_deadlock(stream: Stream, pairing: Pairing, stuck_at_any_depth: bool) -
 
 
 def run_with_single_entries(units: Sequence[int], givers: Sequence[Sequence[int]]) -> Standstill:
-    """Carry out the stream with one entry a queue until nothing moves."""
+    """Execute the stream with one entry per queue until nothing can proceed."""
     heads: list[int | None] = [None, None, None]
     done: set[int] = set()
     fetched = 0
@@ -173,7 +176,7 @@ def run_with_single_entries(units: Sequence[int], givers: Sequence[Sequence[int]
 
 
 def _cycle(units: Sequence[int], pairing: Pairing, end: Standstill, start: int) -> list[int]:
-    """Follow the waits from command ``start``: the cycle that they run into, or nothing where they end."""
+    """Follow the waits from command ``start``; return their cycle, or nothing if they end."""
     path: list[int] = []
     current = start
     while current not in path:
@@ -186,7 +189,7 @@ def _cycle(units: Sequence[int], pairing: Pairing, end: Standstill, start: int) 
 
 
 def _waits_for(units: Sequence[int], pairing: Pairing, end: Standstill, number: int) -> int | None:
-    """The command that ``number`` waits for: giver of its token, the blocked word, or the head of its queue."""
+    """Return the command that ``number`` waits for: giver of its token, the blocked word, or the head of its queue."""
     if number in end.heads:
         missing = [giver for giver in pairing.givers[number] if giver not in end.done]
         return None if MISSING in missing else missing[0]
@@ -212,16 +215,17 @@ _SIDES: tuple[tuple[Kind, str, str, str], ...] = (
     ("write-after-read race", "reads", "writes", "writes {} that {} reads"),
     ("write-after-write race", "writes", "writes", "writes {} that {} writes too"),
 )
-"""Kind, what the earlier command does, what the later one does, and how to say it of the later one."""
+"""Kind, access of the earlier command, access of the later one, and message about the later one."""
 
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """Happens-before of the commands that can complete (with queues of any depth).
+    """Happens-before of the commands that can complete with queues of any depth.
 
-    ``linear`` has them in an order that respects it, the stream's where that is legal. ``unit`` and ``ordinal`` (from
-    1) give every command's place in its unit's queue; ``known[i, u]`` is the number of commands of unit u that are
-    complete when command i starts. ``members[u]`` are the commands of unit u that can complete, in order.
+    ``linear`` contains them in an order that respects happens-before, which is stream order for a legal stream.
+    ``unit`` and ``ordinal`` (from 1) give every command's position in its unit's queue. ``known[i, u]`` is the number
+    of commands of unit u that are complete when command i starts. ``members[u]`` are the commands of unit u that can
+    complete, in order.
     """
 
     linear: tuple[int, ...]
@@ -231,12 +235,12 @@ class Order:
     members: tuple[Int64, ...]
 
     def before(self, first: int, second: int) -> bool:
-        """Whether ``first`` is complete when ``second`` starts; both must be among those that can complete."""
+        """Return True if ``first`` is complete when ``second`` starts; both must be able to complete."""
         return bool(self.known[second, self.unit[first]] >= self.ordinal[first])
 
 
 def happens_before(commands: Sequence[Command], givers: Sequence[Sequence[int]]) -> Order:
-    """The order of ``commands`` with the givers of the tokens that each one pops."""
+    """Return the order of ``commands``; ``givers`` push the tokens that each command pops."""
     units = [command.unit.value for command in commands]
     queues: tuple[list[int], ...] = ([], [], [])
     ordinal = [0] * len(units)
@@ -254,7 +258,7 @@ def happens_before(commands: Sequence[Command], givers: Sequence[Sequence[int]])
 def _complete(
     queues: Sequence[Sequence[int]], ordinal: Sequence[int], givers: Sequence[Sequence[int]], known: list[list[int]]
 ) -> list[int]:
-    """Complete what can complete, first in the stream first; fills in the clocks ``known``."""
+    """Complete all commands that can complete, in stream order if possible, and fill in the clocks ``known``."""
     linear: list[int] = []
     heads = [0, 0, 0]
     finished: dict[int, list[int]] = {}  # clock at completion
@@ -278,9 +282,10 @@ def _complete(
 
 
 def check_races(stream: Stream, operands: Sequence[Operands], order: Order) -> list[Finding]:
-    """All races but those that end with another: order the pairs reported, and every pair is ordered.
+    """Return races such that ordering the reported pairs orders every pair.
 
-    Of two racing pairs of one kind and the same units, one whose commands lie both inside the other's is left out.
+    Of racing pairs with the same kind and units, a pair that encloses another in the stream is omitted: ordering the
+    inner pair also orders the outer one.
     """
     hulls = Hulls([item.reads for item in operands], [item.writes for item in operands])
     suspects: list[tuple[int, int]] = []
@@ -304,9 +309,9 @@ def check_races(stream: Stream, operands: Sequence[Operands], order: Order) -> l
 
 
 def _unordered(order: Order, first: int, second: int) -> Iterator[tuple[Int64, Int64]]:
-    """All unordered pairs of commands of two units, in pieces."""
+    """Yield all unordered pairs of commands of two units, in parts."""
     left, right = order.members[first], order.members[second]
-    low = order.known[left, second]  # the commands of `second` complete before each of `left` starts
+    low = order.known[left, second]  # commands of `second` that are complete before each of `left` starts
     high = np.searchsorted(order.known[right, first], np.arange(1, len(left) + 1), side="left")  # those it precedes
     counts = high - low
     ends = np.cumsum(counts)
