@@ -327,7 +327,7 @@ def _bounded(operation: Operator, arch: Arch) -> Iterator[tuple[int, int, Tiling
 
 def table(gaps: Mapping[tuple[str, str], Gap]) -> Iterator[str]:
     """A row a layer and machine, and what they come to."""
-    yield "| layer | PEs/KiB | chosen | best measured | chosen over best | no tiling is below | shapes | measured |"
+    yield "| layer | PEs/KiB | chosen | best measured | chosen/best | lower bound | candidates | measured |"
     yield "|---|---|---|---|---|---|---|---|"
     for (name, machine), gap in gaps.items():
         yield (
@@ -339,7 +339,7 @@ def table(gaps: Mapping[tuple[str, str], Gap]) -> Iterator[str]:
     yield (
         f"{len(ratios)} points: median {statistics.median(ratios):.3f}, largest {ratios[-1]:.3f}; "
         f"{sum(ratio <= NEAR for ratio in ratios)} within {NEAR - 1:.0%}, "
-        f"{sum(gap.proved == gap.best for gap in gaps.values())} best ones are proved to be the optimum."
+        f"{sum(gap.proved == gap.best for gap in gaps.values())} best candidates are proved optimal."
     )
 
 

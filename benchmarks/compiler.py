@@ -154,8 +154,8 @@ def tables(points: Points, before: Points) -> Iterator[str]:
     both = {place: points[place].cycles / before[place].cycles for place in same}
     if both:
         worse = sorted((place for place in both if both[place] > WORSE), key=lambda place: -both[place])
-        yield f"{len(worse)} of {len(both)} points take more than {WORSE} times the cycles of before,"
-        yield f"and {geometric_mean(both.values()):.2f} times in the geometric mean."
+        yield f"{len(worse)} of {len(both)} points take more than {WORSE} times the cycles of *before*;"
+        yield f"the geometric mean is {geometric_mean(both.values()):.2f} times."
         yield from (f"- {line(place)}: {before[place].cycles:,} → {points[place].cycles:,}" for place in worse)
 
 

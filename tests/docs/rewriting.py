@@ -1,4 +1,4 @@
-"""The tables of laws and passes in docs/compiler.md: ``python -m tests.docs.rewriting`` writes them there anew."""
+"""Tables of rewrite rules and passes in docs/compiler.md; ``python -m tests.docs.rewriting`` updates them."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ MARKS = "<!-- tests.docs.rewriting {} -->", "<!-- end of {} -->"
 
 
 def laws() -> str:
-    """A row a law: its docstring."""
-    lines = ["| law | left side = right side, and when | makes smaller | bits |", "|---|---|---|---|"]
+    """Return the table of rewrite rules: one row each, with its docstring."""
+    lines = ["| rule | equation and condition | reduces | bits |", "|---|---|---|---|"]
     return "\n".join([*lines, *map(_law, LAWS)])
 
 
 def _law(law: Law) -> str:
     text = " ".join(inspect.cleandoc(type(law).__doc__ or "").split()).replace("|", "\\|")
-    return f"| `{law.name}` | {text} | {law.measure} | {'same' if law.exact else 'rounding moves'} |"
+    return f"| `{law.name}` | {text} | {law.measure} | {'same' if law.exact else 'rounding changes'} |"
 
 
 def passes() -> str:
-    """A row a pass in its place; shapes are inferred between them unsaid."""
-    lines = ["| pass | models | why it stands there |", "|---|---|---|"]
+    """Return the table of passes in order, without shape inference."""
+    lines = ["| pass | models | reason for its position |", "|---|---|---|"]
     rows = (f"| `{stage.step.__name__}` | {stage.models} | {stage.why} |" for stage in ORDER)
     return "\n".join([*lines, *(row for row in rows if "infer_shapes" not in row)])
 
 
 def written(page: str) -> str:
-    """``page`` with both tables as they are now."""
+    """Return ``page`` with both tables updated."""
     for name, table in (("laws", laws()), ("passes", passes())):
         begin, end = (mark.format(name) for mark in MARKS)
         before, found, rest = page.partition(f"{begin}\n")
         _, ended, after = rest.partition(f"\n{end}")
-        assert found, f"{begin} does not stand in the page"
-        assert ended, f"{end} does not stand in the page"
+        assert found, f"the page has no line {begin}"
+        assert ended, f"the page has no line {end}"
         page = f"{before}{found}{table}{ended}{after}"
     return page
 
