@@ -1,7 +1,8 @@
-"""Accounts: estimated cycles of a layer under a tiling, and of a group in bands, computation against bytes moved.
+"""Estimated cycles of one layer under a tiling, and of a group of layers computed in bands.
 
-They rank tilings and groups and promise nothing. What a layer leaves to those before
-and after it is priced, for each is looked at alone; the clock (:mod:`byoc.estimate.commands`) knows all of a region.
+The estimates compare compute cycles with bus slots. They rank tilings and groups and are not bounds. Each layer is
+estimated alone: fixed prices represent its effect on the layers before and after it. The command clock
+(:mod:`byoc.estimate.commands`) estimates whole regions.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from isa.instruction import ceil_div
 
 
 class Shape(NamedTuple):
-    """What a tile shape costs in any order and with any slots: counts, tile buffers, slots of the bus.
+    """Costs of a tile shape that depend neither on loop order nor on buffer counts.
 
-    ``chunks`` tiles of ``depth`` input channels add up to one result; depth 0: all at once. Slots are those of the
-    first tile, and, ``_all``, of all different ones together; ``last_slots`` those of the last result. Those of inputs
-    are one a streamed operand.
+    ``depth`` is the number of input channels per tile, 0 for all of them; the sums of ``chunks`` tiles form one
+    result. ``input_slots``, ``constant_slots`` and ``table_slots`` are the bus slots of the first tile, and fields
+    that end in ``_all`` those of all different tiles together. ``last_slots`` are the slots of the last store.
+    ``input_slots`` and ``input_all`` have one entry per streamed operand. ``compute`` is the cycles of all tiles.
     """
 
     channels: int
@@ -45,12 +47,12 @@ class Shape(NamedTuple):
 
     @property
     def tiles(self) -> int:
-        """All tiles."""
+        """Number of all tiles."""
         return self.parts * self.bands * self.chunks
 
 
 class _Cut(NamedTuple):
-    """The different pieces of a layer's channels, rows and input channels in a tile shape, each (size, how many)."""
+    """Sizes of the pieces into which a tile shape cuts channels, rows and input channels, each as (size, count)."""
 
     channels: tuple[tuple[int, int], ...]
     rows: tuple[tuple[int, int], ...]
@@ -58,10 +60,10 @@ class _Cut(NamedTuple):
 
 
 class _Moved(NamedTuple):
-    """Cycles of a layer's transfers: LD's and ST's, each command after another, and the bus's slots for both.
+    """Cycles of the transfers of LD and of ST, each one after another, and bus slots of both.
 
-    ``first`` are the loads that a first tile waits for, ``last`` the last store. ``apart``: what computing cannot
-    overlap with, for an operand has too few buffers.
+    ``first`` is the cycles of the loads that the first tile waits for, ``last`` of the last store. ``apart`` is the
+    cycles of transfers that cannot overlap with computation because an operand or a result has too few buffers.
     """
 
     loading: int
@@ -73,7 +75,7 @@ class _Moved(NamedTuple):
 
 
 class LayerCost:
-    """Estimates for one layer; remembers tile shapes. ``compute``: what its tiles compute."""
+    """Estimates for one layer, cached by tile shape; ``compute`` gives the compute cycles of its tiles."""
 
     def __init__(self, geometry: Geometry, arch: Arch, bus: Bus = DEFAULT_BUS) -> None:
         self.bus, self.geometry, self.compute = bus, geometry, Compute(geometry, arch)
@@ -84,7 +86,7 @@ class LayerCost:
         self._share = 0.0
 
     def shape(self, channels: int, rows: int, depth: int = 0) -> Shape:
-        """The account of one tile shape."""
+        """Return the costs of a tile shape."""
         key = channels, rows, depth
         found = self._shapes.get(key)
         if found is None:
@@ -92,20 +94,20 @@ class LayerCost:
         return found
 
     def shape_of(self, tiling: Tiling) -> Shape:
-        """The account of a tiling's tile shape."""
+        """Return the costs of a tiling's tile shape."""
         return self.shape(tiling.channels, tiling.rows, tiling.depth)
 
     def working_set(self, tiling: Tiling, resident: Resident) -> int:
-        """:func:`byoc.operators.layer.working_set` of a tiling."""
+        """Return :func:`byoc.operators.layer.working_set` of a tiling."""
         return self._buffers_of(tiling).taken(tiling.slots, resident, constants=self._moved_by(resident)[1])
 
     def used(self, tiling: Tiling, resident: Resident) -> Tiling:
-        """The tiling with the slots that have buffers: what is streamed of two that are equal then is the same."""
+        """Return the tiling without surplus buffers; tilings with equal results stream the same commands."""
         buffers, constants = self._buffers_of(tiling), self._moved_by(resident)[1]
         return tiling._replace(slots=buffers.used(tiling.slots, resident, constants=constants))
 
     def _buffers_of(self, tiling: Tiling) -> Buffers:
-        """The tile buffers of a tiling: most do not fit, and of those nothing else is asked."""
+        """Return the tile buffers of a tiling, cached apart from shapes: most tilings do not fit and need no shape."""
         key = tiling.channels, tiling.rows, tiling.depth
         found = self._buffers.get(key)
         if found is None:
@@ -113,11 +115,11 @@ class LayerCost:
         return found
 
     def estimate(self, tiling: Tiling, resident: Resident) -> float:
-        """Estimated cycles of a tiling, the overhead of tiles included."""
+        """Return the estimated cycles of a tiling, with the overhead of its tiles."""
         shape = self.shape_of(tiling)
         moved = self._moved(shape, tiling, resident)
         edge, slots = moved.first + moved.last, moved.slots
-        # The last load is followed by its tile's computation, the first store preceded by one: other layers' work.
+        # Nothing else of this layer overlaps with the computation after the last load or before the first store.
         one = 0 if resident.follows else shape.compute // shape.tiles
         busy = max(
             shape.compute + moved.apart,
@@ -129,7 +131,10 @@ class LayerCost:
         return priced(cycles, slots) + self.overhead(shape.tiles, resident.follows)
 
     def least(self, shape: Shape, resident: Resident) -> float:
-        """What no tiling of this shape is below, nor any of the same channels and fewer rows: all is loaded once."""
+        """Return a lower bound for all tilings with this shape or with the same channels and fewer rows.
+
+        The bound assumes that every byte is loaded once.
+        """
         operands, constants = self._moved_by(resident)
         slots = shape.constant_all if constants else 0
         for index in operands:
@@ -141,24 +146,24 @@ class LayerCost:
         return priced(busy, slots) + self.overhead(shape.tiles, resident.follows)
 
     def floor(self, resident: Resident) -> float:
-        """What the layer takes at least, in one tile."""
+        """Return a lower bound of the layer's cycles: the bound for a single tile."""
         nest = self.geometry.nest
         return self.least(self.shape(nest.channels, nest.rows), resident)
 
     def floor_in_bands(self) -> int:
-        """What the layer takes at least in a group, which has two bands or more."""
+        """Return a lower bound of the layer's cycles in a group, which has at least two bands."""
         nest = self.geometry.nest
         return self.compute.tile(nest.channels, nest.rows) + 2 * TILE_OVERHEAD
 
     def _hidden(self, shape: Shape, resident: Resident) -> float:
-        """What earlier layers hide of loading the first constants."""
+        """Return the cycles of the first load of constants that earlier layers hide."""
         if not (resident.follows and self._moved_by(resident)[1]):
             return 0.0
         return HIDDEN * min(transfer_cycles(shape.constant_slots), shape.compute)
 
     def overhead(self, tiles: int, follows: bool = True) -> float:
-        """What so many tiles cost beside their work; ``follows`` as in :class:`Resident`."""
-        if not self._share:  # the layer in one tile says how long it is
+        """Return the overhead cycles of ``tiles`` tiles; ``follows`` is that of :class:`Resident`."""
+        if not self._share:  # the single tile approximates the layer's total cycles
             nest = self.geometry.nest
             whole = self.shape(nest.channels, nest.rows)
             moved = whole.constant_all + sum(whole.input_all) + whole.output_all
@@ -166,7 +171,6 @@ class LayerCost:
         return ((TILE_OVERHEAD if follows else FIRST_OVERHEAD) + self._share) * tiles
 
     def _moved(self, shape: Shape, tiling: Tiling, resident: Resident) -> _Moved:
-        """The account of all transfers."""
         parts, bands, chunks, slots = shape.parts, shape.bands, shape.chunks, tiling.slots
         operands, constants = self._moved_by(resident)
         kept = slots.constants >= (chunks if tiling.channels_outer else parts * chunks)
@@ -198,19 +202,19 @@ class LayerCost:
         if self.geometry.in_place:
             alone += storing - last if slots.input == 1 else 0
         elif slots.output == 1:
-            # Only the last of several chunks needs the buffer of the result.
+            # Only the last of several chunks writes to the result buffer.
             apart = max(storing - last - shape.compute * (chunks - 1) // chunks, 0)
         return _Moved(loading, storing, moved + shape.output_all, first, last, max(alone, apart))
 
     def _moved_by(self, resident: Resident) -> tuple[tuple[int, ...], bool]:
-        """Numbers of the operands that are streamed, and whether constants are loaded: asked for every candidate."""
+        """Return the indices of streamed operands and if constants are loaded; cached, as every candidate asks."""
         found = self._moves.get(resident)
         if found is None:
             found = self._moves[resident] = streams(self.geometry, resident), loads_constants(self.geometry, resident)
         return found
 
     def _input_loads(self, shape: Shape, tiling: Tiling, index: int) -> int:
-        """How often a tile of an operand is loaded."""
+        """Return the number of tile loads of an operand, repeated loads included."""
         parts, bands, chunks, different = shape.parts, shape.bands, shape.chunks, shape.buffers.input_tiles[index]
         if self.geometry.nest.grouped or self.geometry.repeats:
             outer = parts if tiling.channels_outer else bands
@@ -219,11 +223,11 @@ class LayerCost:
         return bands * chunks * (1 if kept else parts)
 
     def traffic(self, tiling: Tiling, resident: Resident) -> int:
-        """Slots of all that is loaded and stored."""
+        """Return the bus slots of all loads and stores."""
         return self._moved(self.shape_of(tiling), tiling, resident).slots
 
     def waits(self, tiling: Tiling, resident: Resident) -> int:
-        """Cycles that moving the bytes takes longer than the computation; below 0: those in which the bus idles."""
+        """Return how many cycles the transfers exceed the computation; negative if the bus idles."""
         shape = self.shape_of(tiling)
         moved = self._moved(shape, tiling, resident)
         return max(moved.slots, moved.loading) - shape.compute
@@ -252,7 +256,6 @@ class LayerCost:
         )
 
     def _constants_all(self, cut: _Cut, whole: bool) -> int:
-        """Slots of all constants."""
         found = [
             many * frequent * constant_slots(self.bus, self.geometry, size, deep, whole)
             for size, many in cut.channels
@@ -261,7 +264,6 @@ class LayerCost:
         return sum(found)
 
     def _output_all(self, cut: _Cut) -> int:
-        """Slots of all results."""
         found = [
             many * often * output_slots(self.bus, self.geometry, size, height)
             for size, many in cut.channels
@@ -270,7 +272,7 @@ class LayerCost:
         return sum(found)
 
     def _input_all(self, cut: _Cut, index: int) -> int:
-        """Slots of all different tiles of an operand."""
+        """Return the bus slots of all different tiles of an operand."""
         geometry, repeat = self.geometry, self.geometry.repeat(index)
         parted = geometry.nest.grouped and not repeat.channels
         found = [
@@ -282,7 +284,6 @@ class LayerCost:
         return sum(found)
 
     def _computed(self, cut: _Cut) -> int:
-        """Cycles of all tiles together."""
         found = [
             many * often * frequent * self.compute.tile(size, height, deep)
             for size, many in cut.channels
@@ -293,26 +294,26 @@ class LayerCost:
 
 
 def pieces(size: int, step: int) -> tuple[tuple[int, int], ...]:
-    """The different pieces of ``size`` cut in steps, each (size, how many)."""
+    """Return the sizes of the pieces of ``size`` cut in steps of ``step``, each as (size, count)."""
     whole, rest = divmod(size, step)
     return ((step, whole), (rest, 1)) if rest else ((step, whole),)
 
 
 def _chunks(inputs: int, depth: int) -> tuple[tuple[int, int], ...]:
-    """The different pieces of the input channels, 0 where they are not cut."""
+    """Return the pieces of the input channels; a size of 0 means that they are not cut."""
     return pieces(inputs, depth) if depth else ((0, 1),)
 
 
 def priced(cycles: float, slots: int) -> float:
-    """Cycles, and what so many slots of the bus cost even where nobody waits for them."""
+    """Return ``cycles`` plus a price for each bus slot, also if the transfers are hidden."""
     return cycles + TRAFFIC * slots
 
 
 def least_cycles(costs: Sequence[LayerCost], compute: int, nbytes: int) -> int:
-    """What layers take at least in which EX computes for so long, in a scratchpad of ``nbytes`` bytes.
+    """Return a lower bound of the cycles of layers that compute ``compute`` cycles together.
 
-    When the layers before one are done, that holds the constants of all from there on, or the bus still has to bring
-    what it cannot hold.
+    Before each layer, the scratchpad of ``nbytes`` bytes holds the constants of all remaining layers, or the bus
+    still has to load those that do not fit.
     """
     least, done, needed = compute, compute, 0
     for cost in reversed(costs):
@@ -328,10 +329,10 @@ def least_cycles(costs: Sequence[LayerCost], compute: int, nbytes: int) -> int:
 
 @dataclass(eq=False, slots=True)
 class GroupFloor:
-    """What layers take at least in ``bands`` bands, in whatever room there is and whatever others come in front.
+    """Lower bound of the cycles of a group in ``bands`` bands, for any scratchpad size and any layers added in front.
 
-    ``least``: so far, but for what the group reads. ``computed``: cycles of all; ``stored``: slots of results;
-    ``constants``: cycles of the bus for those.
+    ``least`` is the bound so far, without the group's input loads. ``computed`` is the compute cycles of all
+    layers, ``stored`` the bus slots of results, ``constants`` the bus cycles of constants.
     """
 
     bus: Bus
@@ -342,14 +343,15 @@ class GroupFloor:
     constants: int = 0
 
     def store(self, slots: int) -> None:
-        """What leaves the scratchpad in every band."""
+        """Add a store of ``slots`` bus slots in every band."""
         self.stored += self.bands * slots
         self.least = priced(self.least, self.bands * slots)
 
     def compute(self, cycles: int, overhead: float, nbytes: int) -> None:
-        """A layer, with constants of so many bytes.
+        """Add a layer with ``nbytes`` bytes of constants.
 
-        Those are held, and the first layer waits for all, or come again in every band: the cheaper of both.
+        The constants are loaded once, and the first layer waits for all of them, or they are loaded again in every
+        band; the bound assumes the cheaper way.
         """
         constants, price = self.bus.cycles_of(nbytes), TRAFFIC + min(EXPOSED, TRAFFIC * (self.bands - 1))
         self.computed += cycles
@@ -357,15 +359,17 @@ class GroupFloor:
         self.least += cycles + overhead + price * constants
 
     def reading(self, slots: int) -> float:
-        """What the group takes at least that reads, and keeps for others, so much in all bands."""
+        """Return the bound of a group that moves ``slots`` further bus slots for its inputs and kept results."""
         waits = slots + self.stored + self.constants - self.computed
         return priced(self.least, slots) + max(0, waits)
 
 
 class Carried(NamedTuple):
-    """What a buffer takes that layers of a group read: bytes all the time, and ``near`` at layers first to last.
+    """Scratchpad bytes and transfers of one buffer that layers of a group read.
 
-    The rest as in :class:`GroupAccount`; ``apart``: element-wise layers to which its bands do not lie densely.
+    ``fixed`` bytes are live all the time. ``near`` is (first layer, last layer, bytes live at those layers).
+    ``apart`` are the element-wise layers for which the buffer's bands are not dense. The other fields are those of
+    :class:`GroupAccount`.
     """
 
     kept: bool
@@ -381,11 +385,12 @@ class Carried(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class GroupAccount:
-    """What a group takes: bytes all the time and at each layer, slots of the bus, cycles of loads and stores with what
-    they wait, of those that nothing hides (``edge``), and of the first constants.
+    """Scratchpad bytes and transfers of a group.
 
-    ``apart``: of how many operands and results of an element-wise layer the bands do not lie densely. ``alone``: loads
-    that layers first to last of the group cannot hide, with their cycles.
+    ``fixed`` bytes are live all the time, ``near`` at each layer. ``traffic`` is bus slots; ``loads`` and
+    ``stores`` are cycles including latency; ``edge`` is the cycles of transfers that nothing hides; ``constants``
+    is the cycles of the first constants. ``apart`` counts, by element-wise layer, operands and results whose bands
+    are not dense. ``alone`` has (first layer, last layer, cycles) of loads that those layers cannot hide.
     """
 
     near: list[int]
@@ -400,17 +405,17 @@ class GroupAccount:
     alone: list[tuple[int, int, int]] = field(default_factory=list)
 
     def load(self, slots: int, transfers: int) -> None:
-        """So many transfers that take the bus for so many slots together."""
+        """Add ``transfers`` loads that use ``slots`` bus slots together."""
         self.traffic += slots
         self.loads += transfer_cycles(slots, transfers)
 
     def store(self, slots: int, transfers: int) -> None:
-        """The same of what goes to system memory."""
+        """Add ``transfers`` stores that use ``slots`` bus slots together."""
         self.traffic += slots
         self.stores += transfer_cycles(slots, transfers)
 
     def enter(self, name: str, moves: Carried, first: int) -> None:
-        """What a buffer takes, in a group from layer ``first`` on."""
+        """Add the costs of buffer ``name`` in a group that begins with layer ``first``."""
         kept, _, near, _, _, _, _, apart, alone = moves
         if kept:
             self.kept.append(name)
@@ -430,7 +435,7 @@ class GroupAccount:
         self.edge += moves.edge
 
     def cycles(self, compute: Sequence[int], overhead: float) -> float:
-        """Estimated cycles of all, where every layer computes so long."""
+        """Return the estimated cycles of the group, given the compute cycles of every layer."""
         alone = [cycles + sum(compute[reader : last + 1]) for reader, last, cycles in self.alone]
         busy = max(sum(compute), self.loads, self.stores, self.traffic, *alone)
         return priced(busy + self.edge + EXPOSED * self.constants, self.traffic) + overhead

@@ -1,4 +1,4 @@
-"""Cycles of commands of EX, how long they wait for the banks of the scratchpad, and words that LD and ST move.
+"""Cycles of EX commands, their waits for scratchpad banks, and the words that LD and ST move.
 
 The rules are those of docs/machine.md: section 5 for ideal memory, section 12 for banked memory.
 """
@@ -19,13 +19,13 @@ from isa.packing import operand_loads
 from isa.plugins import variant
 
 _SIDES = {unit: side_registers(unit, "sram") for unit in (Unit.LD, Unit.ST)}
-"""Registers of the scratchpad's side of a transfer."""
+"""Registers that address the scratchpad in a transfer."""
 _OWN_PORTS = 2
-"""Operands with a port of their own; all others that a command reads share one (section 12)."""
+"""Number of input operands that have their own port; all other inputs share one port (section 12)."""
 
 
 class EngineStep(Protocol):
-    """A command of EX whose operands are named by buffer and offset."""
+    """EX command whose operands are named by buffer and offset."""
 
     @property
     def instruction(self) -> Instruction:
@@ -49,7 +49,7 @@ class EngineStep(Protocol):
 
 
 class OperandLoad(NamedTuple):
-    """Bytes ``first`` to ``end`` behind pointer number ``pointer`` of a command; ``words``: 1 in ideal memory."""
+    """Bytes ``first`` to ``end`` from pointer number ``pointer`` of a command, and their ``words``; ideal memory: 1."""
 
     pointer: int
     first: int
@@ -58,9 +58,10 @@ class OperandLoad(NamedTuple):
 
 
 class BankUse(NamedTuple):
-    """What a command does to the banks ``first`` to ``last``.
+    """Words that a command accesses in each of the banks ``first`` to ``last``.
 
-    ``words``: of a transfer, those that pass; of a command of EX, those that may pass before they delay it.
+    For a transfer, ``words`` is the number of words moved. For an EX command, it is the number of transferred words
+    that do not delay the command.
     """
 
     first: int
@@ -69,23 +70,24 @@ class BankUse(NamedTuple):
 
     @property
     def banks(self) -> tuple[int, int]:
-        """The first bank and the one behind the last."""
+        """First bank and the bank after the last."""
         return self.first, self.last + 1
 
 
 class ComputeLoad(NamedTuple):
-    """Cycles of a command between fill and drain without waits, words at the shared port, and operands."""
+    """Cycles of a command without waits, fill and drain; words at the shared port; operands."""
 
     cycles: int
     port_words: int
     operands: tuple[OperandLoad, ...]
 
     def served(self, addresses: Sequence[int], arch: Arch, word_slots: int) -> tuple[int, tuple[BankUse, ...]]:
-        """Return the cycles with waits for banks if the pointers are ``addresses``, and the banks that may add to them.
+        """Return the cycles including waits for banks, and the banks whose transfers may add to them.
 
-        A bank of ideal memory, for which ``word_slots`` is 0, serves ``BANK_PORTS`` operands at a time: a command with
-        more of them takes several turns (section 5). A bank of banked memory, and the port that operands share, serves
-        a word a cycle (section 12); LD and ST take a word of it in ``word_slots`` cycles at most.
+        ``addresses`` are the values of the command's pointers. A bank of ideal memory (``word_slots`` 0) serves
+        ``BANK_PORTS`` operands at a time; a command with more operands takes several turns (section 5). In banked
+        memory, a bank serves one word per cycle, and so does the port that operands share (section 12). LD and ST
+        take at most one word of a bank in ``word_slots`` cycles.
         """
         if not word_slots and len(self.operands) <= BANK_PORTS:
             return self.cycles, ()
@@ -111,9 +113,9 @@ def _words_in(spans: Sequence[BankUse], bank: int) -> int:
 
 
 class CommandLoads:
-    """Loads of commands of one machine, each computed once. They do not depend on the size of the scratchpad.
+    """Loads of one machine's commands, each computed once; they do not depend on the scratchpad size.
 
-    ``word_slots``: slots of the bus in which LD or ST moves a word at most, 0 in ideal memory.
+    ``word_slots`` is the number of bus slots in which LD or ST moves at most one word; 0 in ideal memory.
     """
 
     def __init__(self, arch: Arch, bus: Bus) -> None:
@@ -124,9 +126,10 @@ class CommandLoads:
         self._moved: dict[tuple[int, ...], tuple[int, int]] = {}
 
     def transfer(self, step: EngineStep, unit: Unit) -> tuple[int, int]:
-        """Return the bytes of the scratchpad from the first to the last that LD or ST moves, and the words it touches.
+        """Return the scratchpad range in bytes that LD or ST spans, and the number of words it accesses.
 
-        A row takes all words that it touches (section 12). Words of ideal memory are bytes, and nothing waits for them.
+        A row accesses each word that it touches, also in part (section 12). Words of ideal memory are bytes and
+        cause no waits.
         """
         start, nbytes, loops = _SIDES[unit]
         registers, offset = step.registers, step.pointers[start][1] % self._word
@@ -142,7 +145,7 @@ class CommandLoads:
 
     def compute(self, step: EngineStep) -> ComputeLoad:
         """Return the load of a command of EX."""
-        # Of some the words depend on where in a word operands begin.
+        # The words of some operands depend on the byte of a word at which they begin.
         offsets = tuple([offset % self._word for _, offset in step.pointers.values()])
         names, values = tuple(step.pointers), (tuple(step.registers.items()), tuple(step.fields.items()))
         key = step.instruction.opcode, values, names, offsets
@@ -152,7 +155,7 @@ class CommandLoads:
         return found
 
     def _load(self, step: EngineStep, offsets: Sequence[int]) -> ComputeLoad:
-        # Operands are so far apart that the address of an access tells its operand.
+        # Bases are so far apart that the address of an access identifies its operand.
         bases = [number * MAXIMUM_TRANSFER + offset for number, offset in enumerate(offsets)]
         given = {**step.registers, **dict(zip(step.pointers, bases, strict=True))}
         known = {name: given.get(name, self._reset[name]) for name in step.instruction.registers}
@@ -169,7 +172,7 @@ class CommandLoads:
 
 
 class Passing(NamedTuple):
-    """The words of a transfer that pass evenly from cycle ``begin`` to cycle ``end``."""
+    """Words of a transfer, spread evenly from cycle ``begin`` to cycle ``end``."""
 
     begin: int
     end: int
@@ -177,7 +180,7 @@ class Passing(NamedTuple):
 
 
 def delay(uses: Sequence[BankUse], begin: int, end: int, passing: Sequence[Passing]) -> int:
-    """Return the cycles by which words of LD and ST, which come first, delay EX between ``begin`` and ``end``."""
+    """Return the cycles by which LD and ST, which have priority at banks, delay EX from ``begin`` to ``end``."""
     late = -1
     longer = 0
     while longer > late:

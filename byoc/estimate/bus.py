@@ -1,6 +1,6 @@
-"""The bus to system memory, as estimates know it: slots of rows, cycles of transfers (docs/machine.md, section 6).
+"""Estimated costs of the system memory bus: slots of rows and cycles of transfers (docs/machine.md, section 6).
 
-A machine's Timing has these constants among others. The compiler takes them, and nothing else of a Timing.
+The compiler takes these constants from a machine's Timing and uses nothing else of it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _LOADING, _STORING = side_registers(Unit.LD, "dram"), side_registers(Unit.ST, "d
 
 
 class BusTiming(Protocol):
-    """What has the constants of a bus under the names of ``dla_sim.timing.Timing``."""
+    """Bus constants of a machine, named as in ``dla_sim.timing.Timing``."""
 
     @property
     def bus_bytes(self) -> int:
-        """Bytes a cycle."""
+        """Bytes per cycle."""
         ...
 
     @property
@@ -45,16 +45,16 @@ class BusTiming(Protocol):
 
     @property
     def outstanding_bursts(self) -> int:
-        """Bursts in flight."""
+        """Maximum number of bursts in flight."""
         ...
 
 
 @dataclass(frozen=True)
 class Bus:
-    """A bus to system memory: its width, and slots of a whole burst. Machines with equal buses have equal programs.
+    """System memory bus: width, burst size, and slots of a whole burst.
 
-    Shorter bursts and transfers have the gap and the latency of the default machine, so that machines that differ in
-    the latency alone mostly have one bus.
+    Machines with equal buses get equal programs. Shorter bursts and transfers use the gap and the latency of the
+    default machine, so that most machines that differ in latency alone share one bus.
     """
 
     bus_bytes: int = BUS_BYTES
@@ -69,11 +69,14 @@ class Bus:
 
     @cached_property
     def burst_gap(self) -> int:
-        """Slots that a burst takes at least (section 2)."""
+        """Minimum number of slots of a burst (section 2)."""
         return self.burst_slots if self.burst_slots > self.burst_beats else min(BURST_GAP, self.burst_beats)
 
     def rows_slots(self, count: int, nbytes: int, pitch: int) -> int:
-        """Slots of ``count`` rows of ``nbytes`` that begin anywhere at multiples of ``pitch`` bytes, in the mean."""
+        """Return the average slots of ``count`` rows of ``nbytes`` bytes.
+
+        The average is over all row addresses that are multiples of ``pitch`` bytes.
+        """
         key = count, nbytes, pitch
         found = self._rows.get(key)
         if found is None:
@@ -85,7 +88,7 @@ class Bus:
         return found
 
     def _row_slots(self, start: int, nbytes: int) -> int:
-        """Slots of a row from byte ``start`` of a burst on: the beats of its bursts, each at least the gap."""
+        """Return the slots of a row that begins at byte ``start`` of a burst: its beats, at least the gap per burst."""
         if not nbytes:
             return 0
         bursts, rest = divmod(start + nbytes, self.burst_bytes)
@@ -96,15 +99,15 @@ class Bus:
         return first + between + (max(last, self.burst_gap) if rest else 0)
 
     def dense_slots(self, nbytes: int) -> int:
-        """Slots of what begins with a burst."""
+        """Return the slots of ``nbytes`` contiguous bytes that begin at a burst."""
         return self.rows_slots(1, nbytes, self.burst_bytes)
 
     def run_slots(self, nbytes: int) -> int:
-        """Slots of one long row that begins anywhere: its beats, and one more for what it has of others."""
+        """Return the slots of one long row at any address: its beats, and one more for partly used bursts."""
         return self.cycles_of(nbytes) + 1
 
     def transfer_slots(self, registers: Mapping[str, int], unit: Unit) -> int:
-        """Slots of a command of ``unit``, LD or ST."""
+        """Return the slots of a transfer by ``unit``, LD or ST."""
         address, nbytes, loops = registers_of(unit)
         rows, pitch = 1, registers[address]
         for count, stride in loops:
@@ -116,11 +119,11 @@ class Bus:
         return self.run_slots(registers[nbytes])
 
     def cycles_of(self, nbytes: int) -> int:
-        """Whole cycles in which whole bursts bring so many bytes at least."""
+        """Return the minimum number of cycles to move ``nbytes`` bytes in whole bursts, rounded down."""
         return nbytes * self.burst_slots // self.burst_bytes
 
     def bytes_in(self, cycles: int) -> int:
-        """Bytes that whole bursts bring in so many cycles at most."""
+        """Return the maximum number of bytes that whole bursts move in ``cycles`` cycles."""
         return cycles * self.burst_bytes // self.burst_slots
 
 
@@ -136,10 +139,10 @@ def bus_of(timing: BusTiming) -> Bus:
 
 
 def registers_of(unit: Unit) -> Side:
-    """The registers that say which bytes of system memory a command of ``unit``, LD or ST, moves."""
+    """Return the registers that address system memory in a transfer by ``unit``, LD or ST."""
     return _LOADING if unit is Unit.LD else _STORING
 
 
 def transfer_cycles(slots: int, transfers: int = 1) -> int:
-    """Cycles of so many transfers of one unit, one after another, that take so many slots together."""
+    """Return the cycles of ``transfers`` transfers of one unit, in sequence, that use ``slots`` slots together."""
     return slots + TRANSFER_OVERHEAD * transfers

@@ -1,11 +1,8 @@
-"""What one command costs, and when LD, EX and ST would be done with what they have.
+"""Cost of one command, and estimated completion times of the commands of LD, EX and ST.
 
-A transfer is a command of LD or ST: slots of the bus (docs/machine.md, section 6). What a tile moves is known by shape
-before there are commands: where rows begin is then known up to the pitch that all begin at multiples of. What a tile
-computes say the instructions' own formulas (:mod:`isa.ops`), asked for tiles of which no command is there yet.
-
-Every unit does its work in order. While a schedule is made, :class:`TileClock` says tile by tile whether the bus would
-idle; of a stream that is made, :func:`run` says command by command when all is over (docs/machine.md, sections 2 to 6).
+Bus slots of a tile are estimated from its shape before commands exist; row addresses are then known only up to a
+common pitch. Compute cycles come from the instructions' own formulas (:mod:`isa.ops`). While a schedule is made,
+:class:`TileClock` estimates tile by tile whether the bus idles. :func:`run` estimates a complete command stream.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ from isa.registers import RESET
 
 
 def constant_slots(bus: Bus, geometry: Geometry, channels: int, depth: int, whole: bool) -> int:
-    """Slots of the constants of one tile; ``whole``: it has all columns of a second operand."""
+    """Return the bus slots of a tile's constants; ``whole``: it has all columns of a second operand."""
     nbytes, nest = geometry.constant_bytes(channels, depth), geometry.nest
     if geometry.second == "columns" and not whole:
         return _parted_slots(bus, nbytes, nest.input_channels, gcd(nest.channels, channels) * geometry.input_bytes)
@@ -49,7 +46,7 @@ def constant_slots(bus: Bus, geometry: Geometry, channels: int, depth: int, whol
 
 
 def input_slots(bus: Bus, geometry: Geometry, channels: int, rows: int, index: int, depth: int) -> int:
-    """Slots of an input of one tile."""
+    """Return the bus slots of input ``index`` of one tile."""
     nest = geometry.nest
     if geometry.dims:
         dims = [(dim.size, abs(dim.source)) for dim in geometry.tile_dims(channels, rows)]
@@ -68,7 +65,7 @@ def input_slots(bus: Bus, geometry: Geometry, channels: int, rows: int, index: i
 
 
 def output_slots(bus: Bus, geometry: Geometry, channels: int, rows: int) -> int:
-    """Slots of the output of one tile."""
+    """Return the bus slots of the output of one tile."""
     nest = geometry.nest
     if geometry.dims:
         return _strided_slots(bus, [(dim.size, dim.target) for dim in geometry.tile_dims(channels, rows)], 1)
@@ -81,9 +78,10 @@ def output_slots(bus: Bus, geometry: Geometry, channels: int, rows: int) -> int:
 
 
 def _strided_slots(bus: Bus, dims: Sequence[tuple[int, int]], spread: int) -> int:
-    """Slots of what a copy by strides moves on one side: (steps, bytes from one to the next) of its dimensions.
+    """Return the bus slots of one side of a strided copy with dimensions ``dims``, each (count, byte stride).
 
-    Elements ``spread`` bytes apart are brought with what lies between; the dimensions of runs are one with them.
+    The bytes between elements ``spread`` bytes apart are transferred too. Dimensions that form contiguous runs are
+    merged.
     """
     run, rows, pitch = spread, 1, 0
     for size, stride in sorted((dim for dim in dims if dim[0] > 1 and dim[1]), key=lambda dim: dim[1]):
@@ -95,12 +93,12 @@ def _strided_slots(bus: Bus, dims: Sequence[tuple[int, int]], spread: int) -> in
 
 
 def _parted_slots(bus: Bus, nbytes: int, count: int, pitch: int) -> int:
-    """Slots of ``nbytes`` in ``count`` rows."""
+    """Return the bus slots of ``nbytes`` bytes in ``count`` rows."""
     return bus.rows_slots(count, nbytes // count, pitch)
 
 
 class Demanded(NamedTuple):
-    """Compute cycles, without fill and drain, and in how many commands."""
+    """Compute cycles, without fill and drain, and the number of commands."""
 
     cycles: int
     commands: int
@@ -111,14 +109,14 @@ class _UnknownNumberError(LookupError):
 
 
 class _Known(dict[str, int]):
-    """Registers or fields of a layer less its numbers: a formula that reads one is an error, not a wrong estimate."""
+    """Registers or fields of a command that raise an error if one of the operator's ``numbers`` is read."""
 
     def __missing__(self, name: str) -> int:
         raise _UnknownNumberError(name)
 
 
 class Compute:
-    """Compute cycles of tiles of one layer; remembers what it has asked."""
+    """Compute cycles of the tiles of one layer, cached."""
 
     def __init__(self, geometry: Geometry, arch: Arch) -> None:
         self._geometry, self._arch = geometry, arch
@@ -130,13 +128,13 @@ class Compute:
         self._base = {**{one.name: one.reset for one in added}, **plain, **dict(geometry.registers)}
 
     def tile(self, channels: int, rows: int, depth: int = 0) -> int:
-        """Cycles of one tile, all of its commands, of ``depth`` input channels, 0: of all."""
+        """Return the cycles of all commands of a tile with ``depth`` input channels, 0 for all of them."""
         if self._geometry.single:
             return channels * (COMMAND_OVERHEAD + self._command_cycles(1, rows))
         return COMMAND_OVERHEAD + self._command_cycles(channels, rows, depth)
 
     def least(self) -> Demanded:
-        """What no tiling of the layer computes in less, nor in fewer commands: its instruction's word."""
+        """Return lower bounds of the layer's cycles and commands for any tiling, from its instruction."""
         geometry, nest = self._geometry, self._geometry.nest
         instruction = geometry.instruction
         if instruction is None:
@@ -146,7 +144,7 @@ class Compute:
         return Demanded(many * self._asked(instruction.least_cycles, command), many)
 
     def _command_cycles(self, channels: int, rows: int, depth: int = 0) -> int:
-        """Cycles of one compute command, by the instruction's formula."""
+        """Return the cycles of one compute command, by the instruction's formula."""
         instruction = self._geometry.instruction
         if instruction is None:
             return 0
@@ -156,14 +154,14 @@ class Compute:
         return self._known[key]
 
     def _command(self, instruction: Instruction, channels: int, rows: int, depth: int = 0) -> Command:
-        """The command that computes a tile, as far as cycle formulas may know it."""
+        """Return the command that computes a tile, with only the values that cycle formulas may read."""
         geometry = self._geometry
         tile = make_tile(geometry.nest, Span(0, channels), Span(0, rows), Span(0, depth) if depth else None)
         registers = _Known({**self._base, **geometry.tile_registers(tile)})
         return Command(0, instruction, Unit.EX, False, False, False, False, self._fields, registers)
 
     def _asked(self, formula: Callable[[Command, Arch], int], command: Command) -> int:
-        """What a cycle formula says of a command; raises InputError where it reads a number."""
+        """Return the result of a cycle formula; raises InputError if it reads one of the operator's ``numbers``."""
         try:
             return formula(command, self._arch)
         except _UnknownNumberError as error:
@@ -174,33 +172,33 @@ class Compute:
 
 
 def copy_cycles(planes: int, nbytes: int, arch: Arch) -> int:
-    """Cycles of a copy of so many planes of ``nbytes`` dense bytes each, by OP_PERMUTE.
+    """Return the cycles of an OP_PERMUTE copy of ``planes`` planes of ``nbytes`` dense bytes each.
 
-    A machine without it has a command a plane, of as many cycles.
+    A machine without OP_PERMUTE copies with one command per plane in as many cycles.
     """
     return COMMAND_OVERHEAD + planes * ceil_div(nbytes, arch.lanes)
 
 
 def again_cycles(commands: int) -> int:
-    """What a tile takes more in so many commands more."""
+    """Return the overhead cycles of ``commands`` additional commands of a tile."""
     return commands * COMMAND_OVERHEAD
 
 
 _LD, _EX, _ST = _UNITS = tuple(unit.value for unit in (Unit.LD, Unit.EX, Unit.ST))
 _LEAD = {_LD: TRANSFER_LEAD, _ST: DMA_SETUP}
-"""Cycles of a transfer before its bytes move: a store has its latency thereafter."""
+"""Cycles of a transfer before its bytes move; the latency of a store follows its bytes."""
 _UNKNOWN = sys.maxsize
 
 
 class Stored(NamedTuple):
-    """What a store takes: slots of the bus, and the buffers that it empties."""
+    """Bus slots of a store, and the buffers that it empties."""
 
     slots: int
     buffers: tuple[int, ...]
 
 
 class TileClock:
-    """When EX and LD are done with what they have, tile after tile. Stores take the bus from loads."""
+    """Estimated completion times of EX and LD, tile by tile; stores delay loads on the bus."""
 
     def __init__(self) -> None:
         self._start = self._ex = self._ld = 0
@@ -209,35 +207,35 @@ class TileClock:
 
     @property
     def idle(self) -> bool:
-        """Whether LD would wait for the end of the computation."""
+        """Whether LD would idle before the computation ends."""
         return self._ld < self._ex
 
     @property
     def end(self) -> int:
-        """The estimated cycles of everything."""
+        """The estimated cycles of all work so far."""
         return max(self._ex, self._ld)
 
     def load(self, cycles: int, release: int, *, late: bool = False) -> int:
-        """LD loads: beside the computation of the current tile, or before (``late``). When that has arrived.
+        """Add a load during the computation of the current tile, or before it (``late``); return its arrival cycle.
 
-        ``release``: the first tile beside which what is read is there.
+        ``release`` is the first tile during which the loaded data is available in system memory.
         """
         source = self._readable[release - 1] if release else 0
         self._ld = max(self._ld, source, 0 if late else self._start) + cycles
         return self._ld
 
     def wait(self, arrival: int) -> None:
-        """EX waits for a load."""
+        """Make EX wait until the cycle ``arrival`` of a load."""
         self._ex = max(self._ex, arrival)
 
     def compute(self, cycles: int, stores: Iterable[Stored]) -> None:
-        """EX computes into buffers that ``stores`` empty, and that earlier ones may not have emptied yet."""
+        """Add a computation into buffers of ``stores``; EX waits until earlier stores have emptied these buffers."""
         busy = (self._stored.get(buffer, 0) for store in stores for buffer in store.buffers)
         self._start = max(self._ex, *busy, 0)
         self._ex = self._start + cycles
 
     def store(self, stores: Iterable[Stored]) -> None:
-        """ST stores what has been computed."""
+        """Add the stores of the tile that was computed last."""
         for slots, buffers in stores:
             self._ld = max(self._ld, self._ex) + slots
             self._stored.update(dict.fromkeys(buffers, transfer_cycles(self._ld)))
@@ -245,9 +243,9 @@ class TileClock:
 
 
 class Task(NamedTuple):
-    """A command: its unit, slots of the bus or cycles of EX, and commands that must be over before it begins.
+    """Command with its unit, bus slots or EX cycles (``work``), and the commands that must end before it begins.
 
-    ``banks``: what it does to banks where words of transfers may delay EX.
+    ``banks`` lists the bank accesses if transferred words may delay EX.
     """
 
     unit: int
@@ -257,17 +255,18 @@ class Task(NamedTuple):
 
 
 class Times(NamedTuple):
-    """The cycles of EX or the slots of the bus that each command takes, and when it is over."""
+    """EX cycles or bus slots of each command, and the cycle at which each ends."""
 
     work: Sequence[int]
     ends: Sequence[int]
 
 
 def run(tasks: Sequence[Task]) -> Times:
-    """When each of the commands, in stream order, is over.
+    """Return the estimated end cycle of each command in stream order.
 
-    A command waits for room in its unit's queue, behind which all later ones wait, too, and for what it needs; loads
-    and stores share the bus. Where words of transfers delay EX, all is estimated again with these delays.
+    A command waits for room in its unit's queue and for the commands in ``needs``; later commands are not issued
+    before it. Loads and stores share the bus. If transferred words delay EX, the estimate is repeated with these
+    delays.
     """
     clock = _CommandClock(tasks)
     delays = clock.run()
@@ -279,25 +278,25 @@ def run(tasks: Sequence[Task]) -> Times:
 
 
 class _CommandClock:
-    """Ends of all commands, as far as they are known: what is not waits for a transfer that still moves."""
+    """End cycles of commands, as far as known; the others wait for a transfer that is still in progress."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._tasks = tasks
-        self._moved: dict[int, list[Passing]] = {_LD: [], _ST: []}  # transfers that are over, and when
-        self._moved_by: dict[int, list[int]] = {_LD: [], _ST: []}
+        self._moved: dict[int, list[Passing]] = {_LD: [], _ST: []}  # finished transfers
+        self._moved_by: dict[int, list[int]] = {_LD: [], _ST: []}  # their end cycles
         self._units = [task.unit for task in tasks]
         self._work = [task.work for task in tasks]
         self._needs = [task.needs for task in tasks]
-        self.ends = [_UNKNOWN] * len(tasks) + [0]  # the last one: of no command
-        self._waiting: tuple[list[tuple[int, int]], ...] = ([], [], [])  # commands of each unit, when they arrive
+        self.ends = [_UNKNOWN] * len(tasks) + [0]  # the last entry stands for an empty queue place
+        self._waiting: tuple[list[tuple[int, int]], ...] = ([], [], [])  # (command, arrival cycle) by unit
         self._queues = [[-1] * QUEUE_DEPTH for _ in _UNITS]
         self._issued, self._time = 0, FIRST_COMMAND
         self.free = [0, 0, 0]
         self._began = [0, 0, 0]  # when the bytes of the last transfer of each unit began to move
-        self._moving: dict[int, tuple[int, int, int]] = {}  # by unit: when bytes begin to move, slots left, command
+        self._moving: dict[int, tuple[int, int, int]] = {}  # by unit: first cycle of its bytes, slots left, command
 
     def run(self) -> list[int]:
-        """Go on until all is over; the cycles by which words of transfers would delay each command of EX."""
+        """Run all commands; return the cycles by which transferred words would delay each EX command."""
         while self._proceed():
             pass
         return [
@@ -305,7 +304,7 @@ class _CommandClock:
         ]
 
     def _delay(self, number: int) -> int:
-        """Cycles by which words of transfers delay a command of EX."""
+        """Return the cycles by which transferred words delay an EX command."""
         task, end = self._tasks[number], self.ends[number] - EX_DRAIN
         begin, passing = self.ends[number] - task.work + EX_FILL, list[Passing]()
         for unit, moved in self._moved.items():
@@ -316,7 +315,7 @@ class _CommandClock:
         return delay(task.banks, begin, end, passing) if passing else 0
 
     def _proceed(self) -> bool:
-        """Go on until a transfer is over; False where there is none."""
+        """Run commands until a transfer ends; return False if there is none."""
         moving = True
         while moving:
             moving = self._issue()
@@ -328,7 +327,7 @@ class _CommandClock:
         return self._grant()
 
     def _issue(self) -> bool:
-        """Issue commands until one finds no room."""
+        """Issue commands until a queue is full; return whether any was issued."""
         ends, number, time = self.ends, self._issued, self._time
         first, count = number, len(self._units)
         while number < count:
@@ -345,7 +344,7 @@ class _CommandClock:
         return number > first
 
     def _begins(self, unit: int, number: int, begin: int) -> bool:
-        """Whether it is known when a unit's next command begins."""
+        """Start a unit's next command if its start cycle is known; return whether it is."""
         ends, free = self.ends, self.free
         if free[unit] > begin:
             begin = free[unit]
@@ -363,7 +362,7 @@ class _CommandClock:
         return True
 
     def _grant(self) -> bool:
-        """Let bytes move until a transfer is over: two at a time share the bus."""
+        """Move bytes until a transfer ends; two concurrent transfers share the bus equally."""
         if not self._moving:
             return False
         if len(self._moving) == 1:

@@ -1,9 +1,8 @@
-"""Layouts of a convolution on a machine of words: direct on packed tensors, or as a product of matrices (im2col).
+"""Cost of a convolution on banked memory: direct on packed tensors, or as a matrix product (im2col).
 
-As a product of matrices ``OP_PERMUTE`` copies what every output position reads, row of the kernel after row, column
-after column, channel after channel, into the row of a matrix first: P. Gibson's (2023) comparison, with the cost of
-the conversion. Cycles are those of EX alone, every operand in a bank of its own
-that LD and ST leave to it.
+For the matrix product, ``OP_PERMUTE`` first copies the inputs of each output position into one matrix row: kernel
+row by kernel row, column by column, channel by channel. This is P. Gibson's (2023) comparison, with the conversion
+cost added. Cycles are those of EX alone; each operand has its own bank, which LD and ST do not use.
 """
 
 from __future__ import annotations
@@ -23,13 +22,14 @@ from isa.ops.packed import NARROW, Product, gapless, mapped, product_bound, word
 from isa.packing import Shape
 
 CONVOLUTIONS = ("OP_CONV", "OP_GROUP_CONV")
-"""Instructions of what has both layouts."""
+"""Instructions that have both layouts."""
 
 
 class Layouts(NamedTuple):
-    """Cycles of a convolution: ``direct`` with its ``mapping``; as a ``product`` of matrices behind a ``conversion``.
+    """Cycles of a convolution computed directly with ``mapping``, and as a matrix product after a conversion.
 
-    The conversion has the words of the matrix at least; where that is not enough to tell, the words of its copies.
+    ``conversion`` is at least the words of the matrix. If that is too little to decide, it is the words that the
+    copies read or write.
     """
 
     direct: int
@@ -39,15 +39,24 @@ class Layouts(NamedTuple):
 
     @property
     def matrix(self) -> int:
-        """Cycles as a product of matrices, with the conversion."""
+        """Cycles as a matrix product, with the conversion."""
         return self.product + self.conversion
 
 
 def layouts_of(operation: Convolution, mapping: int, arch: Arch, overhead: int = 0) -> Layouts | None:
-    """What a convolution takes on packed operands in either way; None where both are the same, or it is depthwise.
+    """Return the cycles of a convolution on packed operands, direct and as a matrix product.
 
-    ``mapping`` is that of its direct form. A copy takes ``overhead`` cycles beside those of its words. Raises
-    ValueError for a machine without words.
+    Args:
+        operation: the convolution.
+        mapping: mapping of its direct form.
+        arch: the machine.
+        overhead: cycles per copy in addition to those of its words.
+
+    Returns:
+        The cycles, or None if both forms are the same or the convolution is depthwise.
+
+    Raises:
+        ValueError: if the machine has no banked memory.
     """
     nest, kernel, words = operation.loops.nest, operation.window, words_of(arch)
     depthwise = nest.groups > 1 and nest.groups == nest.input_channels
@@ -68,14 +77,14 @@ def layouts_of(operation: Convolution, mapping: int, arch: Arch, overhead: int =
 
 
 def _copied(operation: Convolution, atom: int, word: int) -> tuple[int, int]:
-    """(words that the copies into the matrix ask for, copies). What is padding is not counted."""
+    """Return (words accessed by the copies into the matrix, number of copies), without padding."""
     index = _matrix(operation, atom)
     found = [asked_words(piece.dims, word) for piece in find_pieces(index)]
     return sum(words for words, _ in found), sum(commands for _, commands in found)
 
 
 def _matrix(operation: Convolution, atom: int) -> NDArray[np.int64]:
-    """(surfaces, positions, atom): the byte of the input from which each byte of the matrix comes, or NOTHING."""
+    """Return the input byte of each matrix byte, or NOTHING; shape (surfaces, positions, atom)."""
     nest = operation.loops.nest
     own = NARROW if operation.inputs[0].layout.atom == NARROW else atom
     steps = (
