@@ -216,8 +216,8 @@ def aligned(nbytes: int, alignment: int) -> int:
 class Buffers(NamedTuple):
     """Tile buffers of a tile shape: aligned bytes per buffer of each kind, and the number of different tiles.
 
-    ``inputs`` has one entry per streamed operand, resident or not. ``sums`` has a single buffer. 0 bytes: no such
-    buffer.
+    ``inputs`` has one entry per operand that tiles divide, resident or not. ``sums`` has a single buffer. 0 bytes: no
+    such buffer.
     """
 
     inputs: tuple[int, ...]

@@ -72,7 +72,7 @@ def requantisation(
     assert weights.quantization is not None
     output = affine(result)
     low, high = clamp(node, output)
-    factor = np.float32(node.attributes.get("alpha", 1.0))  # ONNX Runtime's QGemm multiplies from the left
+    factor = np.float32(node.attributes.get("alpha", 1.0))  # multiplied first, as in ONNX Runtime's QGemm
     before, filters = affine(data).scale, weights.quantization.scale
     rounded = requantise_scale(factor * before, filters, output.scale)
     scale = product_multiplier if rule == "activations" else real_multiplier

@@ -111,7 +111,7 @@ class Window(Operator):
         }
 
     def finer(self) -> tuple[Operator, ...]:
-        """Return the operation with each row stored as a column, so that tiles can divide it; () if impossible.
+        """Return the operation on planes reshaped to one column, so that tiles can divide them; () if impossible.
 
         It is possible for planes of one row, and for windows of one element.
         """

@@ -88,8 +88,8 @@ class Product(NamedTuple):
         narrow: the input is stored in atoms of :data:`NARROW` bytes.
         computed: the weights are a tensor in atoms whose channels are the "outputs" or "inputs"; "" for constant
             weights.
-        gapless: the input rows at which rows of results begin are adjacent, so the stream of activations does not
-            restart at a row.
+        gapless: the input of each row of results ends where that of the next row begins, so the stream of activations
+            continues.
     """
 
     weights: Shape
@@ -131,7 +131,7 @@ def _convolved(command: Command) -> Product:
 
 
 def gapless(columns: int, read: int, stride: int, across: int) -> bool:
-    """Return True if the input rows at which rows of results begin are adjacent in memory.
+    """Return True if the input of each row of results ends where the input of the next row begins.
 
     Args:
         columns: results per row.
@@ -193,10 +193,10 @@ class _Reach(NamedTuple):
 
 
 def _reach(product: Product, block: Block, arch: Arch) -> _Reach:
-    """Return the activations of a step, per atom that contains a block's channels.
+    """Return the activations that a step of the array reads, in one stream per atom of the block's channels.
 
-    The bytes are ((c - 1)·SW + 1)·A, with ``taps`` c·SW·A, with ``apart`` p·c·SW·A. ``words`` treats all streams as
-    one contiguous stream: registers keep the rest of a word for later steps.
+    A stream has ((c - 1)·SW + 1)·A bytes, with ``taps`` c·SW·A, with ``apart`` p·c·SW·A. ``words`` treats all streams
+    as one contiguous stream, because registers keep the rest of a word for later steps.
     """
     words, columns = words_of(arch), _across(product, block, arch)
     atom = _atom(product, words)
@@ -803,8 +803,8 @@ def copy_words(dims: Sequence[tuple[int, int, int]], starts: tuple[int, int], wo
         starts: addresses of source and result.
         word: bytes of a word.
 
-    A block covers the dimensions up to one of them. It is copied once for each step of that dimension, or at once;
-    the way with the fewest cycles is used.
+    A block covers the fastest dimensions. The next dimension repeats the block once per step, or extends it to a
+    larger block that is copied at once; the way with the fewest cycles is used.
     """
     sides, upwards = [_Side(1, 1, 1), _Side(1, 1, 1)], True
     for inner, (count, *strides) in enumerate(dims):

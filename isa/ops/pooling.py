@@ -150,7 +150,7 @@ OP_POOL = Instruction(
 )  # fmt: skip
 
 
-# Planes of another size. --------------------------------------------------------------------------------------------
+# Interpolation -------------------------------------------------------------------------------------------------------
 
 EX_FIRST_ROW = Register("EX_FIRST_ROW", 0x68, 16, 0, "unsigned", "the tile's first row among the coordinates of rows")
 EX_FIRST_INPUT_ROW = Register("EX_FIRST_INPUT_ROW", 0x69, 16, 0, "unsigned", "the coordinate of the input's first row")
