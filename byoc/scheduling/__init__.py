@@ -1,1 +1,1 @@
-"""Layers and tilings become a stream of steps, by one of two schedules."""
+"""Scheduling: two schedules that turn layers and tilings into a stream of steps."""

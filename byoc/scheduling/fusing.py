@@ -1,8 +1,8 @@
-"""What is done to the operations of a region before they get memory: images one after another, last steps fused.
+"""Transformations of a region's operations before memory is assigned: order by image, and fusion of functions.
 
-Of a batch each image goes through all layers, in place of each layer for all images: what lies between two layers is
-then as small as for one image, and stays in the scratchpad where it would for one. A function of one int8 tensor
-becomes a table in which the operation before looks its results up, where nobody else needs what that made without.
+In a batch, each image passes through all layers before the next image. Tensors between two layers are then as small
+as for a single image and can stay in the scratchpad. A function of one int8 tensor becomes a look-up table of the
+operation that produces the tensor, if the tensor has no other consumer.
 """
 
 from __future__ import annotations
@@ -25,18 +25,25 @@ from isa.ops.lookup import LOOK_UP, TABLE_BYTES
 from isa.plugins import variant
 
 ALL: Final = -1
-"""In place of an image: all of them."""
+"""Image number that stands for all images."""
 
 
 def by_image(
     operations: Sequence[Operator], values: Mapping[str, Value], boundary: Collection[str]
 ) -> tuple[Operator, ...]:
-    """The operations of a region in another order, with the same results: image by image, as far as that is possible.
+    """Return the operations of a region, reordered image by image where possible; results are the same.
 
-    ``boundary``: the values that enter and leave the region; their first dimension counts the images. Operations on
-    all images are cut where they do the same to all of them; where not, as products of matrices whose rows are
-    images, they stay whole, behind what they need. What no such operation uses becomes a value an image.
-    The operations themselves where there is one image, or where the order would have too many.
+    An operation on all images is split into one per image if it treats all images alike. Others, such as matrix
+    products whose rows are images, stay whole and follow the operations that they need. A tensor that no such
+    operation uses is divided into one tensor per image.
+
+    Args:
+        operations: the region's operations in execution order.
+        values: shapes and types by tensor name.
+        boundary: the region's inputs and outputs; their first dimension counts the images.
+
+    Returns:
+        The operations in the new order, or unchanged if there is one image or the new order would have too many.
     """
     counts = {values[name].shape[0] if values[name].shape else 1 for name in boundary}
     images = counts.pop()
@@ -49,7 +56,7 @@ def by_image(
 
 
 class _Batch:
-    """Which image every operation is of."""
+    """Operations of a batch, split by image, and the image that each belongs to."""
 
     def __init__(self, operations: Sequence[Operator], boundary: Collection[str], images: int) -> None:
         self._images = images
@@ -71,11 +78,11 @@ class _Batch:
 
     @property
     def has_values_of_images(self) -> bool:
-        """Return whether any tensor between two operations is divided into one tensor an image."""
+        """Whether any tensor between two operations is divided into one tensor per image."""
         return not self._whole.issuperset(self._sizes)
 
     def ordered(self) -> Iterator[Operator]:
-        """The operations between two that are of no image, image by image."""
+        """Yield the operations; sort by image those between two operations on all images."""
         waiting: list[Operator] = []
         for operation in self._operations:
             if self._image(operation) == ALL:
@@ -87,18 +94,18 @@ class _Batch:
         yield from map(self._renamed, sorted(waiting, key=self._image))
 
     def _image_of(self, operand: Operand) -> int:
-        """The image that an operand is part of, or ALL."""
+        """Return the image that contains an operand, or ALL."""
         size, rest = divmod(self._sizes[operand.value], self._images)
         first, last = operand.offset // max(size, 1), (operand.offset + operand.elements - 1) // max(size, 1)
         return first if first == last and not rest else ALL
 
     def _image(self, operation: Operator) -> int:
-        """The image that all operands are of, or ALL."""
+        """Return the image that contains all operands, or ALL."""
         found = {self._image_of(operand) for operand in _variable(operation)}
         return found.pop() if len(found) == 1 else ALL
 
     def _parts(self, operation: Operator) -> tuple[Operator, ...]:
-        """An operation an image, where it does the same to all."""
+        """Return one operation per image if the operation treats all images alike, otherwise itself."""
         operands = tuple(_variable(operation))
         same = operation.loops.images and not operation.constant_operands
         whole = all(operand.offset == 0 and operand.elements == self._sizes[operand.value] for operand in operands)
@@ -115,11 +122,11 @@ class _Batch:
 
     def _slice(self, operand: Operand, image: int) -> Operand:
         shape = operand.shape[0] // self._images, *operand.shape[1:]
-        each = operand.laid(channels=operand.layout.channels // self._images)  # it has all images as channels
+        each = operand.laid(channels=operand.layout.channels // self._images)  # the layout counts images as channels
         return replace(operand, shape=shape, offset=image * operand.elements // self._images, lying=each)
 
     def _renamed(self, operation: Operator) -> Operator:
-        """The operation on values of its image."""
+        """Return the operation on the tensors of its image."""
         inputs = tuple(
             operand if operand.value in operation.constant_operands else self._own(operand)
             for operand in operation.inputs
@@ -135,7 +142,7 @@ class _Batch:
 
 
 def _variable(operation: Operator) -> Iterator[Operand]:
-    """The operands that are no constants, and the result."""
+    """Yield the operands that are not constant, then the result."""
     for operand in operation.inputs:
         if operand.value not in operation.constant_operands:
             yield operand
@@ -148,10 +155,15 @@ Tables = NDArray[np.int8]
 def fuse(
     operations: Iterable[Operator], outputs: Collection[str], arch: Arch, fits: Callable[[Operator], bool]
 ) -> tuple[Operator, ...]:
-    """The operations of a region, order kept, with functions of one tensor as last steps of what makes that.
+    """Return the operations of a region in order, with functions of one tensor fused into their producers.
 
-    ``outputs`` are the values that leave the region; ``fits`` says whether a fused operation can be tiled. An
-    operation goes on under its own name, for the ONNX nodes of both.
+    A fused operation keeps the producer's name and lists the ONNX nodes of both.
+
+    Args:
+        operations: the region's operations in execution order.
+        outputs: names of the region's outputs; these tensors are never fused away.
+        arch: the machine.
+        fits: predicate, true if a fused operation can be tiled.
     """
     listed = tuple(operations)
     if not variant(arch.isa).mnemonics.issuperset(Table.instructions):
@@ -183,7 +195,7 @@ def fuse(
 
 
 def _uses(operations: Sequence[Operator]) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
-    """The operations that make and that read each value, by their positions."""
+    """Return the positions of the producers and of the consumers of each tensor."""
     makers: dict[str, list[int]] = {}
     readers: dict[str, list[int]] = {}
     for index, operation in enumerate(operations):
@@ -194,13 +206,16 @@ def _uses(operations: Sequence[Operator]) -> tuple[dict[str, list[int]], dict[st
 
 
 def _covered(source: Operand, makers: Sequence[Operator]) -> bool:
-    """Whether ``source`` is all that ``makers`` make."""
+    """Return True if the results of ``makers`` cover ``source`` exactly."""
     ends = [maker.output.offset + maker.output.elements for maker in makers]
     return source.offset == 0 and max(ends) == source.elements == sum(maker.output.elements for maker in makers)
 
 
 def _followed(maker: Operator, operation: Operator, tables: Tables, arch: Arch) -> Operator | None:
-    """``maker`` that does what ``operation``, of these ``tables``, does as well; None where its instruction cannot."""
+    """Return ``maker`` with the look-up ``tables`` of ``operation`` fused into it.
+
+    Return None if the instruction of ``maker`` cannot look up.
+    """
     own = _function(maker, arch)
     place, names = (
         operation.output.offset + maker.output.offset,
@@ -224,9 +239,9 @@ def _followed(maker: Operator, operation: Operator, tables: Tables, arch: Arch) 
 
 
 def _has_channels(maker: Operator, channels: int, elements: int) -> bool:
-    """Whether ``maker`` computes all ``elements``, in so many channels that lie one behind the other.
+    """Return True if ``maker`` computes all ``elements``, in ``channels`` contiguous channels.
 
-    Those of a matrix of several rows are its columns, which a function of channels does not mean.
+    The channels of a matrix of several rows are its columns, for which tables per channel are not defined.
     """
     loops = maker.loops
     nest = loops.nest
@@ -235,16 +250,17 @@ def _has_channels(maker: Operator, channels: int, elements: int) -> bool:
 
 
 def _composed(first: Tables, second: Tables) -> Tables:
-    """The tables of one look-up after another."""
+    """Return the tables of two look-ups in sequence."""
     channels = max(len(first), len(second))
     entries = np.broadcast_to(first, (channels, TABLE_BYTES)).view(np.uint8)
     return np.take_along_axis(np.broadcast_to(second, (channels, TABLE_BYTES)), entries.astype(np.int64), axis=1)
 
 
 def _function(operation: Operator, arch: Arch) -> Tables | None:
-    """The results of every int8 value, in the order of their bytes, where that is all that an operation computes.
+    """Return the table of an operation that is a function of one int8 tensor, or None.
 
-    (1, 256), or (channels, 256) where it is another function in every channel.
+    Entries are in the order of the input bytes. The shape is (1, 256), or (channels, 256) if channels have
+    different functions.
     """
     if operation.mnemonic in LOOKING_UP and (several := channel_tables(operation)) is not None:
         return several
@@ -255,7 +271,7 @@ def _function(operation: Operator, arch: Arch) -> Tables | None:
     instruction, constants = layer.geometry.instruction, operation.constants()
     if instruction is None or operation.tables is not None:
         return None
-    weights = 2 * TABLE_BYTES  # behind the operand and the result
+    weights = 2 * TABLE_BYTES  # after the operand and the result
     sram = np.zeros(weights + TABLE_BYTES, np.uint8)
     sram[:TABLE_BYTES] = np.arange(TABLE_BYTES)
     if constants is not None and constants.weights is not None:

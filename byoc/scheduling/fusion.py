@@ -1,9 +1,8 @@
-"""The search for groups: which runs of layers are computed band by band, in how many rows, what is kept and held.
+"""Search for groups: layers that are computed band by band, the rows per band, and the rows and constants that stay.
 
-Groups and single layers cover the region in order; the cheapest cover is found by dynamic programming over the order of
-layers. Candidates grow backwards from their last layer, so that every step is worked out once: which rows of which
-buffers a band wants, which windows that takes, what is loaded and stored. What a group takes in cycles says the account
-(:mod:`byoc.estimate.account`).
+Groups and single layers cover the region in order. Dynamic programming over the layers finds the cover with the
+fewest estimated cycles (:mod:`byoc.estimate.account`). Candidate groups grow backwards from their last layer. Each
+step adds one layer: the rows that a band needs of its operands, the windows for them, and the transfers.
 """
 
 from __future__ import annotations
@@ -35,7 +34,11 @@ from isa.instruction import ceil_div
 
 
 class Choice(NamedTuple):
-    """A group with its estimated cycles. ``parts`` and whether they are held, one a layer; None: all whole and held."""
+    """Candidate group with its estimated cycles.
+
+    ``parts`` has one (channel tile, constants loaded once) per layer; None: all layers have whole tiles and load
+    their constants once.
+    """
 
     cycles: float
     kept: tuple[str, ...]
@@ -49,12 +52,12 @@ class Choice(NamedTuple):
 
     @property
     def finest(self) -> bool:
-        """Whether all constants are held and no operand has one buffer: finer bands bring nothing."""
+        """Whether constants load once and operands have two buffers; finer bands cannot improve the group."""
         return self.slots > 1 and self.held
 
 
 class _Part(NamedTuple):
-    """A tile of so many channels; how many make the layer, bytes of its constants, slots of those of all."""
+    """Channel tile: its channels, tiles per layer, bytes of its constants, bus slots of all tiles' constants."""
 
     channels: int
     tiles: int
@@ -62,13 +65,13 @@ class _Part(NamedTuple):
     slots: int
 
     def beside(self, other: _Part) -> _Part:
-        """Both together; tiles are those with constants."""
+        """Return the sum of both; tiles without constants are not counted."""
         loaded = other.tiles if other.slots else 0
         return _Part(0, self.tiles + loaded, self.nbytes + other.nbytes, self.slots + other.slots)
 
 
 class _Fact(NamedTuple):
-    """What the search asks of a layer again and again; ``whole``: all channels in a tile."""
+    """Facts about a layer that the search reads repeatedly; ``whole`` is the tile of all channels."""
 
     member: Member
     made: Planes
@@ -76,9 +79,10 @@ class _Fact(NamedTuple):
 
 
 class Facts:
-    """What the search asks of a region's layers again and again, on machines that differ in the scratchpad's size.
+    """Cached facts about a region's layers, shared by machines that differ only in scratchpad size.
 
-    ``computed``: cycles of layer, bands, their rows, whether some are made again, and channels a tile.
+    ``computed`` has compute cycles by (layer, bands, rows per band, whether rows are recomputed, channels per
+    tile).
     """
 
     def __init__(
@@ -90,7 +94,7 @@ class Facts:
         self._parts: dict[int, tuple[_Part, ...]] = {}
 
     def __getitem__(self, index: int) -> _Fact:
-        """The fact of a layer that has a member."""
+        """Return the facts of a layer that can be in a group."""
         found = self._facts.get(index)
         if found is None:
             found = self._facts[index] = self._make_fact(index)
@@ -103,7 +107,7 @@ class Facts:
         return _Fact(member, self.graph.planes[member.writes.buffer], whole)
 
     def parts(self, index: int) -> tuple[_Part, ...]:
-        """All tiles of a layer that there are, large ones first."""
+        """Return all channel tiles of a layer, from large to small."""
         found = self._parts.get(index)
         if found is None:
             found = self._parts[index] = tuple([self._part(index, size) for size in self.searches[index].sizes])
@@ -119,10 +123,10 @@ class Facts:
 
 @dataclass(eq=False, slots=True)
 class _Wanted:
-    """What bands want of a buffer: rows [start, stop) relative to the band's, of which ``step`` are new.
+    """Rows [start, stop) of a buffer that a band needs, relative to the band; ``step`` of them are new in each band.
 
-    Planes ``first`` to ``end`` are read, by the layers ``readers``. ``made``: in the group. ``moves``: what that takes,
-    as far as it has been worked out since it last changed.
+    The layers ``readers`` read the planes ``first`` to ``end``. ``made``: a layer of the group computes the buffer.
+    ``moves`` caches the costs since the last change.
     """
 
     start: int
@@ -137,14 +141,17 @@ class _Wanted:
 
 
 class _Way(NamedTuple):
-    """Whether rows of operands that bands share are loaded ``again``, and the buffers of an operand or result."""
+    """Way to load operands: whether bands load shared rows ``again``, and the buffers per operand or result."""
 
     again: bool
     slots: int
 
 
 class _Result(NamedTuple):
-    """What layer ``number`` of a group makes for others alone: planes; of a band, bytes of one, slots of all."""
+    """Result of layer ``number`` that only layers outside the group read.
+
+    ``planes`` planes; ``band`` bytes per plane and band; ``slots`` bus slots of all planes of a band.
+    """
 
     number: int
     planes: int
@@ -156,7 +163,7 @@ class _Result(NamedTuple):
 
 
 class _Layer(NamedTuple):
-    """A layer of a group: its fact, the rows of a band, whether bands make some again, cycles and overhead if whole."""
+    """Layer of a group: facts, rows per band, whether bands recompute rows, cycles and overhead of whole tiles."""
 
     fact: _Fact
     height: int
@@ -166,11 +173,11 @@ class _Layer(NamedTuple):
 
 
 class Growth:
-    """Groups that end with layer ``last`` in bands of ``height`` rows, from that layer alone backwards.
+    """Groups that end with layer ``last`` in bands of ``height`` rows, grown backwards layer by layer.
 
-    ``halo``: bands overlap somewhere. ``least``: what these layers take at least, whatever others come in front.
-    ``fixed``: a bound of the bytes of windows.
-    ``missing``: makers of what is made and read here that are not here yet.
+    ``halo``: bands overlap in a buffer of the group. ``least``: lower bound of the cycles of these layers, for any
+    layers added in front. ``fixed``: lower bound of the bytes of windows. ``missing``: layers that write a buffer
+    read and computed here but are not in the group yet.
     """
 
     def __init__(self, facts: Facts, last: int, height: int, keep: bool, residents: Collection[str]) -> None:
@@ -190,11 +197,11 @@ class Growth:
 
     @property
     def least(self) -> float:
-        """What these layers take at least, whatever others come in front."""
+        """Lower bound of the cycles of these layers, for any layers added in front."""
         return self._floor.least
 
     def grow(self) -> bool:
-        """Take one layer more in front; False where no group has it."""
+        """Add one layer in front; return False if no group can contain it."""
         index, last = self.first - 1, self._last
         if last - index >= LONGEST:
             return False
@@ -234,7 +241,7 @@ class Growth:
         self._floor.compute(cycles, self._layers[-1].overhead, fact.whole.nbytes)
 
     def floor(self) -> float:
-        """What a group of these layers takes at least, whatever room there is."""
+        """Return a lower bound of the cycles of a group of exactly these layers, for any scratchpad size."""
         moved = 0
         for name, wanted in self._wanted.items():
             planes = self._planes[name]
@@ -245,7 +252,7 @@ class Growth:
         return self._floor.reading(moved)
 
     def _make(self, wanted: _Wanted, made: Planes) -> None:
-        """What layers read of a buffer is made here, too."""
+        """Mark a buffer that the group reads as computed in the group."""
         wanted.made = True
         wanted.moves.clear()
         overlap, leaves = wanted.stop - wanted.start > wanted.step, stays(made, self._last)
@@ -257,7 +264,7 @@ class Growth:
             self.fixed += window_bytes(made.count, rows, made.rows, made.row_bytes)
 
     def _want(self, index: int, buffer: str, new: _Wanted) -> None:
-        """Rows that one layer more wants."""
+        """Add the rows that one more layer reads."""
         new.step = min(new.step, self._planes[buffer].rows)
         before = self._wanted.setdefault(buffer, new)
         if before is not new:
@@ -268,7 +275,7 @@ class Growth:
             before.moves.clear()
 
     def _cycles(self, index: int, fact: _Fact, height: int, again: bool, part: _Part) -> int:
-        """Compute cycles of a layer in all bands, of which each makes ``height`` rows."""
+        """Return the compute cycles of a layer over all bands, each with ``height`` rows."""
         known, key = self._facts.computed, (index, self._bands, height, again, part.channels)
         found = known.get(key)
         if found is None:
@@ -286,7 +293,7 @@ class Growth:
         return sum([often * many * compute.tile(size, rows) for rows, often in heights for size, many in channels])
 
     def _overhead(self, index: int, tiles: int) -> float:
-        """What so many tiles in every band cost beside their work."""
+        """Return the overhead cycles of ``tiles`` tiles in every band."""
         return self._facts.searches[index].cost.overhead(tiles * self._bands)
 
     def group(self, choice: Choice) -> Group:
@@ -295,10 +302,10 @@ class Growth:
         return Group(self.first, self._last, self._height, choice.kept, channels, held, choice.slots)
 
     def choice(self, room: Room) -> Choice | None:
-        """The layers so far with as many constants held as there is ``room`` for; None where none fits.
+        """Return the cheapest way to compute the layers so far as a group, or None if none fits in ``room``.
 
-        Rows of operands that bands share are kept, or loaded again into two buffers in turn, and one buffer each may
-        leave room to hold all constants: whatever takes less.
+        As many constants as fit are loaded once. Operand rows that bands share are kept, or loaded again into
+        alternating buffers. A single buffer per operand is tried if it may leave room to load all constants once.
         """
         found = list[Choice]()
         for slots in (2, 1):
@@ -310,12 +317,12 @@ class Growth:
         return min(found, key=lambda one: one.cycles, default=None)
 
     def _shared(self) -> bool:
-        """Whether bands read rows of an operand of the group more than once."""
+        """Return True if bands read some rows of the group's inputs more than once."""
         wanted = ((name, one) for name, one in self._wanted.items() if not one.made)
         return any(one.stop - one.start > one.step and name not in self._residents for name, one in wanted)
 
     def _choice(self, room: Room, way: _Way, *, hold: bool) -> Choice | None:
-        """The layers so far in one way; ``hold``: only if all constants are held."""
+        """Return the group loaded in one way; with ``hold``, only if all constants are loaded once."""
         account = GroupAccount([0] * len(self._layers))
         for name, wanted in self._wanted.items():
             moves = wanted.moves.get(way)
@@ -338,7 +345,7 @@ class Growth:
         return Choice(account.cycles(compute, overhead), tuple(account.kept), parts, way.slots)
 
     def _compute(self, parts: Sequence[tuple[_Part, bool]] | None, compute: list[int], account: GroupAccount) -> float:
-        """Add every layer's cycles to ``compute``, enter its constants; the overhead of all tiles."""
+        """Add each layer's cycles to ``compute`` and its constants to ``account``; return the tile overhead."""
         overhead = 0.0
         if parts is None:
             for at, layer in enumerate(reversed(self._layers)):
@@ -357,7 +364,7 @@ class Growth:
         return overhead
 
     def _store(self, parts: Sequence[tuple[_Part, bool]] | None, account: GroupAccount, slots: int) -> None:
-        """Enter the stores of what only others read."""
+        """Add the stores of results that only layers outside the group read."""
         for result in self._results:
             at, out = result.number - self.first, result.slots
             tiles = 1 if parts is None else parts[at][0].tiles
@@ -368,7 +375,7 @@ class Growth:
                 account.alone.append((at, at, transfer_cycles(out, tiles) * self._bands))
 
     def _move(self, name: str, wanted: _Wanted, way: _Way) -> Carried:
-        """What a buffer that layers of the group read takes."""
+        """Return the costs of a buffer that layers of the group read."""
         planes = self._planes[name]
         rows, overlap = min(wanted.stop - wanted.start, planes.rows), wanted.stop - wanted.start > wanted.step
         leaves = wanted.made and stays(planes, self._last)
@@ -396,19 +403,23 @@ class Growth:
         moving = transfer_cycles(slots, self._bands)
         if wanted.made:
             return Carried(kept, fixed, near, slots, stores=moving, apart=apart)
-        # Where rows come when those before them are done with, nothing hides them.
+        # Loads into rows that the previous band still uses cannot overlap with its computation.
         alone = (reader, last, moving) if kept or way.slots == 1 else None
         edge = transfer_cycles(slots // self._bands)
         return Carried(kept, fixed, near, slots, loads=moving, edge=edge, apart=apart, alone=alone)
 
     def _resident(self, name: str, wanted: _Wanted) -> bool:
-        """Whether a buffer stays as a whole: what only this group reads of what it makes does not, even an output."""
+        """Return True if a buffer stays in the scratchpad as a whole tensor.
+
+        A tensor with producer and consumers in the group does not, even if it is an output.
+        """
         return name in self._residents and (not wanted.made or self._planes[name].last_reader > self._last)
 
     def _copies(self, index: int, sides: int, account: GroupAccount) -> int:
-        """Cycles of copies of an element-wise layer's bands, of so many operands and results that lie apart.
+        """Return the copy cycles of an element-wise layer; the bands of ``sides`` operands and results are not dense.
 
-        Enters the bytes of the copies; a machine without such an instruction has a command a plane, of as many cycles.
+        The bytes of the copies are added to ``account``. A machine without the copy instruction uses one command
+        per plane in as many cycles.
         """
         layer = self._layers[self._last - index]
         writes, nbytes = layer.fact.member.writes, layer.height * layer.fact.made.row_bytes
@@ -416,11 +427,11 @@ class Growth:
         return sides * self._bands * self._copy(layer.fact, layer.height)
 
     def _copy(self, fact: _Fact, height: int) -> int:
-        """Cycles of a copy of a band of what a layer makes, plane by plane."""
+        """Return the cycles to copy a band of a layer's result, plane by plane."""
         return copy_cycles(fact.member.writes.planes, height * fact.made.row_bytes, self._facts.arch)
 
     def _parts(self, account: GroupAccount, room: Room, slots: int) -> list[tuple[_Part, bool]] | None:
-        """How each layer's constants come, which do not fit all at once: the largest ones again in every band."""
+        """Return the channel tiles of each layer if not all constants fit: the largest are loaded in every band."""
         if not room.holds(account.fixed + max(account.near)):
             return None
         facts = [layer.fact for layer in reversed(self._layers)]
@@ -431,14 +442,18 @@ class Growth:
         for share in AGAIN_SHARES:
             found = self._shared_out(account, room, slots, facts, order, share)
             if found is None:
-                break  # larger tiles fit less
+                break  # larger tiles do not fit either
             best = found
         return best
 
     def _shared_out(
         self, account: GroupAccount, room: Room, slots: int, facts: Sequence[_Fact], order: Sequence[int], share: int
     ) -> list[tuple[_Part, bool]] | None:
-        """The same, in this ``order``, in tiles of at most such a part of the room, as far as they get so small."""
+        """Return the tiles with constants reloaded in this ``order`` until the group fits, or None.
+
+        A reloaded tile's constants take at most 1/``share`` of the room in both buffers, if tiles can be that
+        small.
+        """
         parts, near = [(fact.whole, True) for fact in facts], list(account.near)
         made = {result.number - self.first: result for result in self._results}
         whole = {at: result.nbytes(result.planes, slots, self._alignment) for at, result in made.items()}
@@ -460,12 +475,14 @@ class Growth:
 
 
 Taken = Callable[[int, int], int]
-"""Bytes that residents take of those for layers first to last."""
+"""Bytes of residents during layers first to last."""
 
 
 class Question(NamedTuple):
-    """What a cover is asked for: cycles of the layers alone, those that stay alone, and what is resident: names of
-    buffers with the layers, first and last, between which they are, and their bytes.
+    """Request for a cover of a region.
+
+    ``singles``: cycles of each layer alone. ``pinned``: layers that stay outside groups. ``residents``: resident
+    buffers as (name, first layer, last layer, bytes).
     """
 
     singles: tuple[float, ...]
@@ -473,7 +490,7 @@ class Question(NamedTuple):
     residents: tuple[tuple[str, int, int, int], ...]
 
     def taken(self) -> Taken:
-        """What residents take that are there at any of the layers and not only there."""
+        """Return a function that counts bytes of residents live in a range of layers but not only there."""
         known: dict[tuple[int, int], int] = {}
 
         def taken(first: int, last: int) -> int:
@@ -490,11 +507,12 @@ class Question(NamedTuple):
 
 
 class _Region(NamedTuple):
-    """What is known of a region's layers: what each takes alone, what groups that end there can save at most, which
-    buffers are resident, what those take, and what there is.
+    """State of the search for a cover.
 
-    ``best``: cycles of the cheapest cover of all layers before one. ``begun``: what those take at least if the last of
-    them are in one group with it.
+    ``singles``: cycles of each layer alone. ``saved``: the most cycles that groups up to each layer can save.
+    ``best``: cycles of the cheapest cover of all layers before each. ``begun``: lower bound of those cycles if the
+    last of these layers share a group with the next one. ``taken``: bytes of residents. ``budget``: bytes of the
+    scratchpad.
     """
 
     singles: Sequence[float]
@@ -508,21 +526,23 @@ class _Region(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Cheapest:
-    """The cheapest cover so far of all layers up to one: its cycles, and the group at its end."""
+    """Cheapest cover so far of all layers up to one: its cycles, and the group at its end."""
 
     cycles: float
     group: Group | None = None
 
     def offer(self, cycles: float, group: Group) -> None:
-        """A cover that takes so many cycles and ends with this group."""
+        """Take a cover of ``cycles`` cycles that ends with ``group``, if it is cheaper."""
         if cycles < self.cycles:
             self.cycles, self.group = cycles, group
 
 
 @dataclass(eq=False, slots=True)
 class _Tried:
-    """First layers of groups that end with one layer: of those that hold all constants, of those that fit in the bands
-    that are tried now; whether any did not fit, and whether any would gain from finer bands.
+    """First layers of the groups tried that end with one layer.
+
+    ``held``: groups that load all constants once. ``fitted``: groups that fit in the current bands. ``unfit``: some
+    group did not fit. ``finer``: some group could gain from finer bands.
     """
 
     held: set[int] = field(default_factory=set)
@@ -532,7 +552,7 @@ class _Tried:
 
 
 class Fusion:
-    """Groups of one region on machines that differ in the scratchpad's size at most; remembers its covers."""
+    """Groups of one region for machines that differ only in scratchpad size; covers are cached."""
 
     def __init__(
         self, layers: Sequence[Layer], searches: Sequence[TileSearch], graph: FusionGraph, arch: Arch, bus: Bus
@@ -542,7 +562,7 @@ class Fusion:
         self._covers = Answers[Question, tuple[Group, ...]]()
 
     def cover(self, question: Question, capacity: Budget) -> tuple[Group, ...]:
-        """The groups of the cheapest cover of all layers in ``capacity`` bytes, residents included."""
+        """Return the groups of the cheapest cover of all layers in ``capacity`` bytes, residents included."""
         return self._covers.within(question, capacity, 0, lambda budget: self._cover(question, budget))
 
     def _cover(self, question: Question, budget: Budget) -> tuple[Group, ...]:
@@ -570,7 +590,7 @@ class Fusion:
         return tuple(groups[::-1])
 
     def _ridden(self, last: int, region: _Region, cheapest: _Cheapest) -> None:
-        """Offer a layer on the tiles of the one before it, if that pays."""
+        """Offer to fuse an element-wise layer into the tiles of the previous layer, if that saves cycles."""
         first = last - 1
         if not (last and self._able(first) and self._able(last) and may_ride(self._layers, self._graph, last)):
             return
@@ -593,7 +613,7 @@ class Fusion:
             cheapest.offer(region.best[first] + cycles, Group(first, last, 0, (), (), ()))
 
     def _ending(self, last: int, region: _Region, cheapest: _Cheapest) -> None:
-        """Offer groups that end with a layer: of each run of layers those in the coarsest bands that fit."""
+        """Offer groups that end with a layer, each in the coarsest bands that fit."""
         rows, tried = self._facts[last].made.rows, _Tried()
         heights = dict.fromkeys(ceil_div(rows, cut) for cut in (*BAND_CUTS, rows))
         for height in (height for height in heights if height < rows):
@@ -608,7 +628,7 @@ class Fusion:
                 break
 
     def _grown(self, growth: Growth, region: _Region, tried: _Tried, cheapest: _Cheapest) -> None:
-        """Offer groups that grow from one layer, where none has been found for their layers."""
+        """Offer groups that grow from one layer, unless a group of the same layers was found before."""
         last = growth.first
         alone = region.singles[last]
         while growth.first and self._able(growth.first - 1) and growth.grow():
@@ -624,7 +644,7 @@ class Fusion:
             if growth.missing or first in tried.held or first in tried.fitted:
                 continue
             if growth.floor() >= min(GAIN * alone, cheapest.cycles - region.best[first]):
-                tried.fitted.add(first)  # no other way to compute these bands is below that
+                tried.fitted.add(first)  # the bound applies to every way to compute these bands
                 continue
             found = growth.choice(room)
             if found is None:
@@ -639,5 +659,5 @@ class Fusion:
                 cheapest.offer(region.best[first] + found.cycles, growth.group(found))
 
     def _able(self, index: int) -> bool:
-        """Whether a layer can be in a group."""
+        """Return True if a layer can be in a group."""
         return self._graph.members[index] is not None and not self._pinned[index]

@@ -1,7 +1,7 @@
-"""Groups: runs of layers computed together, band by band of rows, so that what passes between them stays near.
+"""Groups: consecutive layers computed band by band of rows, so that tensors between them stay in the scratchpad.
 
-What a group is, and what of a region can be in one: layers whose operands and results are planes of rows, or go element
-by element between such planes, in buffers that everybody sees as planes of one size.
+This module defines groups and finds the layers that can be in one. Their operands and results are planes of rows,
+or they are element-wise on such planes. All layers must see a buffer as planes of the same size.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ from byoc.operators.operator import COMBINED, MappingType
 from byoc.scheduling.lowering import Buffer, Lowered, Place
 
 UNREAD = sys.maxsize
-"""The number of a layer that is not there."""
+"""Layer number that stands for no layer."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Layers ``first`` to ``last``, computed in bands of ``rows`` rows of the last one's result.
+    """Layers ``first`` to ``last``, computed in bands of ``rows`` rows of the last layer's result.
 
-    ``kept``: buffers of which rows stay from band to band while anybody needs them; of others every band has all the
-    rows that it reads, computed or loaded again where bands overlap. What others want of what the group makes and reads
-    is kept: every row of it is made, also one that no layer of the group reads. ``channels``: output channels a tile,
-    one a layer. ``held``: whether a layer's constants are loaded once; else every band loads them. ``slots``: buffers
-    of operands whose rows are not kept, and of results; 2: the next band is loaded, and the last one stored, beside.
+    ``kept``: buffers whose rows stay from band to band as long as a later band needs them. For other buffers, each
+    band computes or loads all rows that it reads, again where bands overlap. A tensor that the group computes and
+    reads and that has consumers outside is always kept; all its rows are computed. ``channels``: output channels
+    per tile, one entry per layer. ``held``: whether a layer's constants are loaded once or in every band, one entry
+    per layer. ``slots``: number of buffers of each result and of each operand whose rows are not kept; with 2, the
+    next band is loaded and the previous one stored during the computation.
 
-    ``rows`` 0: tile by tile. The last of two layers is element-wise and *rides* on the first: it is computed on every
-    tile of that as soon as it is made, and the first is tiled as layers are that are alone. All else says nothing then.
+    ``rows`` 0 means fusion tile by tile. The second of two layers is element-wise and is computed on each tile of
+    the first as soon as that is computed. The first layer is tiled like a layer outside groups; all other fields
+    are unused.
     """
 
     first: int
@@ -44,13 +46,13 @@ class Group:
 
     @property
     def rides(self) -> bool:
-        """Whether the last layer is computed tile by tile of the first."""
+        """Whether the last layer is element-wise and fused tile by tile into the first."""
         return not self.rows
 
 
 @dataclass(frozen=True)
 class Slice:
-    """``planes`` planes of a buffer, from plane number ``first`` on."""
+    """Planes of a buffer: ``planes`` planes, beginning with plane number ``first``."""
 
     buffer: str
     first: int
@@ -58,20 +60,21 @@ class Slice:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The first plane and the one behind the last."""
+        """Numbers of the first plane and of the plane after the last."""
         return self.first, self.first + self.planes
 
     def meets(self, other: Slice) -> bool:
-        """Whether both have a plane in common."""
+        """Return True if both slices share a plane."""
         apart = self.first + self.planes <= other.first or other.first + other.planes <= self.first
         return self.buffer == other.buffer and not apart
 
 
 @dataclass(frozen=True)
 class Planes:
-    """A buffer as ``count`` planes of ``rows`` rows of ``row_bytes`` bytes, and the layers that make and read it.
+    """A buffer as ``count`` planes of ``rows`` rows of ``row_bytes`` bytes, with its producers and consumers.
 
-    ``leaves``: its contents are also wanted in system memory. ``last_reader`` is -1 where nobody reads it.
+    ``leaves``: the buffer is an output of the region. ``enters``: it is an input. ``last_reader`` is -1 without
+    consumers.
     """
 
     count: int
@@ -86,12 +89,12 @@ class Planes:
 
 @dataclass(frozen=True)
 class Member:
-    """What bands ask of a layer: the planes it reads and writes.
+    """Planes that a layer reads and writes, as a member of groups.
 
-    A result row r needs the operand's rows from ``r * stride - pad``, ``extent`` of them. ``flat``: element by element.
-    ``moves``: the layer copies planes, in these dimensions. ``gathers``: the layer moves bytes of positions.
-    ``reader``: the first layer that reads what it makes. ``limit``: the first later layer with which it cannot be in a
-    group, for one makes what the other reads, but not so that bands could pass.
+    A result row r needs ``extent`` rows of the operand, beginning with row ``r * stride - pad``. ``flat``: the
+    layer is element-wise. ``moves``: the layer copies planes in these dimensions. ``gathers``: the layer gathers
+    bytes position by position. ``reader``: the first consumer of the result. ``limit``: the first later layer that
+    cannot be in a group with this one, because of a dependency between them that bands cannot follow.
     """
 
     reads: tuple[Slice, ...]
@@ -107,20 +110,20 @@ class Member:
 
     @property
     def undivided(self) -> bool:
-        """Whether a tile is of all planes, and computes rows of those rows alone."""
+        """Whether a tile has all planes, and computes each row from the same row of its operands."""
         return self.flat or self.gathers or self.moves is not None
 
 
 @dataclass(frozen=True)
 class FusionGraph:
-    """What of a region can be in groups: a member a layer, None for one that cannot, and buffers as planes."""
+    """Layers of a region that can be in groups, None for one that cannot, and buffers as planes."""
 
     members: tuple[Member | None, ...]
     planes: Mapping[str, Planes]
 
 
 def fusion_graph(layers: Sequence[Layer], lowered: Lowered) -> FusionGraph:
-    """What of a region's layers can be in groups."""
+    """Return the layers of a region that can be in groups."""
     uses = [
         (tuple(lowered.place(item) for item in layer.operation.inputs), lowered.place(layer.operation.output))
         for layer in layers
@@ -151,10 +154,10 @@ def _linked(
     types: Sequence[MappingType],
     thorough: Sequence[bool],
 ) -> Member | None:
-    """A member with the layers that read what it makes, and that make what it has read before.
+    """Return a member with its first consumer, and the first later layer that it cannot be grouped with.
 
-    Bands make the rows that are read. Where nobody reads all of them, there are none: whatever the schedule, a layer
-    computes its whole result, and the bounds count on it (:mod:`byoc.emission.region`).
+    Bands compute only rows that are read. If no consumer reads all rows, grouping is not allowed: every schedule
+    computes the whole result of a layer, and the error bounds depend on it (:mod:`byoc.emission.region`).
     """
     member = members[number]
     if member is None:
@@ -178,16 +181,17 @@ def _linked(
 
 
 def mapping_allows(first: MappingType, second: MappingType) -> bool:
-    """Whether ``second`` may read in bands what ``first`` makes: by the table of mapping types, or by line buffers.
+    """Return True if ``second`` can read the results of ``first`` in bands.
 
-    Where the table has no combination, results of the first are wanted by several of the second: rows are held or made
-    again, which the windows of many-to-many operators allow.
+    The table of mapping types or line buffers must allow it. If the table has no combination, several results of
+    ``second`` read the same results of ``first``. Those rows are kept or recomputed, which the windows of
+    many-to-many operators allow.
     """
     return COMBINED[first, second] is not None or second == "many-to-many"
 
 
 def _planar(layer: Layer) -> bool:
-    """Whether the layer cuts planes into bands of rows."""
+    """Return True if the layer can cut planes into bands of rows."""
     geometry, nest = layer.geometry, layer.nest
     planes = geometry.planes and geometry.inputs == 1 and geometry.second == "alike"
     return planes and nest.splits_rows and not nest.matrix and not nest.reads and not geometry.repeats
@@ -211,11 +215,14 @@ def _moves(layer: Layer, nbytes: int) -> tuple[Dim, ...] | None:
 
 _Use = tuple[tuple[Place, ...], Place]
 _Size = tuple[int, int]
-"""Rows of a plane, and bytes of a row."""
+"""Rows of a plane, bytes of a row."""
 
 
 def _plane_sizes(layers: Sequence[Layer], uses: Sequence[_Use]) -> dict[str, _Size | None]:
-    """The planes of every buffer as layers see it that cut planes, handed on by element-wise ones; None: of several."""
+    """Return the plane size of each buffer, or None for a buffer that layers see in several sizes.
+
+    Layers that cut planes define the sizes; layers that keep planes pass them on to their other buffers.
+    """
     found: dict[str, _Size | None] = {}
 
     def see(buffer: str, size: _Size | None) -> None:
@@ -242,7 +249,7 @@ def _plane_sizes(layers: Sequence[Layer], uses: Sequence[_Use]) -> dict[str, _Si
 
 
 def _gathered_planes(layer: Layer, sources: Sequence[Place], target: Place) -> Iterator[tuple[str, _Size]]:
-    """Yield the planes of the operands and the result of a layer that moves bytes of positions."""
+    """Yield the buffers and plane sizes of the operands and the result of a layer that gathers bytes."""
     nest = layer.nest
     yield from ((place.buffer, (nest.input_rows, nest.input_columns)) for place in sources)
     yield target.buffer, (nest.rows, nest.columns)
@@ -256,7 +263,7 @@ def _planes(buffer: Buffer, size: _Size, makers: tuple[int, ...], readers: tuple
 
 
 def _member(layer: Layer, sources: Sequence[Place], target: Place, planes: Mapping[str, Planes]) -> Member | None:
-    """None for a layer of another kind, or with an operand or result that is not whole planes."""
+    """Return a layer as a member, or None for another kind of layer or operands that are not whole planes."""
     operation, nest = layer.operation, layer.nest
     planar, seen = _planar(layer), planes.get(target.buffer)
     moves = None if seen is None else _moves(layer, seen.rows * seen.row_bytes)
@@ -275,7 +282,7 @@ def _member(layer: Layer, sources: Sequence[Place], target: Place, planes: Mappi
         alike = all((planes[buffer].rows, planes[buffer].row_bytes) == size for buffer, size in own)
         return Member(tuple(found[:-1]), found[-1], 1, 0, 1, False, gathers=True) if alike else None
     if not planar and len(sizes) > 1:
-        return None  # a buffer is planes of another shape to others: their rows are not its rows
+        return None  # other layers see a buffer as planes of another shape, with other rows
     if not planar and moves is None and any(row_bytes % nest.columns for _, row_bytes in sizes):
         return None  # a row of the planes cuts an atom of the operands in two
     window = (nest.stride, nest.pad_top, nest.extent) if planar else (1, 0, 1)
@@ -283,7 +290,7 @@ def _member(layer: Layer, sources: Sequence[Place], target: Place, planes: Mappi
 
 
 def _slice(place: Place, nbytes: int, planes: Mapping[str, Planes]) -> Slice | None:
-    """The planes that ``nbytes`` bytes at a place are; None where they are none, or not whole ones."""
+    """Return the planes in ``nbytes`` bytes at a place, or None if the bytes are not whole planes."""
     seen = planes.get(place.buffer)
     if seen is None:
         return None
@@ -294,7 +301,7 @@ def _slice(place: Place, nbytes: int, planes: Mapping[str, Planes]) -> Slice | N
 
 
 def lawful(graph: FusionGraph, first: int, last: int) -> bool:
-    """Whether layers ``first`` to ``last`` may be a group."""
+    """Return True if layers ``first`` to ``last`` can be a group."""
     members = graph.members[first : last + 1]
     if first == last or any(member is None or member.limit <= last for member in members):
         return False
@@ -303,9 +310,9 @@ def lawful(graph: FusionGraph, first: int, last: int) -> bool:
 
 
 def may_ride(layers: Sequence[Layer], graph: FusionGraph, last: int) -> bool:
-    """Whether layer ``last`` can be computed on the tiles of the one before it, which makes an operand for it alone.
+    """Return True if layer ``last`` can be fused into the tiles of the previous layer, as its only consumer.
 
-    Tiles of both lie densely in their buffers: nothing that ``last`` reads or makes may be resident.
+    Tiles of both layers are dense in their buffers, so no operand or result of ``last`` can be resident.
     """
     rider = graph.members[last]
     if rider is None or not rider.flat or not last or not lawful(graph, last - 1, last):
@@ -318,21 +325,21 @@ def may_ride(layers: Sequence[Layer], graph: FusionGraph, last: int) -> bool:
 
 
 def ridden_buffers(graph: FusionGraph, last: int) -> set[str]:
-    """Operands and result of a layer that rides: none can be resident."""
+    """Return the operands and the result of a fused element-wise layer, none of which can be resident."""
     _, rider = members_of(graph, last - 1, last)
     return {piece.buffer for piece in (*rider.reads, rider.writes)}
 
 
 def members_of(graph: FusionGraph, first: int, last: int) -> tuple[Member, ...]:
-    """The members of lawful layers ``first`` to ``last``."""
+    """Return the members of layers ``first`` to ``last``, which can be a group."""
     return tuple(member for member in graph.members[first : last + 1] if member is not None)
 
 
 def stays(planes: Planes, last: int) -> bool:
-    """Whether a buffer that a group up to layer ``last`` makes and reads is also wanted when the group is done."""
+    """Return True if a buffer computed in a group up to layer ``last`` is needed after the group."""
     return planes.leaves or planes.last_reader > last
 
 
 def window_bytes(planes: int, rows: int, of: int, row_bytes: int) -> int:
-    """Bytes of a window of ``rows`` rows of planes that have ``of``: rows lie in it as in a tensor of fewer rows."""
+    """Return the bytes of a window of ``rows`` rows of planes that have ``of`` rows."""
     return ((planes - 1) * rows + of) * row_bytes

@@ -1,8 +1,8 @@
-"""Lowering of values to buffers: where free operations can share memory their values become slices of one buffer.
+"""Lowering of tensors to buffers: operations that copy nothing make tensors slices of one buffer.
 
-A free operation says that some bytes of two values are the same. Wherever one value (with everything that already lives
-in its buffer) fits as a whole into the slice of the other, both share one buffer and the operation disappears;
-otherwise a :class:`Copy` takes its place.
+A free operation states that some bytes of two tensors are equal. If one tensor, with every tensor that already
+shares its buffer, fits as a whole into the slice of the other, both share one buffer and the operation disappears.
+Otherwise a :class:`Copy` replaces it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Role = Literal["input", "output", "intermediate"]
 
 @dataclass(frozen=True)
 class Buffer:
-    """Dense memory of ``nbytes`` bytes. Inputs and outputs of the region never share a buffer with one another."""
+    """Dense memory of ``nbytes`` bytes; inputs and outputs of the region never share a buffer."""
 
     name: str
     nbytes: int
@@ -35,7 +35,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a value begins: ``offset`` bytes into the buffer called ``buffer``."""
+    """Start of a tensor: ``offset`` bytes into the buffer ``buffer``."""
 
     buffer: str
     offset: int
@@ -43,10 +43,10 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """Operations that compute or copy, the place of every value, and the buffers in order of first use.
+    """Operations that compute or copy, the place of every tensor, and the buffers in order of first use.
 
-    ``constants``: operands that are constant; each is a place of its own name, and no buffer. ``lying``: the
-    layouts of inputs and outputs.
+    ``constants``: constant operands by name; the place of each has its own name, and no buffer exists for it.
+    ``lying``: the layouts of inputs and outputs.
     """
 
     operations: tuple[Operator, ...]
@@ -56,13 +56,13 @@ class Lowered:
     lying: Mapping[str, Lying]
 
     def place(self, operand: Operand) -> Place:
-        """Where the first element of ``operand`` lies."""
+        """Return the place of the first element of ``operand``."""
         start = self.places[operand.value]
         return Place(start.buffer, start.offset + operand.start)
 
 
 def value_bytes(value: Value, lying: Lying) -> int:
-    """Bytes of a boundary value in the accelerator's memory: int32 stays, every other type is stored as int8."""
+    """Return the bytes of a boundary tensor in accelerator memory; int32 stays, other types become int8."""
     element = np.dtype(np.int32).itemsize if value.dtype == "int32" else 1
     return element * lying.images * lying.image_bytes
 
@@ -75,10 +75,15 @@ def lower(
     memory: Memory = IDEAL,
     fits: Callable[[Operator], bool] = lambda _: True,
 ) -> Lowered:
-    """Buffers for all values of a region and its operations that compute or copy, order kept.
+    """Return the operations of a region that compute or copy, in order, and buffers for all its tensors.
 
-    ``values`` needs to hold the region's ``inputs`` and ``outputs``; sizes of others come from the operands. ``fits``:
-    whether an operation can be tiled into the scratchpad.
+    Args:
+        operations: the region's operations in execution order.
+        values: the region's inputs and outputs by name; sizes of other tensors come from the operands.
+        inputs: names of the region's inputs.
+        outputs: names of the region's outputs.
+        memory: the scratchpad.
+        fits: predicate, true if an operation can be tiled into the scratchpad.
     """
     listed, layouts = lay_out(tuple(operations), values, (*inputs, *outputs), memory, fits)
     lying = {name: layouts[name] for name in (*inputs, *outputs)}
@@ -97,7 +102,7 @@ def lower(
 
 
 def _sizes(operations: Iterable[Operator], boundary: Mapping[str, int], constants: Container[str]) -> dict[str, int]:
-    """Bytes of every value that is no constant, in order of first mention; those at the ``boundary`` are known."""
+    """Return the bytes of every non-constant tensor in order of first mention, given those at the ``boundary``."""
     sizes = dict(boundary)
     for operation in operations:
         for operand in (*operation.inputs, operation.output):
@@ -133,7 +138,7 @@ def _copies_of_constants(free: Operator) -> list[Operator]:
 
 
 def _neighbours(pairs: Iterable[tuple[Operand, Operand]], sharing: _Sharing) -> list[list[tuple[Operand, Operand]]]:
-    """Slices that lie one behind the other on both sides, as those of a tensor that was split and is joined again."""
+    """Group slices that are contiguous on both sides, such as parts of a tensor that is split and concatenated."""
     runs: list[list[tuple[Operand, Operand]]] = []
     for pair in pairs:
         places = [sharing.place(operand) for operand in pair]
@@ -146,7 +151,7 @@ def _neighbours(pairs: Iterable[tuple[Operand, Operand]], sharing: _Sharing) -> 
 
 
 class _Sharing:
-    """Which values live in one buffer. Every byte of a buffer has one meaning: what shares it is equal by an alias."""
+    """Tensors by shared buffer; tensors that share a byte are equal there because of an alias."""
 
     def __init__(self, sizes: Mapping[str, int], inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
         self.places = {name: Place(name, 0) for name in sizes}
@@ -159,12 +164,12 @@ class _Sharing:
             self._roles[name].add("output")
 
     def place(self, operand: Operand, offset: int = 0) -> Place:
-        """Where the first element of ``operand`` lies, and ``offset`` bytes behind it."""
+        """Return the place ``offset`` bytes after the first element of ``operand``."""
         start = self.places[operand.value]
         return Place(start.buffer, start.offset + operand.start + offset)
 
     def share(self, source: Operand, target: Operand, nbytes: int) -> bool:
-        """Make ``nbytes`` from the beginning of both slices the same bytes; False where that is impossible."""
+        """Merge the first ``nbytes`` bytes of both slices into one buffer; return False if impossible."""
         a, b = self.place(source), self.place(target)
         start_a, start_b = a.offset, b.offset
         if a.buffer == b.buffer:
@@ -194,7 +199,10 @@ class _Sharing:
 
 
 def split(lowered: Lowered, arch: Arch) -> Lowered:
-    """``lowered`` with nothing fused, as the published system runs it; what passes between parts gets a buffer."""
+    """Return ``lowered`` without fusion, as the published system runs it.
+
+    Tensors between the parts of a fused operation get buffers of their own.
+    """
     operations = tuple(part for operation in lowered.operations for part in apart(operation, arch))
     places, buffers = dict(lowered.places), list(lowered.buffers)
     for operation in operations:

@@ -1,4 +1,4 @@
-"""Scratchpad planning: addresses for buffers whose lifetimes are known, and a checker that shares no code with it."""
+"""Scratchpad planning: addresses for buffers with known lifetimes, and an independent checker of such plans."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from isa.errors import InputError
 
 @dataclass(frozen=True)
 class Request:
-    """A buffer of ``nbytes`` bytes that is live from step ``first`` to step ``last``, both included.
+    """Scratchpad buffer of ``nbytes`` bytes that is live from step ``first`` to step ``last``, inclusive.
 
-    ``apart``: commands read it together with four other operands, and a bank serves four (docs/machine.md, section 2).
-    ``beside``: numbers of the requests that the same commands access, where a bank serves one operand (section 12).
+    ``apart``: commands read the buffer together with four other operands, but a bank serves only four
+    (docs/machine.md, section 2). ``beside``: indices of the requests that the same commands access; used if a bank
+    serves one operand at a time (section 12).
     """
 
     name: str
@@ -100,7 +101,7 @@ def _first_fit(
     banks: _Banks,
     addresses: list[int],
 ) -> int | None:
-    """Fill in ``addresses`` in this order; the first request without a place, or None."""
+    """Set ``addresses`` in this order; return the first request without a place, or None."""
     placed = _Placed()
     for index in order:
         request = requests[index]
@@ -119,7 +120,7 @@ def _first_fit(
 
 
 class Taken(NamedTuple):
-    """Bytes of the scratchpad that buffer ``buffer`` has from ``first`` to ``last``."""
+    """Scratchpad bytes that buffer ``buffer`` occupies from step ``first`` to step ``last``."""
 
     address: int
     end: int
@@ -174,7 +175,7 @@ def _quiet_gap(
     banks: _Banks,
     lowest: int,
 ) -> int:
-    """The lowest free address in banks that few others use during the request's life; ``lowest`` if there is none."""
+    """Return the lowest free address in banks that few live buffers use, or ``lowest`` if there is none."""
     lives = [one for one in placed if one.first <= request.last and one.last >= request.first]
     bank = banks.nbytes
     for most in banks.neighbours:
@@ -204,12 +205,12 @@ def own_gap(taken: Sequence[Taken], request: Request, capacity: int, alignment: 
 
 
 def peak_bytes(requests: Sequence[Request], addresses: Sequence[int]) -> int:
-    """One past the highest byte that a plan uses."""
+    """Return the end of the highest buffer of a plan, in bytes."""
     return max((address + request.nbytes for request, address in zip(requests, addresses, strict=True)), default=0)
 
 
 def check_plan(requests: Sequence[Request], addresses: Sequence[int], capacity: int, alignment: int) -> None:
-    """Raises InputError naming the buffers when a plan is not aligned, leaves the memory, or overlaps live buffers."""
+    """Raise InputError naming the buffer if a plan is misaligned, leaves the memory, or overlaps live buffers."""
     if len(requests) != len(addresses):
         raise InputError(f"the plan has {len(addresses)} addresses for {len(requests)} buffers")
     for request, address in zip(requests, addresses, strict=True):

@@ -1,7 +1,8 @@
-"""The schedule of the published system.
+"""Schedule of the published system.
 
-The whole input of a convolution is resident, output channels are tiled by the largest tile that fits, every operation
-goes through system memory, and the units run strictly one after another.
+The whole input of a convolution is resident. Output channels are tiled by the largest tile that fits. Every
+operation loads its inputs from system memory and stores its result there, and the units run strictly one after
+another.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from isa.errors import InputError
 
 
 def smallest_seed_tiling(geometry: Geometry) -> Tiling:
-    """One output channel; one element of an element-wise operation, one row of one on rows."""
+    """Return the smallest tile: one output channel, or one row (one element if element-wise)."""
     return Tiling(allowed_channels(geometry.nest, 1), 1 if _banded(geometry) else geometry.nest.rows)
 
 
@@ -28,9 +29,13 @@ def _banded(geometry: Geometry) -> bool:
 
 
 def seed_tiling(layer: Layer, arch: Arch) -> Tiling:
-    """Return the largest published tile that fits, or else the smallest tile of all; raises InputError if none fits.
+    """Return the largest published tile that fits, or the smallest tile of any kind if none does.
 
-    On banked memory a layout may need more than the operation that was tried when the network was partitioned.
+    On banked memory, a layer may need more bytes than the operation that was checked when the network was
+    partitioned.
+
+    Raises:
+        InputError: if no tile fits.
     """
     geometry = layer.geometry
     if find_shortage(geometry, smallest_seed_tiling(geometry), arch) is not None:
@@ -56,7 +61,7 @@ def _tiling(geometry: Geometry, size: int) -> Tiling:
 
 
 def schedule_seed(layers: Sequence[Layer], memory: Memory) -> Scheduled:
-    """All steps, tile after tile: loads, computation, store."""
+    """Return all steps, tile by tile: loads, computation, store."""
     arch, steps = memory.arch, list[Step]()
     for layer in layers:
         for loads, computes, stores in stream_layer(layer, seed_tiling(layer, arch), memory):

@@ -1,9 +1,9 @@
-"""How an operation is cut into tiles: what fits, what it costs, which cut is best.
+"""Tilings of an operation: all legal ones, their costs, and the search for the cheapest.
 
-The space has every legal size of tile, loop order and useful number of buffers, from coarse to fine, in one order; the
-search looks at few of them, chosen by what the scratchpad holds and the estimated cycles. An answer that asks of a
-budget only whether it holds so many bytes is the answer for all budgets between those that it held and those that it
-did not: what is searched again and again, for budgets that differ, is so searched once.
+The space contains every legal tile size, loop order and useful number of buffers, from coarse to fine. The search
+tries few of them, chosen by scratchpad size and estimated cycles. An answer that depends on a budget only through
+tests of the form "does it hold n bytes" is valid for a whole range of budgets. The search caches answers with these
+ranges.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Answer = TypeVar("Answer")
 
 
 class Budget:
-    """So many bytes. Every answer so far is the same for ``least`` bytes and more, but for fewer than ``most``."""
+    """Number of bytes; records the range ``least`` to ``most`` (exclusive) with the same answers so far."""
 
     __slots__ = ("_nbytes", "least", "most")
 
@@ -74,21 +74,21 @@ class Budget:
         return False
 
     def left(self, taken: int) -> int:
-        """The bytes beside so many others: who uses them says by :meth:`narrow` for which all would be alike."""
+        """Return the bytes left besides ``taken``; the caller must record the valid range with :meth:`narrow`."""
         return self._nbytes - taken
 
     def all(self) -> int:
-        """All of the bytes: the answer is for exactly so many."""
+        """Return all bytes; the answer is then valid for exactly this number."""
         self.narrow(self._nbytes, self._nbytes + 1)
         return self._nbytes
 
     def narrow(self, least: float, most: float) -> None:
-        """An answer was for ``least`` bytes and more, but for fewer than ``most``."""
+        """Record that an answer is valid for ``least`` bytes or more, but fewer than ``most``."""
         self.least, self.most = max(self.least, least), min(self.most, most)
 
 
 class Room:
-    """What others leave of a budget."""
+    """Part of a budget that remains besides ``taken`` bytes."""
 
     __slots__ = ("_budget", "_taken")
 
@@ -100,17 +100,17 @@ class Room:
 
 
 class Answers(Generic[Question, Answer]):
-    """Answers to questions, each with the budgets for which it is the answer."""
+    """Cached answers, each with the range of budgets for which it is valid."""
 
     def __init__(self) -> None:
         self._known: dict[Question, list[tuple[float, float, Answer]]] = {}
 
     def find(self, question: Question, budget: int, ask: Callable[[Budget], Answer]) -> Answer:
-        """What ``ask`` says of a budget; it is asked where no answer to this question is known for so many bytes."""
+        """Return the answer for a budget; ``ask`` computes it if none is cached."""
         return self._find(question, budget, ask)[2]
 
     def within(self, question: Question, budget: Budget, taken: int, ask: Callable[[Budget], Answer]) -> Answer:
-        """The same of what a larger budget leaves beside ``taken`` bytes, as part of an answer about that."""
+        """Return the answer for the rest of ``budget`` besides ``taken`` bytes, and narrow that budget's range."""
         least, most, answer = self._find(question, budget.left(taken), ask)
         budget.narrow(least + taken, most + taken)
         return answer
@@ -127,19 +127,20 @@ class Answers(Generic[Question, Answer]):
 
 
 def tilings(geometry: Geometry, arch: Arch, resident: Resident, budget: int) -> Iterator[Tiling]:
-    """Every legal tiling whose tile buffers take at most ``budget`` bytes: the complete space, shape by shape.
+    """Yield every legal tiling whose tile buffers need at most ``budget`` bytes, shape by shape.
 
-    Thousands for a small layer, more than anybody tries for a large one: take :func:`shapes`, draw some, and ask
-    :func:`buffered` for those.
+    A small layer has thousands of tilings, a large one too many to try. For a large one, draw some of
+    :func:`shapes` and call :func:`buffered` for those.
     """
     for shape in shapes(geometry, resident):
         yield from buffered(geometry, arch, resident, budget, shape)
 
 
 def smallest_tiling(geometry: Geometry, arch: Arch) -> Tiling:
-    """The smallest working set there is with everything streamed.
+    """Return the tiling with the smallest working set if all operands are streamed.
 
-    One output channel and one output row where rows can be cut, of one input channel where that and its sums are less.
+    Its tiles have one output channel, one output row if rows can be cut, and one input channel if that needs fewer
+    bytes including the sums.
     """
     channels, resident = allowed_channels(geometry.nest, 1), streamed(geometry)
     whole = Tiling(channels, 1 if may_cut_rows(geometry, channels) else geometry.nest.rows)
@@ -149,14 +150,14 @@ def smallest_tiling(geometry: Geometry, arch: Arch) -> Tiling:
 
 
 def shapes(geometry: Geometry, resident: Resident) -> Iterator[Tiling]:
-    """Every legal tile shape, as the tiling with one buffer each: by depth, then by channels, then by rows."""
+    """Yield every legal tile shape with one buffer each, ordered by depth, channels and rows."""
     for depth, channels in product(depths(geometry, resident), channel_tiles(geometry, resident)):
         for rows in row_bands(geometry, channels):
             yield Tiling(channels, rows, depth=depth)
 
 
 def buffered(geometry: Geometry, arch: Arch, resident: Resident, budget: int, shape: Tiling) -> Iterator[Tiling]:
-    """The tilings of one shape that fit: either loop order where there are two, and all useful numbers of buffers."""
+    """Yield the tilings of one shape that fit, with each loop order and each useful number of buffers."""
     if working_set(geometry, shape, resident, arch.granule) > budget:
         return
     parts, bands = counts(geometry, shape)
@@ -174,16 +175,16 @@ def buffered(geometry: Geometry, arch: Arch, resident: Resident, budget: int, sh
 
 
 def useful(different: int, chunks: int = 1) -> tuple[int, ...]:
-    """Numbers of buffers worth trying for ``different`` tiles, of which ``chunks`` come again and again; from 1 up.
+    """Return numbers of buffers worth trying for ``different`` tiles, from 1 up; the loop repeats ``chunks`` of them.
 
-    Up to :data:`FULL_CHOICE` all of them; of more powers of two, and what keeps every tile.
+    All numbers up to :data:`FULL_CHOICE` are included, then powers of two, ``chunks`` and ``different``.
     """
     powers = (1 << exponent for exponent in range(different.bit_length()))
     return tuple(sorted({1, *(n for n in (*range(FULL_CHOICE + 1), *powers, chunks, different) if 1 < n <= different)}))
 
 
 def channel_tiles(geometry: Geometry, resident: Resident) -> tuple[int, ...]:
-    """Every legal channel tile, from large to small."""
+    """Return every legal channel tile, from large to small."""
     nest = geometry.nest
     return tuple(
         size
@@ -193,7 +194,7 @@ def channel_tiles(geometry: Geometry, resident: Resident) -> tuple[int, ...]:
 
 
 def row_bands(geometry: Geometry, channels: int) -> tuple[int, ...]:
-    """Every legal band of so many channels, from high to low; those of flat layers in steps of :data:`FLAT_BAND`."""
+    """Return every legal band height for ``channels`` channels, from high to low."""
     rows = geometry.nest.rows
     if not may_cut_rows(geometry, channels):
         return (rows,)
@@ -203,21 +204,22 @@ def row_bands(geometry: Geometry, channels: int) -> tuple[int, ...]:
 
 
 def depths(geometry: Geometry, resident: Resident) -> tuple[int, ...]:
-    """Every legal number of input channels a tile, 0, all at once, first, then from many to few."""
+    """Return every legal number of input channels per tile, from many to few after 0, which means all."""
     inputs = geometry.nest.input_channels
     return (0, *(range(inputs - 1, 0, -1) if may_cut_depth(geometry, resident) else ()))
 
 
 def is_flat(geometry: Geometry) -> bool:
-    """Whether rows are single elements, or atoms of them."""
+    """Return True if rows are single elements or atoms of elements."""
     nest = geometry.nest
     return geometry.channels.plain.flat or (not nest.matrix and nest.columns == nest.channels == 1)
 
 
 def may_cut_rows(geometry: Geometry, channels: int, resident: Resident | None = None) -> bool:
-    """Whether bands of rows are possible. Where channels cannot lie apart: of one channel, or of a matrix.
+    """Return True if bands of rows are possible.
 
-    Atoms of a band lie apart in a ``resident`` tensor.
+    An instruction that needs dense channels allows bands only for a single channel or a matrix. Atoms of a band are
+    not contiguous in a ``resident`` tensor.
     """
     nest, traits = geometry.nest, geometry.operator.traits
     apart = geometry.channels.apart and not (geometry.planes or traits.flat or nest.grouped)
@@ -227,13 +229,19 @@ def may_cut_rows(geometry: Geometry, channels: int, resident: Resident | None = 
 
 
 def may_cut_depth(geometry: Geometry, resident: Resident) -> bool:
-    """Whether several commands can add up sums. Some columns of a matrix that lies there as a whole are not dense."""
+    """Return True if several commands can accumulate sums over input channels.
+
+    A subset of a resident matrix's columns is not dense.
+    """
     nest = geometry.nest
     return geometry.splits_depth and not (nest.matrix and nest.rows > 1 and any(resident.inputs))
 
 
 def lies_dense(geometry: Geometry, channels: int, resident: Resident) -> bool:
-    """Whether operands and result lie as the instruction wants: columns of a resident matrix do not lie dense."""
+    """Return True if operands and result are dense as the instruction requires.
+
+    A subset of a resident matrix's columns is not.
+    """
     nest = geometry.nest
     if channels == nest.channels:
         return True
@@ -244,18 +252,18 @@ def lies_dense(geometry: Geometry, channels: int, resident: Resident) -> bool:
 
 
 _SLOTS = (Slots(2, 2, 2), Slots(1, 1, 2), Slots(1, 1, 1), Slots(1, 2, 2))
-"""Buffers that are tried near a tiling: what has one may be loaded ahead into any room that there is."""
+"""Numbers of buffers tried near a tiling; an operand with one buffer can be prefetched into any free bytes."""
 
 
 class Choice(NamedTuple):
-    """A tiling with its estimated cycles."""
+    """Tiling with its estimated cycles."""
 
     tiling: Tiling
     cycles: float
 
 
 class TileSearch:
-    """Finds tilings of one layer by their ``cost``; remembers its answers, for the planner asks again and again."""
+    """Search for tilings of one layer by estimated ``cost``; answers are cached."""
 
     def __init__(self, geometry: Geometry, arch: Arch, bus: Bus = DEFAULT_BUS) -> None:
         self._geometry = geometry
@@ -272,13 +280,13 @@ class TileSearch:
         self._thriftiest = Answers[tuple[Choice, Resident], Tiling]()
 
     def best(self, resident: Resident, budget: int) -> Choice | None:
-        """The cheapest tiling whose tile buffers take at most ``budget`` bytes, or None."""
+        """Return the cheapest tiling whose tile buffers need at most ``budget`` bytes, or None."""
         if budget <= 0:
             return None
         return self._best.find(resident, budget, lambda asked: self._search(resident, asked))
 
     def cut(self, tiling: Tiling) -> tuple[tuple[Tile, ...], tuple[int, ...]]:
-        """The tiles of a tiling in order of execution, with the cycles that each computes."""
+        """Return the tiles of a tiling in order of execution, and the compute cycles of each."""
         key = tiling._replace(slots=Slots())
         found = self._cuts.get(key)
         if found is None:
@@ -289,15 +297,15 @@ class TileSearch:
         return found
 
     def best_beside(self, resident: Resident, budget: Budget, taken: int) -> Choice | None:
-        """The same of what ``budget`` leaves beside ``taken`` bytes."""
+        """Return the cheapest tiling in the part of ``budget`` that remains besides ``taken`` bytes, or None."""
         if not budget.holds(taken + 1):
             return None
         return self._best.within(resident, budget, taken, lambda asked: self._search(resident, asked))
 
     def thriftiest_beside(self, choice: Choice, resident: Resident, budget: Budget, taken: int) -> Tiling:
-        """``choice``, the best for that, or the double-buffered tiling in the fewest bytes that takes as long.
+        """Return the double-buffered tiling with the fewest bytes and about the cycles of ``choice``, the best one.
 
-        What a layer leaves of the scratchpad lets loads of later layers run ahead.
+        Scratchpad bytes that a layer leaves free let later layers prefetch.
         """
         question = choice, resident
         return self._thriftiest.within(question, budget, taken, lambda asked: self._thrifty(choice, resident, asked))
@@ -323,7 +331,7 @@ class TileSearch:
         return tiling
 
     def near(self, tiling: Tiling, resident: Resident, budget: int) -> Iterator[Tiling]:
-        """Tilings that fit whose tiles differ in one respect from those of ``tiling``, with few buffers or two each."""
+        """Yield tilings that fit and whose tiles differ in one dimension from ``tiling``, with few buffers."""
         geometry = self._geometry
         widths = _beside(tiling.channels, channel_tiles(geometry, resident))
         heights = _beside(tiling.rows, row_bands(geometry, tiling.channels))
@@ -346,7 +354,7 @@ class TileSearch:
         return self.cost.shape_of(tiling).compute
 
     def pinned(self, pin: LayerChoice, resident: Resident, budget: int) -> Choice | None:
-        """The cheapest tiling that is as ``pin`` says and whose tile buffers take at most ``budget`` bytes, or None."""
+        """Return the cheapest tiling that agrees with ``pin`` and fits in ``budget`` bytes, or None."""
         best: Choice | None = None
         for shape in self._pinned_shapes(pin, resident):
             for tiling in self._pinned_buffers(pin, shape, resident, budget):
@@ -356,7 +364,7 @@ class TileSearch:
         return best
 
     def _pinned_shapes(self, pin: LayerChoice, resident: Resident) -> Iterator[Shape]:
-        """Tile shapes with the sizes of ``pin``; of what that leaves open, those that the search knows."""
+        """Yield tile shapes with the sizes of ``pin``; open sizes are those that the search tries."""
         nest, cuts = self._geometry.nest, may_cut_depth(self._geometry, resident)
         depths = [depth for depth in ((0, *self._chunks) if pin.depth is None else (pin.depth,)) if cuts or not depth]
         widths = (*self.channels, *self._narrow) if pin.channels is None else (pin.channels,)
@@ -367,9 +375,9 @@ class TileSearch:
                     yield self.cost.shape(channels, rows, depth)
 
     def _pinned_buffers(self, pin: LayerChoice, shape: Shape, resident: Resident, budget: int) -> Iterator[Tiling]:
-        """Tilings of a shape that fit, in the order and with the buffers of ``pin``; what that leaves open, in all.
+        """Yield tilings of a shape that fit, with the order and buffers of ``pin``, or all if these are open.
 
-        Where channels or rows are not cut there is one order, whatever was chosen.
+        If channels or rows are not cut, only one order exists and ``pin.order`` has no effect.
         """
         orders = ORDERS if pin.order is None else (pin.order,)
         if shape.parts == 1 or shape.bands == 1:
@@ -384,9 +392,9 @@ class TileSearch:
                 yield tiling
 
     def _search(self, resident: Resident, budget: Budget) -> Choice | None:
-        """The best of the tilings with all input channels; where that is not good, also of those with some.
+        """Return the best tiling with all input channels; if that is not good enough, also cut input channels.
 
-        Among them are fewer output channels than the array takes in parallel.
+        Channel tiles smaller than the parallel width of the array are included.
         """
         floor, best = self.cost.floor(resident), None
         for known in self._sizes:
@@ -400,7 +408,7 @@ class TileSearch:
         return best
 
     def _by_count(self, depths: Iterable[int]) -> list[tuple[int, Tiling]]:
-        """Tiles of all rows, each with how many they are, fewest first."""
+        """Return tiles with all rows, each with their number, fewest tiles first."""
         channels, rows = (*self.channels, *self._narrow), self._geometry.nest.rows
         found = [Tiling(size, rows, depth=depth) for depth, size in product(depths, channels)]
         return sorted(((tile_count(self._geometry, tile), tile) for tile in found), key=itemgetter(0))
@@ -408,9 +416,9 @@ class TileSearch:
     def _best_rows(
         self, tile: Tiling, resident: Resident, budget: Budget, floor: float, best: Choice | None
     ) -> Choice | None:
-        """The better of ``best`` and all tilings of these channels and input channels, coarsest bands first.
+        """Return the better of ``best`` and all tilings with the channels of ``tile``, coarsest bands first.
 
-        ``floor``: what the layer takes at least, in one tile.
+        ``floor`` is the lower bound of the layer's cycles.
         """
         tried = 0
         for rows in self._bands(tile.channels, resident):
@@ -423,7 +431,7 @@ class TileSearch:
             ):
                 break
             if not budget.holds(self.cost.working_set(smallest, resident)):
-                continue  # most do not fit: the cycles of those are not asked for
+                continue  # most do not fit, so their cycles are not estimated
             tried += 1
             shape = self.cost.shape(tile.channels, rows, tile.depth)
             if best is not None and self.cost.least(shape, resident) >= best.cycles:
@@ -435,18 +443,18 @@ class TileSearch:
         return best
 
     def _bands(self, channels: int, resident: Resident) -> tuple[int, ...]:
-        """Bands of so many channels that are tried."""
+        """Return the band heights that are tried for ``channels`` channels."""
         return self._rows if may_cut_rows(self._geometry, channels, resident) else (self._geometry.nest.rows,)
 
     def _fitting(self, shape: Shape, resident: Resident, budget: Budget) -> Iterator[Tiling]:
-        """Tilings of a shape that fit, in every loop order, less those that have fewer slots than another of them."""
+        """Yield tilings of a shape that fit, in every loop order, without those dominated by more buffers."""
         for outer in (False, True) if shape.parts > 1 and shape.bands > 1 else (False,):
             whole = shape.chunks if outer else shape.parts * shape.chunks
             constants = (*((whole,) if whole > 2 and shape.bands > 1 else ()), 2, 1)
             kept = shape.bands * shape.chunks if outer else shape.chunks
             useful = kept > 2 and shape.parts > 1 and not self._geometry.nest.grouped
             inputs = (*((kept,) if useful else ()), 2, 1)
-            most = 0  # buffers of inputs beside which two of outputs have fitted
+            most = 0  # most input buffers that fit together with two output buffers
             for constant in constants:
                 for number, outputs in product([number for number in inputs if number > most], (2, 1)):
                     slots = Slots(number, constant, outputs)
@@ -475,9 +483,10 @@ def _beside(size: int, legal: Sequence[int]) -> Iterator[int]:
 
 
 def _channel_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:
-    """Channel tiles from large to small, multiples of what the processing elements take in parallel.
+    """Yield channel tiles from large to small, multiples of the parallel width of the array.
 
-    Those of a single row also in threes: such layers wait for their weights, and have no bands to fill the scratchpad.
+    For layers of a single row, cuts into three times a power of two are included: such layers wait for their
+    weights and have no bands with which to fill the scratchpad.
     """
     nest, parallel = geometry.nest, geometry.parallel_channels(arch)
     seen = set()
@@ -490,16 +499,17 @@ def _channel_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:
 
 
 def _narrow_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:
-    """Channel tiles that fill a half, a quarter and so on of the processing elements, down to the smallest there is."""
+    """Yield channel tiles that use a half, a quarter and so on of the array, down to the smallest legal one."""
     parallel = geometry.parallel_channels(arch)
     halved = (allowed_channels(geometry.nest, parallel >> halves) for halves in range(1, parallel.bit_length()))
     yield from dict.fromkeys((*halved, allowed_channels(geometry.nest, 1)))
 
 
 def _input_chunks(geometry: Geometry, arch: Arch) -> Iterator[int]:
-    """Input channels a tile, from many to few: multiples of what the processing elements take in parallel, and one.
+    """Yield numbers of input channels per tile, from many to few: multiples of the parallel width, and 1.
 
-    Where taps of a kernel lie side by side, between those also numbers that leave few lanes idle.
+    If the mapping places several kernel taps on the lanes, numbers between them that leave few lanes idle are
+    included.
     """
     if not geometry.splits_depth:
         return
@@ -519,7 +529,7 @@ def _input_chunks(geometry: Geometry, arch: Arch) -> Iterator[int]:
 
 
 def _full_chunks(geometry: Geometry, lanes: int) -> Iterator[int]:
-    """Numbers of input channels below ``lanes``, ever so much fewer, whose taps fill lanes almost."""
+    """Yield numbers of input channels below ``lanes``, from large to small, whose taps almost fill the lanes."""
     taps, last = geometry.weight_bytes // geometry.nest.input_channels, lanes
     if taps == 1 or not dict(geometry.fields).get(MAPPING.name, 0) & 1:
         return
@@ -530,7 +540,7 @@ def _full_chunks(geometry: Geometry, lanes: int) -> Iterator[int]:
 
 
 def _row_bands(geometry: Geometry) -> Iterator[int]:
-    """Row bands from high to low; those of element-wise operations are multiples of 64 elements."""
+    """Yield band heights from high to low; those of element-wise operations are multiples of 64 elements."""
     nest = geometry.nest
     if not nest.splits_rows:
         yield nest.rows
