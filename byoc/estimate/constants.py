@@ -219,7 +219,9 @@ Measured: 2 alone: the same; none, too: -0.00 % (+0.00 %).
 """
 
 BANKS_TOGETHER = (2, 4, 8, 16)
-"""Neighbouring banks of banked memory that count as one where the best plan of few tiles is placed again.
+"""Numbers of neighbouring banks that count as one when the buffers of the best plan are placed again.
+
+Only for banked memory and plans of few tiles.
 
 Measured on networks 15 and 43 of tests.e2e.random_networks with four times the banks: none: +7 % and +21 %.
 """

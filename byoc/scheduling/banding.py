@@ -1,8 +1,8 @@
-"""Bands: a group's layers as steps, band after band of rows.
+"""Bands: turns a group's layers into steps, band after band of rows.
 
-Rows lie in windows. A window of w rows gives row r of plane c the place (c * w + r) rows behind its beginning: while no
-more than w rows in a row are wanted at a time, no two of them share a place, and nothing is ever moved. A window
-of all rows is the whole tensor; one of as many rows as a band has is dense in every band.
+Rows are stored in windows. A window of w rows stores row r of plane c at (c * w + r) rows after its start. If at
+most w consecutive rows are live at a time, no two rows share bytes, and no row is ever moved. A window of all rows
+is the whole tensor; a window of one band's rows is dense in every band.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from isa.plugins import variant
 
 @dataclass(frozen=True)
 class Band:
-    """What one band does: the rows that every layer of the group computes, None for none, and those wanted of buffers.
+    """Rows that every layer of the group computes in one band, None for none.
 
     ``wanted``: rows of every buffer that the group's layers read in this band.
     """
@@ -49,10 +49,10 @@ class Band:
 
 
 def bands_of(group: Group, layers: Sequence[Layer], graph: FusionGraph) -> tuple[Band, ...]:
-    """All bands of a group.
+    """Return all bands of a group.
 
-    Every layer runs ahead of the last one by the rows that windows reach over, and begins by so many bands earlier: no
-    band is larger than others, and windows are as small as they can be.
+    Each layer runs ahead of the last layer by the rows that windows overlap, and starts that many bands earlier.
+    All bands are then about equally large, and windows are as small as possible.
     """
     walk = _Walk(group, layers, graph)
     last = ceil_div(walk.rows, group.rows) - 1
@@ -61,7 +61,7 @@ def bands_of(group: Group, layers: Sequence[Layer], graph: FusionGraph) -> tuple
 
 
 class _Walk:
-    """Bands of a group in order, each worked out backwards from the rows that layers must have made at its end."""
+    """Bands of a group in order, each computed backwards from the rows that layers must reach at its end."""
 
     def __init__(self, group: Group, layers: Sequence[Layer], graph: FusionGraph) -> None:
         self._group, self._graph = group, graph
@@ -70,12 +70,12 @@ class _Walk:
         self._done = [0] * len(self._members)
 
     def early(self) -> int:
-        """How many bands before that of the last layer's first rows, itself included, rows are made."""
+        """Return the number of bands, up to the one with the last layer's first rows, in which rows are computed."""
         stops, following = self._stops(0), self._stops(1)
         return max(ceil_div(stop, max(after - stop, 1)) for stop, after in zip(stops, following, strict=True))
 
     def _stops(self, number: int) -> list[int]:
-        """Where every layer is at the end of a band, as if tensors had neither beginning nor end."""
+        """Return the row that each layer reaches at the end of a band, ignoring the tensors' bounds."""
         wanted: dict[str, int] = {}
         stops = [0] * len(self._members)
         for position in reversed(range(len(self._members))):
@@ -88,7 +88,7 @@ class _Walk:
         return stops
 
     def band(self, number: int, *, final: bool) -> Band:
-        """The band of a number, 0 that of the last layer's first rows; bands must be asked for in order."""
+        """Return a band; number 0 has the last layer's first rows. Bands must be requested in order."""
         wanted: dict[str, Span] = {}
         rows: list[Span | None] = [None] * len(self._members)
         stops = self._stops(number)
@@ -114,16 +114,16 @@ class _Walk:
         return repeat(read)
 
     def _inside(self, member: Member) -> bool:
-        """Whether layers of the group read what a layer makes."""
+        """Return True if layers of the group read the layer's result."""
         return member.reader <= self._group.last
 
     def _leaves(self, member: Member) -> bool:
-        """Whether all that a layer makes is wanted outside of the group."""
+        """Return True if all rows of a layer's result are needed outside the group."""
         return not self._inside(member) or stays(self._graph.planes[member.writes.buffer], self._group.last)
 
 
 def window_rows(bands: Sequence[Band], buffer: str, made: Sequence[int]) -> int:
-    """Rows of the window of a buffer that is kept from band to band; ``made``: positions of its makers in the group."""
+    """Return the window rows of a buffer kept across bands; ``made``: positions of its producers in the group."""
     lowest, most = sys.maxsize, 0
     for band in reversed(bands):
         spans = [span for span in (band.wanted.get(buffer), *(band.rows[maker] for maker in made)) if span is not None]
@@ -134,7 +134,7 @@ def window_rows(bands: Sequence[Band], buffer: str, made: Sequence[int]) -> int:
 
 
 class Window(NamedTuple):
-    """Where rows of a buffer lie: row 0 of plane ``first`` at ``pointer``, planes ``rows`` rows apart."""
+    """Rows of a buffer: row 0 of plane ``first`` is at ``pointer``, planes are ``rows`` rows apart."""
 
     pointer: Pointer
     first: int
@@ -142,16 +142,16 @@ class Window(NamedTuple):
     row_bytes: int
 
     def at(self, plane: int, row: int) -> Pointer:
-        """Where a row of a plane begins."""
+        """Return the address of a row of a plane."""
         return self.pointer.moved(((plane - self.first) * self.rows + row) * self.row_bytes)
 
     def plane(self, rows: int) -> int:
-        """Bytes from plane to plane for a command that reads or writes so many rows; 0 where they lie dense."""
+        """Return the bytes from plane to plane for commands on ``rows`` rows; 0 if they are dense."""
         return 0 if self.rows == rows else self.rows * self.row_bytes
 
 
 class Timed(NamedTuple):
-    """The steps of a tile with the estimated cycles of its computation."""
+    """Steps of a tile with its estimated compute cycles."""
 
     steps: TileSteps
     cycles: int
@@ -160,7 +160,7 @@ class Timed(NamedTuple):
 def stream_group(
     group: Group, layers: Sequence[Layer], graph: FusionGraph, costs: Sequence[LayerCost], memory: Memory
 ) -> list[Timed]:
-    """The steps of all bands of a group, in order. ``layers`` and ``costs`` are those of the whole region."""
+    """Return the steps of all bands of a group; ``layers`` and ``costs`` are those of the whole region."""
     stream = _GroupStream(group, layers, graph, costs, memory)
     return [timed for band in stream.bands for timed in stream.band_steps(band)]
 
@@ -187,11 +187,11 @@ class _GroupStream:
         self._loaded = dict.fromkeys(self._sources, 0)
 
     def _inside(self, name: str) -> bool:
-        """Whether the group makes what it reads of a buffer."""
+        """Return True if the group computes a buffer that it reads."""
         return any(self._members[maker].reader <= self._group.last for maker in self._made.get(name, ()))
 
     def _slices(self) -> dict[str, Span]:
-        """The planes of every buffer that layers of the group read."""
+        """Return the planes of every buffer that layers of the group read."""
         found: dict[str, Span] = {}
         for member in self._members:
             for piece in member.reads:
@@ -201,7 +201,7 @@ class _GroupStream:
         return found
 
     def _fixed(self) -> Iterator[str]:
-        """Buffers whose windows stay where they are: residents, and what is kept from band to band."""
+        """Yield buffers with one window for all bands: residents, and buffers kept from band to band."""
         for name in dict.fromkeys((*self._slices(), *self._made)):
             if name in self._memory.residents or name in self._group.kept:
                 yield name
@@ -218,7 +218,7 @@ class _GroupStream:
         return Window(pointer, span.start, rows, planes.row_bytes)
 
     def band_steps(self, band: Band) -> Iterator[Timed]:
-        """The steps of one band, layer by layer. What a layer is the first to read is loaded with its first tile."""
+        """Yield the steps of one band, layer by layer; the first reader of a buffer loads it with its first tile."""
         windows = dict(self._kept)
         fresh = set(self._sources)
         for position, rows in enumerate(band.rows):
@@ -236,13 +236,13 @@ class _GroupStream:
             yield from self._computed(position, rows, windows, tuple(loads))
 
     def _dense(self, name: str, band: Band) -> Window:
-        """A window for what one band makes of a buffer."""
+        """Return a window for the rows of a buffer that one band computes."""
         planes, wanted = self._graph.planes[name], band.wanted[name]
         pointer = self._memory.reserve(f"{name} band", planes.count * wanted.size * planes.row_bytes)
         return Window(pointer.moved(-wanted.start * planes.row_bytes), 0, wanted.size, planes.row_bytes)
 
     def _load(self, name: str, wanted: Span, windows: dict[str, Window], source: Source) -> Iterator[Step]:
-        """Bring what a band reads of a buffer in system memory, less what is there."""
+        """Yield the load of the rows of a buffer that a band reads and that are not in the scratchpad."""
         memory, planes, span = self._memory, self._graph.planes[name], self._sources[name]
         if name in memory.residents:
             return
@@ -271,7 +271,7 @@ class _GroupStream:
     def _computed(
         self, position: int, rows: Span, windows: Mapping[str, Window], loads: tuple[Step, ...]
     ) -> Iterator[Timed]:
-        """The tiles of a layer in one band, with the stores of what is wanted outside."""
+        """Yield the tiles of a layer in one band, with the stores of rows needed outside."""
         member, layer = self._members[position], self._layers[position]
         piece, planes = member.writes, self._graph.planes[member.writes.buffer]
         sources = [windows[read.buffer] for read in member.reads]
@@ -298,11 +298,11 @@ class _GroupStream:
             loads = ()
 
     def _near(self, name: str) -> bool:
-        """Whether what layers make of a buffer lies in a window."""
+        """Return True if the buffer is computed in a window."""
         return name in self._memory.residents or self._inside(name)
 
     def _stored(self, name: str) -> bool:
-        """Whether what the group makes of a buffer goes to system memory."""
+        """Return True if the group's rows of a buffer are stored to system memory."""
         if name in self._memory.residents:
             return name in self._memory.stored
         planes = self._graph.planes[name]
@@ -310,7 +310,7 @@ class _GroupStream:
 
 
 class _LayerBands:
-    """One layer of a group: its tiles, its constants, the buffers of its results. ``number``: tiles so far."""
+    """Tiles, constants and result buffers of one layer of a group; ``number`` counts its tiles so far."""
 
     def __init__(self, layer: Layer, group: Group, position: int, compute: Compute, memory: Memory) -> None:
         self._layer, self._compute, self._memory = layer, compute, memory
@@ -323,15 +323,15 @@ class _LayerBands:
 
     @property
     def source(self) -> Source:
-        """Where the steps of the tile that comes next come from."""
+        """Source of the steps of the next tile."""
         return source_of(self._layer, self.number)
 
     def parts(self) -> tuple[Span, ...]:
-        """The output channels of every tile of a band."""
+        """Return the output channels of every tile of a band."""
         return split(self._layer.nest.channels, self._channels)
 
     def begin(self) -> None:
-        """Prepare for a band: what is not held is loaded again, into buffers of the band's own."""
+        """Prepare for a band: constants that are not kept get new buffers and are loaded again."""
         geometry, name, count = self._layer.geometry, self._layer.name, len(self.parts())
         slots = count if self._held else min(2, count)
         if geometry.has_constants and (self._constants is None or not self._held):
@@ -343,7 +343,7 @@ class _LayerBands:
             self._memory.apart.update(range(len(self._memory.scratch) - slots, len(self._memory.scratch)))
 
     def result(self, planes: int, rows: int, row_bytes: int) -> Pointer:
-        """A buffer for the results of a tile that leave the scratchpad; the first tile is the largest."""
+        """Return a buffer for the results of a tile that are stored; the first tile must be the largest."""
         if self._results is None:
             self._results = TileBuffers(
                 self._memory, f"{self._layer.name} output", self._slots, planes * rows * row_bytes
@@ -353,7 +353,7 @@ class _LayerBands:
     def tile(
         self, member: Member, channels: Span, rows: Span, sources: Sequence[Window], target: Window
     ) -> tuple[list[Step], tuple[Step, ...], int]:
-        """Loads of constants, commands, and their estimated cycles: of some channels of a band of rows."""
+        """Return loads of constants, commands and estimated cycles for some channels of a band of rows."""
         loads: list[Step] = []
         constants, tables = self._load_constants(channels, loads), self._load_tables(channels, loads)
         layer, source = self._layer, self.source
@@ -383,9 +383,10 @@ class _LayerBands:
         constants: Pointer | None,
         tables: Pointer | None,
     ) -> tuple[list[Step], int]:
-        """Commands on so many planes of operands and, last, the result, which begin at a plane of a window each.
+        """Return the commands on ``planes`` planes of operands and result, and their cycles.
 
-        Bands that lie apart in their windows are copied; where the machine cannot, every plane has its command.
+        ``places`` has the window and first plane of each operand and, last, of the result. Bands that are not dense
+        in their windows are copied. On a machine without the copy instruction, each plane has its own command.
         """
         apart = [bool(window.plane(rows.size)) for window, _ in places]
         copying = OP_PERMUTE.mnemonic in variant(self._memory.arch.isa).mnemonics
@@ -417,7 +418,7 @@ class _LayerBands:
         return [*before, *steps, *after], cycles + copied
 
     def _moved(self, member: Member, rows: Span, operand: Window, target: Window) -> tuple[tuple[Step, ...], int]:
-        """The copy of a band of planes, and its cycles."""
+        """Return the copy of a band of planes, and its cycles."""
         run, here, there = (
             rows.size * target.row_bytes,
             operand.rows * operand.row_bytes,
@@ -431,7 +432,7 @@ class _LayerBands:
     def _gathered(
         self, member: Member, rows: Span, sources: Sequence[Window], target: Window
     ) -> tuple[tuple[Step, ...], int]:
-        """Return the commands that move bytes of a band's positions, and their cycles."""
+        """Return the commands that gather the bytes of a band, and their cycles."""
         inputs = (window.at(piece.first, rows.start) for window, piece in zip(sources, member.reads, strict=True))
         planes = tuple(window.rows * window.row_bytes for window in (*sources, target))
         result = target.at(member.writes.first, rows.start)
@@ -449,7 +450,7 @@ class _LayerBands:
         tables: Pointer | None,
         transfers: tuple[Transfer, ...],
     ) -> tuple[tuple[Step, ...], int]:
-        """The command on ``length`` bytes at operands and result, which are these ``transfers``, and its cycles."""
+        """Return the command on ``length`` bytes of operands and result, with their ``transfers``, and its cycles."""
         *inputs, result = pointers
         rows = length // self._layer.nest.columns
         tile = make_tile(self._layer.nest, Span(0, 1), Span(0, rows))

@@ -1,10 +1,10 @@
-"""The default schedule: fused, resident where it pays, double-buffered and pipelined across layers.
+"""Default schedule: fused, double-buffered, pipelined across layers, with residents where they save cycles.
 
-What looks best on paper may not pack: the plan is then made again with less of the scratchpad given to residents. With
-none, every layer's buffers fit by construction.
+If memory planning fails, the plan is made again with fewer bytes for residents. Without residents, every layer's
+buffers fit by construction.
 
-Compilations can share a pool: tile searches, and programs of machines that differ in the scratchpad's size alone.
-Everything there is found by all that it depends on: a compilation with a pool gives what it gives without.
+Compilations can share a pool of tile searches, and of programs for machines that differ only in scratchpad size.
+Every entry has all its dependencies as key, so a compilation gives the same result with and without a pool.
 """
 
 from __future__ import annotations
@@ -55,9 +55,14 @@ def schedule_default(
     subject: Hashable = None,
     choices: Choices = NOTHING,
 ) -> Scheduled:
-    """The schedule of the region of ``context``, as ``choices`` say. ``fresh`` makes an empty memory for each attempt.
+    """Return the default schedule of a region.
 
-    What ``pool`` has kept of ``subject`` (equal ones have equal layers) may serve again.
+    Args:
+        context: the region.
+        fresh: returns an empty memory for each attempt.
+        pool: caches of earlier compilations.
+        subject: key of the layers in the pool; equal subjects have equal layers. None: do not reuse schedules.
+        choices: user choices that the schedule must agree with.
     """
     arch = fresh().arch
     best: _Candidate | None = None
@@ -83,7 +88,7 @@ def schedule_default(
 
 
 class _Rating(NamedTuple):
-    """What is known of a plan that was tried: estimated cycles, tiles, and whether nothing was held back."""
+    """Result of a plan that was tried: estimated cycles, tiles, and whether the scratchpad limited nothing."""
 
     cycles: int
     tiles: int
@@ -91,9 +96,9 @@ class _Rating(NamedTuple):
 
 
 class _Candidate(NamedTuple):
-    """A plan as a schedule, as it was rehearsed, with the cycles in which EX computes, and the number of its tiles.
+    """Plan with its schedule and rehearsal, the cycles in which EX computes, and the number of its tiles.
 
-    ``least``: what one with its tiles takes at least. ``free``: nothing was held back.
+    ``least``: lower bound of the cycles with its tiles. ``free``: the scratchpad size limited nothing.
     """
 
     plan: LayerPlan
@@ -113,14 +118,14 @@ class _Candidate(NamedTuple):
         return _Rating(self.cycles, self.tiles, self.free)
 
     def within(self, share: float) -> bool:
-        """Return whether it takes at most ``share`` times the least possible cycles."""
+        """Return whether the candidate takes at most ``share`` times its lower bound."""
         return self.cycles <= share * self.least
 
 
 def _finished(context: RegionContext, best: _Candidate, fresh: Callable[[], Memory]) -> Scheduled:
-    """The schedule of the best plan, its buffers placed as for fewer banks if that takes fewer cycles.
+    """Return the schedule of the best plan, with buffers placed as for fewer banks if that takes fewer cycles.
 
-    Banks of a machine with more of them are parts of these, so that more banks do not cost cycles.
+    Banks of a machine with more banks subdivide these banks, so more banks do not cost cycles.
     """
     banks = best.scheduled.memory.arch.sram_banks
     if context.loads.word_slots and best.tiles <= FEW_TILES and not best.within(ENOUGH):
@@ -130,7 +135,10 @@ def _finished(context: RegionContext, best: _Candidate, fresh: Callable[[], Memo
 
 
 def _candidate(context: RegionContext, plan: LayerPlan, memory: Memory, banks: int = 0) -> _Candidate | None:
-    """The schedule of a plan, its buffers placed for so many banks, 0: those there are; None where it has no place."""
+    """Return the schedule of a plan, or None if memory planning fails.
+
+    Buffers are placed for ``banks`` banks, 0 for the machine's own number.
+    """
     streamed, cycles = _stream(context, plan, memory)
     arch = memory.arch.model_copy(update={"sram_banks": banks or memory.arch.sram_banks})
     plans = pipelined(streamed, cycles, memory.scratch, arch, memory.bus, memory.apart, memory.windows)
@@ -142,16 +150,16 @@ def _candidate(context: RegionContext, plan: LayerPlan, memory: Memory, banks: i
     choices = _as_choices(context.layers, plan)
     scheduled = Scheduled(found.steps, memory, found.requests, found.addresses, choices)
     compute = sum(cycles)
-    # Of a batch the last image: those before it have the same constants.
+    # The images of a batch share constants, so the bound uses those of the last image.
     image = context.searches[-len({layer.name for layer in context.layers}) :]
     least = least_cycles([search.cost for search in image], compute, memory.arch.sram_bytes)
     return _Candidate(plan, scheduled, best, compute, least, len(streamed), found.free)
 
 
 class _Trials:
-    """Other plans of a region that are tried, and the ``best`` so far; of two that take about as long, the first.
+    """Trials of alternative plans of a region, and the ``best`` so far; of two similar ones, the first.
 
-    ``free``: every larger scratchpad shall get the same, so nothing may depend on the size of this one.
+    ``free``: every larger scratchpad must get the same schedule, so nothing may depend on the size of this one.
     """
 
     def __init__(
@@ -163,7 +171,7 @@ class _Trials:
         self._known: dict[LayerPlan, _Rating | None] = {self._streamed(best.plan): best.rating}
         self._arch = best.scheduled.memory.arch
         self._images = len(context.layers) // len({layer.name for layer in context.layers})
-        alike: dict[tuple[str, int], list[int]] = {}  # layers that are one for several images
+        alike: dict[tuple[str, int], list[int]] = {}  # positions of the same layer in several images
         for number, (layer, search) in enumerate(zip(context.layers, context.searches, strict=True)):
             alike.setdefault((layer.name, id(search)), []).append(number)
         self._alike = tuple(alike.values())
@@ -182,10 +190,10 @@ class _Trials:
             self._by_size()
 
     def _smaller(self) -> None:
-        """Try plans with fewer residents and those of smaller scratchpads.
+        """Try plans with fewer residents, and the plans of smaller scratchpads.
 
-        Residents are chosen one by one, and fewer may serve better; tilings for less leave more room for loads ahead,
-        and see to it that a machine is hardly ever slower than one with less memory.
+        Residents are chosen one by one, and fewer may be better. Smaller tilings leave more bytes for prefetches,
+        and ensure that more memory hardly ever costs cycles.
         """
         capacity = self._arch.sram_bytes
         sizes = [(size, size) for size in SIZES if size < capacity and (size <= LARGEST_FREE or not self._strict)]
@@ -208,8 +216,9 @@ class _Trials:
     def _by_size(self) -> None:
         """Try the plans of all smaller scratchpads, each with the tilings near it, and keep the best.
 
-        A compilation for a smaller scratchpad tries the same plans, so more memory finds at least the same schedule. If
-        the own plan needed no more memory, every size of at least twice its bytes tries the same and is left out.
+        A compilation for a smaller scratchpad tries the same plans, so more memory finds at least the same
+        schedule. If the region's own plan needed no more memory, every size of at least twice its bytes has the
+        same plan and is skipped.
         """
         for nbytes in self._sizes:
             own = self.best
@@ -232,16 +241,16 @@ class _Trials:
         return _candidate(self._context, plan, self._fresh()) if near else None
 
     def _estimate(self, plan: LayerPlan) -> float:
-        """Return the estimated cycles of a plan: the sum over its layers, each by itself."""
+        """Return the estimated cycles of a plan: the sum over its layers, each alone."""
         rooms, found = self._context.rooms, 0.0
         for index, (search, tiling) in enumerate(zip(self._context.searches, plan.tilings, strict=True)):
             found += search.cost.estimate(tiling, rooms.beside(index, plan.residents)[0])
         return found
 
     def _nearby(self) -> None:
-        """Try tilings near those of the best plan. If possible, use no more bytes than a larger scratchpad would.
+        """Try tilings near those of the best plan, if possible within the bytes that a larger scratchpad would use.
 
-        For few tiles the estimate of a layer is poor: it lacks the first load, the last store and early loads.
+        For few tiles the estimate of a layer is poor: it lacks the first load, the last store and prefetches.
         """
         room = 2 * self._taken if self._few else LARGEST_FREE
         self.free = self.free and self._arch.sram_bytes >= room
@@ -249,7 +258,7 @@ class _Trials:
         self._climb(min(room, self._arch.sram_bytes) if self.free else self._arch.sram_bytes)
 
     def _climb(self, room: int) -> None:
-        """Try tilings in ``room`` bytes next to the best plan's, layer by layer, while that helps and tiles are few."""
+        """Try tilings near the best plan's in ``room`` bytes, layer by layer, while it improves and tiles are few."""
         if self.best.tiles > FEW_TILES:
             return
         pins = pins_of(self._choices, self._context.layers, self._arch)
@@ -263,7 +272,7 @@ class _Trials:
                     self._try(plan)
 
     def _beside(self, alike: Sequence[int], capacity: int) -> Iterator[LayerPlan]:
-        """The best plan with other tilings of layers in ``capacity`` bytes, if those need not compute too long."""
+        """Yield the best plan with other tilings of layers in ``capacity`` bytes and few enough compute cycles."""
         index, best, plan = alike[0], self.best, self.best.plan
         if any(group.first <= index <= group.last for group in plan.groups):
             return
@@ -277,7 +286,7 @@ class _Trials:
                 yield replace(plan, tilings=tuple(tilings.values()))
 
     def _try(self, plan: LayerPlan) -> None:
-        """Take a plan that is rehearsed to take fewer cycles than the best one, by more than estimates err."""
+        """Take a plan if its rehearsal beats the best plan by more than the error of estimates."""
         if plan in self._tried:
             return
         self._tried.add(plan)
@@ -294,7 +303,7 @@ class _Trials:
             self.best = other or _candidate(self._context, plan, self._fresh()) or self.best
 
     def _streamed(self, plan: LayerPlan) -> LayerPlan:
-        """What of a plan the stream goes by: plans that are equal so are the same, but for slots that nothing uses."""
+        """Return the plan without unused buffers; plans that are then equal have the same stream."""
         used = []
         for index, (search, tiling) in enumerate(zip(self._context.searches, plan.tilings, strict=True)):
             resident, _ = self._context.rooms.beside(index, plan.residents)
@@ -312,14 +321,14 @@ def _no_place(arch: Arch, choices: Choices) -> InputError:
 
 
 def _as_choices(layers: Sequence[Layer], chosen: LayerPlan) -> Choices:
-    """A plan as the choices that leave nothing of it open."""
+    """Return a plan as complete choices."""
     tilings = tuple(choice_of(layer.name, tiling) for layer, tiling in zip(layers, chosen.tilings, strict=True))
     groups = tuple(group_choice_of([layer.name for layer in layers], group) for group in chosen.groups)
     return Choices(tilings, chosen.residents, groups)
 
 
 def _stream(context: RegionContext, chosen: LayerPlan, memory: Memory) -> tuple[list[TileSteps], list[int]]:
-    """The tiles of all layers with the estimated cycles of their computation."""
+    """Return the tiles of all layers, and the estimated compute cycles of each."""
     layers = context.layers
     nbytes = {buffer.name: buffer.nbytes for buffer in memory.lowered.buffers}
     for name in chosen.residents:
@@ -347,30 +356,30 @@ def _stream(context: RegionContext, chosen: LayerPlan, memory: Memory) -> tuple[
 
 
 def _riding(compute: Compute, cut: Sequence[Tile]) -> Iterator[int]:
-    """Estimated cycles of an element-wise layer on each tile of another; sums that others add to are none yet."""
+    """Return the estimated cycles of a fused layer on each tile; tiles of partial sums compute none of it."""
     return (compute.tile(1, tile.output.elements) if tile.last else 0 for tile in cut)
 
 
 Compiled = TypeVar("Compiled")
-"""What emission makes of a schedule: the pool keeps it and does not look."""
+"""Result of emission for a schedule; the pool stores it unread."""
 Shared = TypeVar("Shared")
 ONE_SIZE = {"sram_bytes": Arch.model_fields["sram_bytes"].default}
-"""What makes machines equal that differ in the scratchpad's size alone."""
+"""Update that makes machines equal that differ only in scratchpad size."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """A schedule that every scratchpad of at least ``sram_bytes`` gets, for nothing in it was held back."""
+    """Schedule that every scratchpad of at least ``sram_bytes`` bytes gets, because its size limited nothing."""
 
     sram_bytes: int
     scheduled: Scheduled
 
 
 class SearchPool(Generic[Compiled]):
-    """The searches of layers on machines with one bus, made when first asked for, and schedules with what came of them.
+    """Cache of tile searches on machines with one bus, of schedules, and of programs compiled from them.
 
-    The size of the scratchpad is a question to a search, not a part of it: machines that differ in nothing else share
-    their searches. A pool grows with every layer shape and machine that it meets; drop it when these change.
+    Scratchpad size is an argument of a search, so machines that differ only in it share searches. A pool grows with
+    every layer shape and machine; drop it when these change.
     """
 
     def __init__(self, bus: Bus = DEFAULT_BUS) -> None:
@@ -382,27 +391,27 @@ class SearchPool(Generic[Compiled]):
         self._contexts = Answers[tuple[Hashable, Arch], RegionContext]()
 
     def schedule(self, subject: Hashable, plan: Hashable, arch: Arch) -> Scheduled | None:
-        """A schedule kept for this subject and plan that serves ``arch`` too."""
+        """Return a cached schedule of this subject and plan that is valid for ``arch``, or None."""
         kept = self._schedules.get((subject, plan, sizeless(arch)))
         return kept.scheduled if kept is not None and kept.sram_bytes <= arch.sram_bytes else None
 
     def keep(self, subject: Hashable, plan: Hashable, arch: Arch, scheduled: Scheduled) -> None:
-        """Remember a schedule that the size of the scratchpad has not influenced beyond the plan."""
+        """Cache a schedule that depends on scratchpad size only through its plan."""
         if len(self._schedules) < REMEMBERED_PLANS:
             self._schedules[subject, plan, sizeless(arch)] = _Kept(arch.sram_bytes, scheduled)
             self._compiled[scheduled] = None
 
     def compiled(self, scheduled: Scheduled) -> Compiled | None:
-        """What was made of a kept schedule, for whatever machine it was made."""
+        """Return the program compiled from a cached schedule, for any machine."""
         return self._compiled.get(scheduled)
 
     def add_compiled(self, scheduled: Scheduled, compiled: Compiled) -> None:
-        """Remember what was made of a schedule, if that is kept."""
+        """Cache the program compiled from a schedule, if the schedule is cached."""
         if scheduled in self._compiled:
             self._compiled[scheduled] = compiled
 
     def once(self, key: Hashable, make: Callable[[], Shared]) -> Shared:
-        """What ``make`` makes of all that is in ``key``, made once."""
+        """Return the cached result of ``make``, which must depend only on ``key``."""
         if key not in self._once:
             self._once[key] = make()
         found: Shared = self._once[key]
@@ -411,8 +420,10 @@ class SearchPool(Generic[Compiled]):
     def context(
         self, subject: Hashable, arch: Arch, make: Callable[[Budget], tuple[Lowered, Sequence[Layer]]]
     ) -> RegionContext:
-        """What plans of a subject have in common on a machine; ``make`` makes its layers, asking of a budget what
-        decides on them.
+        """Return the context shared by all plans of a subject on a machine.
+
+        ``make`` returns the lowered region and its layers; it must query its budget for every dependency on
+        scratchpad size.
         """
         machine = sizeless(arch)
 
@@ -433,8 +444,8 @@ class SearchPool(Generic[Compiled]):
 
 
 def sizeless(arch: Arch) -> Arch:
-    """The machine with a scratchpad of one size: equal where machines differ in nothing else.
+    """Return the machine with a default scratchpad size, equal for machines that differ only in it.
 
-    It keeps its banks: copies of bytes that lie apart take as many at a time.
+    The number of banks stays, because strided copies access as many at a time.
     """
     return arch.model_copy(update=ONE_SIZE)

@@ -157,7 +157,7 @@ def _linked(
     """Return a member with its first consumer, and the first later layer that it cannot be grouped with.
 
     Bands compute only rows that are read. If no consumer reads all rows, grouping is not allowed: every schedule
-    computes the whole result of a layer, and the error bounds depend on it (:mod:`byoc.emission.region`).
+    computes the whole result of a layer, and its lower bounds rely on it (:mod:`byoc.emission.region`).
     """
     member = members[number]
     if member is None:

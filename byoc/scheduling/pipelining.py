@@ -1,15 +1,15 @@
-"""Software pipelining: every load begins as early as it is wanted, the bus idles and the scratchpad has room.
+"""Software pipelining: loads begin early enough to hide them, as far as bus and scratchpad allow.
 
-A first plan gives every tile buffer a place that is its own for as long as its layer lasts. What is left of the
-scratchpad, tile by tile, takes copies of coming tiles' operands, nearest first, so that a layer that waits for the bus
-finds there what was loaded while others computed. The tiles are gone through in order, with an estimate of when EX and
-LD are done with what they have: while LD would idle beside a tile's computation, it gets the next load.
+A first plan gives every tile buffer an address of its own for the lifetime of its layer. The remaining bytes of the
+scratchpad take copies of the operands of later tiles, nearest tile first, so that a layer that would wait for the
+bus finds operands that were loaded while earlier layers computed. Tiles are processed in order with an estimate of
+when EX and LD finish their work. While LD would idle during a tile's computation, it gets the next load.
 
-The stream stays correct when it is executed in order: a load moves neither before the last use of the bytes that
-it fills nor before a store of bytes that it reads.
+The stream stays correct when executed in order: a load moves neither before the last use of the bytes that it
+overwrites nor before a store of the bytes that it reads.
 
-The stream is rehearsed: when its commands would end, by an estimate. A command waits for those
-that make or still use what its buffers hold (docs/machine.md, sections 2 to 6).
+A rehearsal then estimates when each command of the stream ends. A command waits for those that write or still use
+its buffers (docs/machine.md, sections 2 to 6).
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _OUTPUT = "EX_OUTPUT_ADDRESS"
 
 
 class Cue(NamedTuple):
-    """A step in stream order, and the tile that it belongs to or is wanted by.
+    """Step in stream order, and the tile that it belongs to or is loaded for.
 
-    ``release``: a load reads what tiles before this one store, 0 for none.
+    ``release``: a load reads bytes that tiles before this one store; 0 if it reads none.
     """
 
     step: Step
@@ -56,7 +56,7 @@ class Cue(NamedTuple):
 
 
 class Rehearsed(NamedTuple):
-    """Steps in stream order, and their estimated times."""
+    """Steps in stream order with their estimated times."""
 
     steps: Sequence[Step]
     times: Times
@@ -66,9 +66,10 @@ class Rehearsed(NamedTuple):
         return max(self.times.ends, default=0)
 
     def layers(self) -> dict[str, int]:
-        """Return the cycles by layer, which add up to all, by the rule of accounts (docs/machine.md, section 7).
+        """Return the cycles by layer; they add up to all cycles (docs/machine.md, section 7).
 
-        While EX computes, cycles are its command's; otherwise they are those of the oldest command that is not over.
+        While EX computes, cycles belong to its command's layer; otherwise to the layer of the oldest unfinished
+        command.
         """
         found = dict.fromkeys((step.source.layer for step in self.steps), 0)
         finished, done, oldest = list(accumulate(self.times.ends, max)), 0, 0
@@ -94,10 +95,17 @@ def rehearse(
     loads: CommandLoads,
     arch: Arch,
 ) -> Rehearsed:
-    """The estimated times of a stream in the scratchpad that ``requests`` and ``addresses`` plan.
+    """Return the estimated times of a stream of commands.
 
-    What takes another's place waits for that. ``shared``: buffers of which commands use parts, residents and windows.
-    ``loads``: what commands ask of the scratchpad.
+    A command that writes to bytes of another buffer waits for the last uses of that buffer.
+
+    Args:
+        cues: the steps in stream order.
+        requests: the buffers.
+        addresses: their addresses.
+        shared: buffers that commands use in part: residents and windows.
+        loads: scratchpad accesses of commands.
+        arch: the machine.
     """
     order = _Order(requests, addresses, frozenset(shared))
 
@@ -106,7 +114,7 @@ def rehearse(
         return load.served(starts, arch, loads.word_slots)
 
     def work(step: Step) -> tuple[int, tuple[BankUse, ...]]:
-        """Return the cycles of EX or the slots of the bus, with waits for the scratchpad, and the use of banks."""
+        """Return the EX cycles or bus slots of a step, with waits for the scratchpad, and its bank accesses."""
         starts = tuple([addresses[buffer] + offset for buffer, offset in step.pointers.values()])
         if step.unit is Unit.EX:
             cycles, uses = served(loads.compute(step), starts)
@@ -123,11 +131,11 @@ def rehearse(
     return Rehearsed([cue.step for cue in cues], run(tasks))
 
 
-# What waits for what. ------------------------------------------------------------------------------------------------
+# Dependencies. -------------------------------------------------------------------------------------------------------
 
 
 class _Use:
-    """The last commands that loaded, made, read and stored what is in a buffer, and from which byte of it on."""
+    """Last commands that loaded, computed, read and stored a buffer, also by the offset of the part used."""
 
     __slots__ = ("_loads", "_parts", "loaded", "made", "read", "stored")
 
@@ -137,20 +145,20 @@ class _Use:
         self._parts: dict[tuple[int, bool], dict[int, int]] = {}
 
     def load(self, number: int, tile: int) -> None:
-        """A command loads what a tile wants."""
+        """Record a command that loads the buffer for ``tile``."""
         self.loaded = number
         self._loads.append((number, tile))
 
     def loaded_for(self, tile: int) -> int:
-        """The last command that loaded what a tile wants, or one before it."""
+        """Return the last command that loaded the buffer for ``tile`` or an earlier tile."""
         return next((number for number, wanted in reversed(self._loads) if wanted <= tile), -1)
 
     def part(self, unit: int, writes: bool, offset: int, number: int) -> None:
-        """A command uses the buffer from ``offset`` on, to where the next part begins."""
+        """Record a command that uses the buffer from ``offset`` to the offset of the next part."""
         self._parts.setdefault((unit, writes), {})[offset] = number
 
     def last_of(self, low: int, high: int) -> tuple[int, int, int]:
-        """The last commands of LD, EX and ST that use any of these bytes; of a buffer without parts, any bytes."""
+        """Return the last commands of LD, EX and ST on these bytes; on any bytes if no parts are recorded."""
         if not self._parts:
             return self.loaded, max(self.made, self.read), self.stored
         found = [-1, -1, -1]
@@ -163,7 +171,7 @@ class _Use:
 
 
 class _Order:
-    """What each command must wait for, asked in stream order."""
+    """Dependencies of commands, queried in stream order."""
 
     def __init__(self, requests: Sequence[Request], addresses: Sequence[int], shared: frozenset[int]) -> None:
         self._requests, self._addresses, self._shared = requests, addresses, shared
@@ -172,7 +180,7 @@ class _Order:
         self._stores: list[tuple[int, int]] = []  # tile and number of each store
 
     def needs(self, number: int, cue: Cue) -> tuple[int, int]:
-        """The last commands of the two other units that must be over before this one begins, -1 for none."""
+        """Return the last commands of the two other units that must end before this one begins, -1 for none."""
         unit, found = cue.step.unit.value, [-1, -1, -1]
         for name, (buffer, offset) in cue.step.pointers.items():
             use = self._uses.get(buffer) or self._moved_in(buffer, found)
@@ -200,12 +208,12 @@ class _Order:
         return found[_LD], found[_ST if unit == _EX else _EX]
 
     def _stored(self, release: int) -> int:
-        """The last store of a tile before tile ``release``, -1 for none."""
+        """Return the last store of a tile before tile ``release``, -1 for none."""
         at = bisect_left(self._stores, (release, 0))
         return self._stores[at - 1][1] if at else -1
 
     def _moved_in(self, buffer: int, found: list[int]) -> _Use:
-        """The use of a buffer that takes the place of others: ``found`` becomes what waits for those, too."""
+        """Return a new use record of ``buffer``; add the last uses of the buffers it overwrites to ``found``."""
         start = self._addresses[buffer]
         end = start + self._requests[buffer].nbytes
         for other in self._occupants.replace(start, end, buffer):
@@ -217,7 +225,10 @@ class _Order:
 
 
 class _Meetings:
-    """Loads wait for stores through commands of EX that have waited for them: tokens pass between neighbours only."""
+    """EX commands that have waited for stores.
+
+    Tokens pass only between neighbouring units, so loads wait for a store through such a command of EX.
+    """
 
     def __init__(self) -> None:
         self._stores: list[int] = []
@@ -225,14 +236,14 @@ class _Meetings:
         self._last = -1
 
     def enter(self, number: int, stored: int) -> None:
-        """A command of EX waits for a store, and all before it; -1: for none."""
+        """Record that a command of EX waits for store ``stored`` and all stores before it; -1 for none."""
         self._last = number
         if stored > (self._stores[-1] if self._stores else -1):
             self._stores.append(stored)
             self._commands.append(number)
 
     def through(self, stored: int) -> int:
-        """The command of EX after which a store is over; where none has waited for that, one does so from here on."""
+        """Return the first command of EX that waits for a store; if none does, make the last one wait."""
         if stored < 0:
             return -1
         at = bisect_left(self._stores, stored)
@@ -242,14 +253,14 @@ class _Meetings:
 
 
 class _Occupants:
-    """Which buffer has each byte of the scratchpad: the last one that was put there."""
+    """Buffer that was last placed at each byte of the scratchpad."""
 
     def __init__(self) -> None:
         self._ends: list[int] = []
         self._held: list[tuple[int, int, int]] = []  # address, end, buffer; sorted
 
     def replace(self, start: int, end: int, buffer: int) -> list[int]:
-        """Give a buffer its bytes; those that had them."""
+        """Place a buffer; return the buffers that occupied any of its bytes."""
         first = last = bisect_left(self._ends, start + 1)
         pieces, before = [(start, end, buffer)], []
         while last < len(self._held) and self._held[last][0] < end:
@@ -268,12 +279,12 @@ class _Occupants:
 
 @dataclass(eq=False)
 class Fetch:
-    """The loads of one operand into scratchpad buffer ``buffer``, which tiles ``tile`` to ``last`` use.
+    """Loads of one operand into scratchpad buffer ``buffer`` for the tiles ``tile`` to ``last``.
 
-    ``release``: the first tile that they may accompany, for those before store what they read. ``before``: what the
-    buffer held before. ``wanted``: the tile that they should accompany; ``position``: the one that they do, -1 as long
-    as that is open; ``place``: the buffer that they fill then, a copy's or their own. ``again``: the next fetch of
-    the same constants.
+    ``release``: the first tile whose computation the loads may overlap, because earlier tiles store the bytes that
+    they read. ``before``: the previous fetch into the buffer. ``wanted``: the tile whose computation they should
+    overlap. ``position``: the tile that was chosen, -1 if none yet. ``place``: the buffer that they fill, their own
+    or a copy. ``again``: the next fetch of the same constants.
     """
 
     steps: list[Step]
@@ -291,7 +302,7 @@ class Fetch:
 
 
 def fetches_of(tiles: Sequence[TileSteps]) -> list[Fetch]:
-    """What is loaded, in the order of need."""
+    """Return the fetches of all tiles in the order of first use."""
     found: list[Fetch] = []
     current: dict[int, Fetch] = {}
     written: list[tuple[int, Access]] = []
@@ -318,7 +329,7 @@ def fetches_of(tiles: Sequence[TileSteps]) -> list[Fetch]:
 
 
 def _link(fetches: Sequence[Fetch], end: int) -> None:
-    """Let the fetches of the same bytes know of each other, where nothing is ever written: from ``end`` on."""
+    """Set ``again`` of fetches of the same bytes that no store writes, i.e. from address ``end`` on."""
     following: dict[tuple[tuple[int, int], ...], Fetch] = {}
     for fetch in reversed(fetches):
         key = tuple((step.registers["LD_DRAM_ADDRESS"], step.registers["LD_BYTES"]) for step in fetch.steps)
@@ -328,7 +339,7 @@ def _link(fetches: Sequence[Fetch], end: int) -> None:
 
 
 def _readable(step: Step, number: int, written: Sequence[tuple[int, Access]], end: int) -> int:
-    """The first tile beside which a load of tile ``number`` reads what tiles before have ``written``, up to ``end``."""
+    """Return the first tile during which a load of tile ``number`` finds the bytes of earlier stores ``written``."""
     if step.registers["LD_DRAM_ADDRESS"] >= end:
         return 0
     source = _dram(step)
@@ -341,10 +352,11 @@ def _readable(step: Step, number: int, written: Sequence[tuple[int, Access]], en
 
 
 def want(fetches: Sequence[Fetch], tiles: Sequence[TileSteps], cycles: Sequence[int], most: int) -> bool:
-    """For each fetch the last tile whose computation it must accompany so that no later computation waits.
+    """Set for each fetch the last tile whose computation it must overlap so that no later computation waits.
 
-    By an estimate in which EX never waits; but at most the ``most`` cycles earlier in which a whole scratchpad is
-    loaded, and not before it is seen (``_candidates``). True where the scratchpad does not matter.
+    The estimate assumes that EX never waits. A fetch is wanted at most ``most`` cycles early, the time to load a
+    whole scratchpad, and not before ``_candidates`` can see it. Return True if the result does not depend on the
+    scratchpad size.
     """
     starts = [0]
     for duration in cycles:
@@ -364,7 +376,7 @@ def want(fetches: Sequence[Fetch], tiles: Sequence[TileSteps], cycles: Sequence[
 
 
 def _dram(step: Step) -> Access:
-    """The bytes of system memory that a DMA step reads or writes."""
+    """Return the bytes of system memory that a DMA step reads or writes."""
     registers = step.registers
     address, nbytes, loops = registers_of(step.unit)
     dims = [(registers[count], registers.get(stride, 0)) for count, stride in loops]
@@ -372,15 +384,17 @@ def _dram(step: Step) -> Access:
 
 
 BOUNDLESS = sys.maxsize
-"""The size of a bank that holds all there is, and less than a scratchpad that holds nothing back. What comes out alike
-there serves every larger scratchpad: where one bank holds all, what lies apart does so in the banks of any size."""
+"""Size of a bank that holds all buffers, used to plan for an unlimited scratchpad.
+
+A plan that is the same there is valid for every larger scratchpad: if it separates buffers marked ``apart`` although
+one bank holds everything, it also separates them in banks of any size."""
 
 
 class Pipelined(NamedTuple):
-    """The stream and its scratchpad plan.
+    """Stream of commands with its scratchpad plan.
 
-    ``cycles``: the estimate by which loads were moved. ``free``: every larger scratchpad gets the same. ``crowded``:
-    loads come later for want of room.
+    ``cycles``: the estimate used to place loads. ``free``: every larger scratchpad gets the same stream.
+    ``crowded``: some loads were delayed because the scratchpad was full.
     """
 
     cues: tuple[Cue, ...]
@@ -395,7 +409,7 @@ class Pipelined(NamedTuple):
         return tuple([cue.step for cue in self.cues])
 
     def rehearsed(self, shared: Collection[int], loads: CommandLoads, arch: Arch) -> Rehearsed:
-        """A better estimate, of the stream as it is on ``arch``; ``shared`` and ``loads`` as in :func:`rehearse`."""
+        """Return a better estimate, from a rehearsal of the stream on ``arch``; see :func:`rehearse`."""
         return rehearse(self.cues, self.requests, self.addresses, shared, loads, arch)
 
 
@@ -408,11 +422,19 @@ def pipelined(
     apart: Collection[int] = (),
     windows: Collection[int] = (),
 ) -> tuple[Pipelined, ...]:
-    """The steps of ``tiles`` in stream order with checked plans of the scratchpad, none where all fail.
+    """Return the steps of ``tiles`` in stream order with verified scratchpad plans, or () if planning fails.
 
-    ``cycles``: estimated cycles of each tile's computation. ``scratch``: names and bytes of the buffers by number.
-    ``apart``: those that are read beside four other operands. ``windows``: those that hold what several loads bring,
-    whose place nothing else takes. Where own banks for operands delay loads, there is a plan without them, too.
+    If separate banks for the operands of a command delay loads, a plan that ignores banks is also tried and is
+    returned in addition if its estimate is lower.
+
+    Args:
+        tiles: the steps of all tiles.
+        cycles: estimated compute cycles of each tile.
+        scratch: names and bytes of the buffers by number.
+        arch: the machine.
+        bus: its bus to system memory.
+        apart: buffers that commands read together with four other operands.
+        windows: buffers that several loads fill, whose bytes no other buffer may use.
     """
     beside = _beside(tiles) if arch.memory.one_operand else {}
     found = _pipelined(tiles, cycles, scratch, arch, bus, apart, windows, beside)
@@ -446,7 +468,7 @@ def _pipelined(
             break
     else:
         return None
-    # What is larger than a bank keeps others away, by the size of banks; in banks of a larger scratchpad all fits.
+    # A buffer larger than a bank reserves its last bank, which depends on the bank size.
     free &= profile.free and share == AHEAD_SHARES[0] and all(scratch[buffer][1] <= bank for buffer in apart)
     free &= not beside and addresses == plan(
         requests, 2 * BOUNDLESS, arch.granule, BOUNDLESS, one_operand=arch.memory.one_operand
@@ -461,7 +483,7 @@ def _pipelined(
 
 
 def _beside(tiles: Sequence[TileSteps]) -> dict[int, frozenset[int]]:
-    """For each buffer the others that a command of EX touches with it."""
+    """Return for each buffer the other buffers that the same commands of EX access."""
     together = {frozenset(used_buffers((step,))) for tile in tiles for step in tile.computes}
     found: dict[int, set[int]] = {}
     for buffers in together:
@@ -474,7 +496,7 @@ def _beside(tiles: Sequence[TileSteps]) -> dict[int, frozenset[int]]:
 
 
 class _Profile:
-    """Live bytes at every tile, while what buffers hold first moves ahead; at most ``limit`` thereafter."""
+    """Live bytes at every tile; first fetches of buffers move earlier while at most ``limit`` bytes are live."""
 
     def __init__(
         self, lives: Mapping[int, tuple[int, int]], scratch: Sequence[tuple[str, int]], count: int, limit: int
@@ -490,7 +512,7 @@ class _Profile:
     def requests(
         self, fetches: Sequence[Fetch], apart: Collection[int], beside: Mapping[int, frozenset[int]]
     ) -> list[Request]:
-        """Every buffer from where its first fetch is wanted, or has room, to its last use."""
+        """Return a request for every buffer, from its first fetch (moved as early as wanted) to its last use."""
         for fetch in fetches:
             if fetch.before is None and self._lives[fetch.buffer][0] == fetch.tile:
                 self._move(fetch)
@@ -515,7 +537,7 @@ class _Profile:
 
 
 def _run(tiles: Sequence[TileSteps], cycles: Sequence[int], fetches: Sequence[Fetch], space: _Space) -> int:
-    """Give every fetch its position and place; the estimated cycles of all."""
+    """Set the position and place of every fetch; return the estimated cycles of the stream."""
     clock = TileClock()
     head = 0
     for number, tile in enumerate(tiles):
@@ -544,7 +566,7 @@ def _run(tiles: Sequence[TileSteps], cycles: Sequence[int], fetches: Sequence[Fe
 
 
 def _candidates(fetches: Sequence[Fetch], head: int, number: int) -> Iterator[Fetch]:
-    """What may accompany tile ``number`` and is wanted by then, nearest first."""
+    """Yield the fetches that may and should overlap the computation of tile ``number``, nearest first."""
     for fetch in fetches[head : head + WINDOW]:
         if fetch.wanted > number:
             return
@@ -553,7 +575,7 @@ def _candidates(fetches: Sequence[Fetch], head: int, number: int) -> Iterator[Fe
 
 
 class _Space:
-    """What of the scratchpad is taken when: by the buffers of the first plan, and by copies as they come."""
+    """Occupied bytes of the scratchpad over time: buffers of the first plan, and copies as they are added."""
 
     def __init__(
         self, requests: Sequence[Request], addresses: Sequence[int], arch: Arch, windows: Collection[int]
@@ -578,16 +600,16 @@ class _Space:
 
     @property
     def full(self) -> bool:
-        """Whether so many fetches found no place beside the current tile that others need not try."""
+        """Whether so many fetches found no place during the current tile that others need not be tried."""
         return self._failed >= TRIES
 
     def settle(self, fetch: Fetch, position: int) -> None:
-        """Load into the fetch's own buffer, which is there for it."""
+        """Load into the fetch's own buffer, which is free."""
         fetch.position, fetch.place = position, fetch.buffer
         self._held[fetch.buffer] = fetch
 
     def admits(self, fetch: Fetch, position: int) -> bool:
-        """Whether there is a place for the fetch beside tile ``position``; it has it from then on."""
+        """Find and take a place for the fetch during tile ``position``; return whether there is one."""
         if self.keeps(fetch, position):
             return True
         self._advance(position, fetch.last)
@@ -602,7 +624,7 @@ class _Space:
         return self._copy(fetch, position, fetch.last)
 
     def keeps(self, fetch: Fetch, position: int) -> bool:
-        """Whether there is a place for the fetch from tile ``position`` on that it can share with all of the same."""
+        """Take a place from tile ``position`` on that all later fetches of the same bytes share, if there is one."""
         if fetch.again is None or fetch.buffer in self._windows or self.requests[fetch.buffer].apart:
             return False
         later = [fetch.again]
@@ -617,7 +639,7 @@ class _Space:
         return True
 
     def _copy(self, fetch: Fetch, position: int, last: int) -> bool:
-        """Whether there is a place for a copy from tile ``position`` to tile ``last``; it is the fetch's then."""
+        """Take a place for a copy from tile ``position`` to tile ``last``; return whether there is one."""
         request = self.requests[fetch.buffer]
         address = lowest_gap(self._taken, request.nbytes, position, last, self._alignment)
         if request.beside:
@@ -637,14 +659,14 @@ class _Space:
         return True
 
     def _has_own(self, fetch: Fetch, position: int) -> bool:
-        """Whether the fetch's own buffer is free beside tile ``position``, and stays with it from there on."""
+        """Return whether the fetch's own buffer is free during tile ``position``; if so, reserve it from then on."""
         buffer = fetch.buffer
         held, before = self._held.get(buffer), fetch.before
         if held is not None and held.last >= position:
             return False
         while before is not None and before.tile > position:
             if before.position < 0:
-                return False  # it may still need its own buffer
+                return False  # the previous fetch may still need its own buffer
             before = before.before
         request, address = self.requests[buffer], self.addresses[buffer]
         if position >= request.first:
@@ -659,7 +681,7 @@ class _Space:
         return True
 
     def _advance(self, position: int, until: int) -> None:
-        """Forget what is over by tile ``position``, and look at what begins by tile ``until``."""
+        """Drop places that are free again at tile ``position``; add those that are taken by tile ``until``."""
         if position > self._tile:
             self._tile, self._failed = position, 0
         if position > self._pruned + FORGOTTEN:
@@ -670,7 +692,10 @@ class _Space:
 
 
 def _stream(tiles: Sequence[TileSteps], fetches: Sequence[Fetch]) -> Iterator[Cue]:
-    """All steps in order. A load for later follows the computation: EX must not wait until LD's queue has room."""
+    """Yield all steps in stream order.
+
+    A load for a later tile follows the tile's computation, so that EX does not wait for room in LD's queue.
+    """
     own: list[list[Cue]] = [[] for _ in tiles]
     ahead: list[list[Cue]] = [[] for _ in tiles]
     moved: dict[int, dict[int, int]] = {}

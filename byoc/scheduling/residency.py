@@ -1,8 +1,8 @@
-"""Plans: which buffers stay in the scratchpad, how each layer is tiled, which layers are computed in groups.
+"""Plans of a region: resident buffers, tilings of layers, and groups of layers.
 
-Buffers stay from their first producer to their last consumer. Greedy in order of production: one stays if every layer
-in between still has a tiling and the estimate improves. What has been chosen beforehand is so: is it legal, and what is
-a plan as such choices?
+A resident buffer stays in the scratchpad from its first producer to its last consumer. Buffers are chosen greedily
+in order of production: one becomes resident if every layer in between still has a tiling and the estimate improves.
+This module also checks plans that the user chose and converts plans to such choices.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from isa.errors import InputError
 
 
 class NoTilingError(InputError):
-    """A layer that no tiling fits into the scratchpad."""
+    """A layer has no tiling that fits into the scratchpad."""
 
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """The tiling of every layer, the names of resident buffers, and the groups that are computed together.
+    """Tiling of every layer, names of resident buffers, and groups of layers that are computed together.
 
-    The tilings of layers in groups are not used, but for those on which others ride.
+    Tilings of layers in groups are not used, except those of layers with a fused element-wise layer.
     """
 
     tilings: tuple[Tiling, ...]
@@ -42,7 +42,7 @@ class LayerPlan:
 
 @dataclass(frozen=True)
 class Life:
-    """Layers, first and last, between which a buffer must be kept."""
+    """Range of layers during which a resident buffer must stay in the scratchpad."""
 
     nbytes: int
     first: int
@@ -51,10 +51,9 @@ class Life:
 
 @dataclass(frozen=True, eq=False)
 class RegionContext:
-    """What all plans of a region have in common, for machines that differ in the scratchpad's size at most.
+    """Data shared by all plans of a region, for machines that differ only in scratchpad size.
 
-    Each of its ``layers`` has its search. ``plans`` are those made so far for all of the scratchpad, of which nothing
-    has been chosen beforehand.
+    ``searches`` has one entry per layer. ``plans`` caches plans for the whole scratchpad without user choices.
     """
 
     layers: Sequence[Layer]
@@ -66,12 +65,12 @@ class RegionContext:
 
     @cached_property
     def rooms(self) -> Rooms:
-        """What could stay in the scratchpad."""
+        """Buffers that could be resident."""
         return Rooms(self.layers, self.lowered, self.arch)
 
     @cached_property
     def loads(self) -> CommandLoads:
-        """What commands ask of the scratchpad."""
+        """Scratchpad accesses of commands."""
         return CommandLoads(self.arch, self.bus)
 
     @cached_property
@@ -84,7 +83,7 @@ class RegionContext:
 
 
 class Rooms:
-    """What could stay in the scratchpad, ``lives`` in order of production, and what that would leave every layer."""
+    """Buffers that could be resident, ``lives`` in order of production, and the bytes they leave each layer."""
 
     def __init__(self, layers: Sequence[Layer], lowered: Lowered, arch: Arch) -> None:
         self._uses = [
@@ -96,28 +95,31 @@ class Rooms:
         ]
         self.lives = _candidates(layers, self._uses, lowered.buffers, arch)
         self._there: list[list[tuple[str, int]]] = [[] for _ in layers]
-        """What could be there at each layer, and its bytes."""
+        """Possible residents at each layer, with their bytes."""
         for name, life in self.lives.items():
             for there in self._there[life.first : life.last + 1]:
                 there.append((name, life.nbytes))
 
     def of(self, index: int, residents: Collection[str], capacity: int) -> tuple[Resident, int]:
-        """Which operands of a layer are resident, and what residents leave it of ``capacity`` bytes."""
+        """Return which operands of a layer are resident, and the bytes of ``capacity`` that residents leave it."""
         resident, taken = self.beside(index, residents)
         return resident, capacity - taken
 
     def beside(self, index: int, residents: Collection[str]) -> tuple[Resident, int]:
-        """Which operands of a layer are resident, and the bytes of all residents that are there meanwhile."""
+        """Return which operands of a layer are resident, and the bytes of all residents live at the layer."""
         sources, target = self._uses[index]
         taken = sum([nbytes for name, nbytes in self._there[index] if name in residents])
         return Resident(tuple([name in residents for name in sources]), target in residents, follows=index > 0), taken
 
 
 def plan_layers(context: RegionContext, arch: Arch, capacity: int, choices: Choices = NOTHING) -> LayerPlan:
-    """Residents and tilings for a scratchpad of ``capacity`` bytes; with 0 residents are not even considered.
+    """Return residents, tilings and groups for a scratchpad of ``capacity`` bytes.
 
-    What ``choices`` say is so. Tilings may always use the whole scratchpad where nothing is resident. Raises InputError
-    for a layer that has no tiling at all, or none that agrees with the choices.
+    The plan agrees with ``choices``. A capacity of 0 excludes residents and groups. Without residents, tilings may
+    use the whole scratchpad.
+
+    Raises:
+        InputError: if a layer has no tiling, or none that agrees with the choices.
     """
     if choices or capacity != arch.sram_bytes:
         return _planned(context, arch, Budget(arch.sram_bytes), Budget(capacity) if capacity else None, choices)
@@ -125,7 +127,7 @@ def plan_layers(context: RegionContext, arch: Arch, capacity: int, choices: Choi
 
 
 def _planned(context: RegionContext, arch: Arch, whole: Budget, capacity: Budget | None, choices: Choices) -> LayerPlan:
-    """:func:`plan_layers` for ``whole``, all bytes of the scratchpad, and ``capacity``, those beside residents."""
+    """Return the plan for ``whole``, the scratchpad, and ``capacity``, the limit while residents are live."""
     planner = _Planner(context, arch, whole, choices)
     if capacity is not None and choices.residents is None:
         planner.choose_residents(capacity)
@@ -135,14 +137,14 @@ def _planned(context: RegionContext, arch: Arch, whole: Budget, capacity: Budget
 
 
 class _Planner:
-    """The residents so far and the best tilings beside them."""
+    """Residents chosen so far, and the best tilings with them."""
 
     def __init__(self, context: RegionContext, arch: Arch, whole: Budget, choices: Choices) -> None:
         layers = context.layers
         self._searches, self._bus = context.searches, context.bus
         self._arch = arch
         self._chosen, self._pins = choices, pins_of(choices, layers, arch)
-        self._image = len({layer.name for layer in layers})  # layers of one; those of all have their names
+        self._image = len({layer.name for layer in layers})  # layers per image; images share names
         self._rooms = context.rooms
         groups = chosen_groups(choices, layers, context.graph) if choices.groups else ()
         dense = {name for group in groups if group.rides for name in ridden_buffers(context.graph, group.last)}
@@ -164,7 +166,10 @@ class _Planner:
         return choice
 
     def choose_residents(self, capacity: Budget) -> None:
-        """Add residents while they pay. What outlives an image of a batch comes last: it takes room from all images."""
+        """Add residents while the estimate improves.
+
+        Buffers that outlive an image of a batch are tried last, because they take bytes from all images.
+        """
         self._capacity = capacity
         lives = sorted(self._lives.items(), key=lambda item: item[1].last - item[1].first > self._image)
         for name, life in lives:
@@ -183,7 +188,7 @@ class _Planner:
         self._beside = {group.first: self._operands[group.last] - 1 for group in groups if group.rides}
 
     def choose_groups(self, fusion: Fusion) -> None:
-        """Compute layers together where that pays and nothing has been chosen of any of them."""
+        """Form groups where they save cycles, of layers without user choices."""
         singles, pinned = tuple(choice.cycles for choice in self.choices), tuple(pin is not None for pin in self._pins)
         residents = tuple((name, life.first, life.last, life.nbytes) for name, life in self.residents.items())
         self._group(fusion.cover(Question(singles, pinned, residents), self._capacity))
@@ -193,9 +198,9 @@ class _Planner:
                 del self.residents[name]
 
     def tilings(self) -> tuple[Tiling, ...]:
-        """The tilings chosen; those before a layer that waits for the bus leave room for what it can load ahead."""
+        """Return the tilings; those before a layer that waits for the bus leave bytes free for its prefetches."""
         found: list[Tiling] = []
-        ahead = 0  # bus cycles of later layers' loads that may run beside what is computed from here back
+        ahead = 0  # bus cycles of later layers' loads that can overlap with this layer and earlier ones
         for index in reversed(range(len(self.choices))):
             choice, search, room = self.choices[index], self._searches[index], self._room(index)
             if index in self._beside and self._pins[index] is None:
@@ -214,16 +219,16 @@ class _Planner:
     def _choice(self, index: int) -> Choice | None:
         search, room, pin = self._searches[index], self._room(index), self._pins[index]
         if index in self._together and pin is not None and None not in vars(pin).values():
-            return Choice(tiling_of(pin), 0.0)  # nothing is tiled so: what would be, were the layer alone
+            return Choice(tiling_of(pin), 0.0)  # unused in a group; kept as the choice for the layer alone
         if pin is None:
             return search.best_beside(*room)
         resident, budget, taken = room
         return search.pinned(pin, resident, budget.all() - taken)
 
     def _room(self, index: int) -> tuple[Resident, Budget, int]:
-        """Which operands of a layer are resident, and its room: a budget, and what residents take of it.
+        """Return which operands of a layer are resident, a budget, and the bytes of it that residents take.
 
-        Where nothing is resident, that is the whole scratchpad.
+        Without live residents, the budget is the whole scratchpad.
         """
         resident, taken = self._rooms.beside(index, self.residents)
         beside = self._beside.get(index, 0)
@@ -234,7 +239,7 @@ class _Planner:
 def _candidates(
     layers: Sequence[Layer], uses: Sequence[tuple[tuple[str, ...], str]], buffers: Sequence[Buffer], arch: Arch
 ) -> dict[str, Life]:
-    """Buffers that are made and read here and that no copy touches, in order of production."""
+    """Return buffers written and read here that no copy touches, in order of production."""
     made: dict[str, int] = {}
     read: dict[str, int] = {}
     excluded = {buffer.name for buffer in buffers if buffer.role == "input"}
@@ -253,7 +258,7 @@ def _candidates(
 
 
 def pins_of(choices: Choices, layers: Sequence[Layer], arch: Arch) -> list[LayerChoice | None]:
-    """The choice for each layer; raises InputError for one that no tiling of the layer can agree with."""
+    """Return the choice for each layer; raises InputError for a choice that no tiling of the layer can meet."""
     found = choices.of([layer.name for layer in layers])
     for layer, choice in zip(layers, found, strict=True):
         if choice is not None:
@@ -262,19 +267,19 @@ def pins_of(choices: Choices, layers: Sequence[Layer], arch: Arch) -> list[Layer
 
 
 def chosen_residents(choices: Choices, candidates: Iterable[str]) -> tuple[str, ...] | None:
-    """Those of ``candidates`` that have been chosen, in their order; None where the compiler is to choose."""
+    """Return the chosen ``candidates`` in their order, or None if the compiler chooses."""
     wanted = choices.residents
     return None if wanted is None else tuple(name for name in candidates if name in wanted)
 
 
 def choice_of(name: str, tiling: Tiling) -> LayerChoice:
-    """The tiling of a layer as the choice that leaves nothing of it open."""
+    """Return the tiling of a layer as a complete choice."""
     order, slots = order_of(tiling), tiling.slots
     return LayerChoice(name, tiling.channels, tiling.rows, tiling.depth, order, (*slots,))
 
 
 def tiling_of(choice: LayerChoice) -> Tiling:
-    """The tiling that a choice which leaves nothing open is."""
+    """Return the tiling of a complete choice."""
     assert choice.channels is not None
     assert choice.rows is not None
     assert choice.depth is not None
@@ -283,7 +288,7 @@ def tiling_of(choice: LayerChoice) -> Tiling:
 
 
 def group_choice_of(names: Sequence[str], group: Group) -> GroupChoice:
-    """A group of layers of these names as the choice that leaves nothing of it open."""
+    """Return a group of layers with these names as a complete choice."""
     named = tuple(names[group.first : group.last + 1])
     if group.rides:
         return GroupChoice(named, 0)
@@ -291,16 +296,19 @@ def group_choice_of(names: Sequence[str], group: Group) -> GroupChoice:
 
 
 def chosen_groups(choices: Choices, layers: Sequence[Layer], graph: FusionGraph) -> tuple[Group, ...]:
-    """The groups that have been chosen of a region's layers; raises InputError for one that cannot be.
+    """Return the chosen groups of a region's layers.
 
-    A group that names layers which do not follow one another here is another region's.
+    A group whose layers are not consecutive here belongs to another region.
+
+    Raises:
+        InputError: if a chosen group is impossible.
     """
     found = placed([layer.name for layer in layers], choices.groups or ())
     return tuple(group_at(at, choice, choices, layers, graph) for at, choice in found)
 
 
 def group_at(first: int, choice: GroupChoice, choices: Choices, layers: Sequence[Layer], graph: FusionGraph) -> Group:
-    """Return a group of ``choices`` that begins with layer number ``first``; raises InputError where it cannot be."""
+    """Return a group of ``choices`` that begins with layer number ``first``; raises InputError if impossible."""
     last, count = first + len(choice.layers) - 1, len(choice.layers)
     named = f"{choices.source}: group '{choice.layers[0]}' to '{choice.layers[-1]}'"
     if not lawful(graph, first, last):
@@ -341,7 +349,7 @@ def _riding(choices: Choices, named: str, layers: Sequence[Layer], graph: Fusion
 
 
 def misfit(choices: Choices, layer: Layer, choice: LayerChoice, arch: Arch) -> InputError:
-    """That no tiling agrees with a choice and fits."""
+    """Return the error that no tiling agrees with a choice and fits."""
     geometry = layer.geometry
     nest = geometry.nest
     channels = choice.channels or allowed_channels(nest, 1)

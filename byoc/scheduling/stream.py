@@ -1,8 +1,8 @@
-"""Streaming: a layer's tiles become loads, computations and stores on tile buffers and resident tensors.
+"""Streaming: turns the tiles of a layer into loads, computations and stores on tile buffers and resident tensors.
 
-A step is a command before the scratchpad is planned: its operands there are named by buffer and offset. Constants are
-packed so that one transfer brings all of a tile: channel records and weights of its channels; operands that are
-constant tensors are there as they are.
+A step is a command before scratchpad planning: it names scratchpad operands by buffer and offset. Constants are
+packed so that one transfer loads a whole tile's channel records and weights. Operands that are constant tensors
+keep their layout.
 """
 
 from __future__ import annotations
@@ -35,15 +35,14 @@ from isa.ops.movement import DIMENSIONS, OP_PERMUTE
 from isa.ops.requant import ChannelScales, pack_records
 
 _Part = tuple[Span, Span | None]
-"""Output channels, and the input channels that they are of; None: all."""
+"""Output channels, and the input channels that they read; None: all."""
 
 
 class ConstantPool:
-    """Packed constants of one program, in order of use, from byte ``address`` of system memory on.
+    """Packed constants of one program, in order of use, beginning at byte ``address`` of system memory.
 
-    Values are looked at when the image is made: of most schedules that are tried there is none.
-
-    Without ``data`` everything has its place and nothing a value: the image is all zeros and takes no memory.
+    Values are read only when the image is made; most schedules that are tried need none. Without ``data``,
+    constants get addresses but no values: the image is all zeros and takes no memory.
     """
 
     def __init__(self, address: int, arch: Arch, *, data: bool = True) -> None:
@@ -56,9 +55,9 @@ class ConstantPool:
         self._shared: dict[Hashable, dict[_Part, int]] = {}
 
     def packer(self, layer: Layer) -> Callable[[Span, Span | None], int]:
-        """A function that packs the constants of a span of the layer's channels, once, and returns their address.
+        """Return a function that packs the constants of a span of the layer's channels and returns their address.
 
-        Its second argument is the span of input channels, None for all.
+        Each span is packed once. The function's second argument is the span of input channels, None for all.
         """
         constants = layer.constants
         shared = None if constants is None else constants.shared
@@ -74,7 +73,7 @@ class ConstantPool:
         return pack
 
     def table_packer(self, layer: Layer) -> Callable[[Span], int]:
-        """A function that packs the tables of a span of the layer's channels, once, and returns their address."""
+        """Return a function that packs the tables of a span of channels, once, and returns their address."""
         tables, geometry = layer.operation.tables, layer.geometry
         packed: dict[Span, int] = {}
 
@@ -90,7 +89,7 @@ class ConstantPool:
         return pack
 
     def tensor(self, name: str, data: NDArray[np.int8]) -> int:
-        """The address of a constant operand, packed once, as it lies in ``data``."""
+        """Return the address of a constant operand, packed once in the layout of ``data``."""
         if name not in self._tensors:
             start = self._begin(data.size)
             if self.has_data:
@@ -99,7 +98,7 @@ class ConstantPool:
         return self._tensors[name]
 
     def _begin(self, nbytes: int) -> int:
-        """Where so many bytes more begin."""
+        """Reserve ``nbytes`` bytes; return their offset."""
         start = aligned(self.nbytes, PIECE_ALIGNMENT)
         self.nbytes = start + nbytes
         return start
@@ -117,7 +116,7 @@ class ConstantPool:
         return self.address + start
 
     def image(self) -> NDArray[np.uint8]:
-        """The bytes of the pool; gaps are 0."""
+        """Return the bytes of the pool; gaps are 0."""
         if not self.has_data:
             return np.broadcast_to(np.uint8(0), (self.nbytes,))
         data = np.zeros(self.nbytes, dtype=np.uint8)
@@ -128,7 +127,7 @@ class ConstantPool:
 
 
 def _records(constants: ChannelConstants | None, arch: Arch) -> NDArray[np.uint8]:
-    """The channel records: one scale a channel, also where one serves all; nothing where there are none."""
+    """Return the channel records, one scale per channel even if one serves all; empty without records."""
     if constants is None or constants.bias is None or constants.scale is None:
         return np.zeros(0, np.uint8)
     bias, scale = constants.bias.astype(np.int32), constants.scale
@@ -143,12 +142,12 @@ class Pointer(NamedTuple):
     offset: int = 0
 
     def moved(self, offset: int) -> Pointer:
-        """The pointer ``offset`` bytes further."""
+        """Return the pointer ``offset`` bytes further."""
         return Pointer(self.buffer, self.offset + offset)
 
 
 class Source(NamedTuple):
-    """Where a step comes from: fields of :class:`isa.program.Provenance`."""
+    """Origin of a step: fields of :class:`isa.program.Provenance`."""
 
     layer: str
     kind: str
@@ -158,9 +157,9 @@ class Source(NamedTuple):
 
 
 class ComputedTile(NamedTuple):
-    """The tile that a command computes. ``transfers``: the parts of all operands and, last, of the result.
+    """Tile that a command computes.
 
-    Without them the tile says which parts they are.
+    ``transfers``: the parts of all operands and, last, of the result. If empty, they follow from the tile.
     """
 
     layer: Layer
@@ -169,9 +168,9 @@ class ComputedTile(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One command: ``registers`` are known values, ``pointers`` registers that wait for the scratchpad plan.
+    """One command: ``registers`` have known values, ``pointers`` are registers set after scratchpad planning.
 
-    ``slots``: estimated slots of the bus, of a transfer. ``computed``: the tile, of a command of a layer.
+    ``slots``: estimated bus slots of a transfer. ``computed``: the tile that a layer's command computes.
     """
 
     instruction: Instruction
@@ -185,23 +184,23 @@ class Step(NamedTuple):
 
 
 def source_of(layer: Layer, tile: int) -> Source:
-    """The source of the steps of tile number ``tile`` of a layer."""
+    """Return the source of the steps of tile number ``tile`` of a layer."""
     operation = layer.operation
     return Source(operation.name, operation.kind, layer.mnemonic, tile, operation.onnx_nodes)
 
 
 def load(address: int, pointer: Pointer, transfer: Transfer, source: Source, bus: Bus) -> Step:
-    """LD copies ``transfer`` of the tensor at byte ``address`` of system memory to ``pointer``."""
+    """Return a step that loads ``transfer`` of the tensor at byte ``address`` of system memory to ``pointer``."""
     return _transferring(OP_DMA_READ, Unit.LD, _LOADING, address, pointer, transfer, source, bus)
 
 
 def store(address: int, pointer: Pointer, transfer: Transfer, source: Source, bus: Bus) -> Step:
-    """ST copies the bytes at ``pointer`` to ``transfer`` of the tensor at byte ``address`` of system memory."""
+    """Return a step that stores the bytes at ``pointer`` to ``transfer`` of the tensor at byte ``address``."""
     return _transferring(OP_DMA_WRITE, Unit.ST, _STORING, address, pointer, transfer, source, bus)
 
 
 def copy_planes(source: Pointer, target: Pointer, nbytes: int, dims: Sequence[Dim], origin: Source) -> Step:
-    """EX copies runs of ``nbytes`` bytes, along at most three dimensions of so many bytes from run to run."""
+    """Return a step in which EX copies runs of ``nbytes`` bytes along at most three dimensions with byte strides."""
     registers = {}
     loops = (Dim(nbytes, 1, 1), *reversed(dims), *[Dim(1, 0, 0)] * len(DIMENSIONS))
     for number, loop in zip(DIMENSIONS, loops, strict=False):
@@ -213,7 +212,7 @@ def copy_planes(source: Pointer, target: Pointer, nbytes: int, dims: Sequence[Di
 
 
 _LOADING, _STORING = (tuple(side_registers(unit, space) for space in ("dram", "sram")) for unit in (Unit.LD, Unit.ST))
-"""Registers of both sides of a transfer: of system memory, of the scratchpad."""
+"""Registers of both sides of a transfer: system memory, scratchpad."""
 
 
 def _transferring(
@@ -235,13 +234,13 @@ def _dma(sides: Sequence[Side], address: int, transfer: Transfer) -> dict[str, i
     registers = {start: address + transfer.offset, nbytes: transfer.nbytes} | {count: 1 for count, _ in reversed(far)}
     loops = zip(reversed(far), reversed(near), strict=True)
     for axis, ((count, stride), (_, beside)) in zip(transfer.dims, loops, strict=False):
-        # Strides of a single row mean nothing and keep their values.
+        # The stride of a single row has no effect and keeps its value.
         registers[count], registers[stride], registers[beside] = axis.size, axis.tensor, axis.buffer
     return registers
 
 
 def moved_by(step: Step) -> int:
-    """Bytes that a step of LD or ST moves."""
+    """Return the bytes that a step of LD or ST moves."""
     _, nbytes, loops = (_LOADING if step.unit is Unit.LD else _STORING)[0]
     return step.registers[nbytes] * math.prod(step.registers[count] for count, _ in loops)
 
@@ -253,15 +252,16 @@ def used_buffers(steps: Iterable[Step]) -> Iterator[int]:
 
 
 _UNFINISHED = {REQUANTISE.name: 0, LOOK_UP.name: 0}
-"""Fields of a command whose sums a later one completes."""
+"""Fields of a command whose sums a later command completes."""
 
 
 class Operands(NamedTuple):
-    """Where a tile's operands lie. The planes are bytes from one channel to the next, 0 where channels lie dense.
+    """Scratchpad addresses of a tile's operands.
 
-    ``input_whole``, ``output_whole``: the (first) operand, the result, lies in the scratchpad as a whole tensor.
-    ``near``: the same of each operand. ``planes``: bytes from plane to plane of each operand, then of the result.
-    ``sums``: the int32 sums to which tiles of some input channels only add up.
+    ``input_plane`` and ``output_plane`` are bytes from one channel to the next, 0 if channels are dense.
+    ``input_whole`` and ``output_whole``: the first operand or the result is a resident tensor. ``near``: the same
+    for each operand. ``planes``: bytes from plane to plane of each operand, then of the result. ``sums``: int32
+    sums that tiles of some input channels accumulate.
     """
 
     inputs: tuple[Pointer, ...]
@@ -280,7 +280,7 @@ class Operands(NamedTuple):
 def compute_steps(
     layer: Layer, tile: Tile, operands: Operands, source: Source, transfers: tuple[Transfer, ...] = ()
 ) -> tuple[Step, ...]:
-    """The commands that compute a tile; none for a copy. ``transfers`` as :class:`ComputedTile` has them."""
+    """Return the commands that compute a tile; empty for a copy. ``transfers`` is as in :class:`ComputedTile`."""
     geometry, computed = layer.geometry, ComputedTile(layer, tile, transfers)
     if geometry.instruction is None:
         return ()
@@ -312,14 +312,14 @@ def compute_steps(
         if geometry.operator.traits.gathers:
             pointers["EX_INPUT_ADDRESS"] = operands.inputs[part.operand]
         moved = {name: pointers[name].moved(offset) for name, offset in part.moved.items()}
-        there = {**moved, **pointers, **moved}  # what moves is written first: programs keep their bytes
+        there = {**moved, **pointers, **moved}  # moved pointers are written first, so that programs keep their bytes
         own = {**fields, **part.fields} if part.fields else fields
         steps.append(Step(geometry.instruction, Unit.EX, part.registers, there, source, own, computed=computed))
     return tuple(steps)
 
 
 class TileSteps(NamedTuple):
-    """The steps of one tile: what it brings in, computes and takes out."""
+    """Steps of one tile: loads, computations, stores."""
 
     loads: tuple[Step, ...]
     computes: tuple[Step, ...]
@@ -327,7 +327,7 @@ class TileSteps(NamedTuple):
 
 
 def lifetimes(tiles: Iterable[Iterable[Iterable[Step]]]) -> dict[int, tuple[int, int]]:
-    """The first and the last tile that uses each scratchpad buffer."""
+    """Return the first and the last tile that uses each scratchpad buffer."""
     found: dict[int, tuple[int, int]] = {}
     for number, tile in enumerate(tiles):
         for step in chain.from_iterable(tile):
@@ -338,11 +338,11 @@ def lifetimes(tiles: Iterable[Iterable[Iterable[Step]]]) -> dict[int, tuple[int,
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """Where things are: buffers in system memory by address, constants, scratchpad buffers (name, bytes) as they arise.
+    """Addresses of buffers and constants in system memory, and scratchpad buffers (name, bytes) as they are added.
 
-    ``residents``: buffers that live in the scratchpad as wholes. ``stored``: those of them whose contents must
-    also reach system memory. ``apart``: numbers of the scratchpad buffers that commands read beside four other
-    operands: look-up tables, and sums that they add to; ``windows``: of those that several loads fill together.
+    ``residents``: buffers that are whole in the scratchpad. ``stored``: residents that are also stored to system
+    memory. ``apart``: numbers of the scratchpad buffers that commands read together with four other operands:
+    look-up tables, and sums that they add to. ``windows``: numbers of buffers that several loads fill.
     """
 
     arch: Arch
@@ -357,13 +357,13 @@ class Memory:
     windows: set[int] = field(default_factory=set)
 
     def address(self, place: Place) -> int:
-        """Where a value that is loaded begins in system memory."""
+        """Return the system memory address of a tensor that is loaded."""
         data = self.lowered.constants.get(place.buffer)
         first = self.dram[place.buffer] if data is None else self.constants.tensor(place.buffer, data)
         return first + place.offset
 
     def reserve(self, name: str, nbytes: int) -> Pointer:
-        """A new scratchpad buffer."""
+        """Add a scratchpad buffer and return a pointer to it."""
         self.scratch.append((name, nbytes))
         return Pointer(len(self.scratch) - 1)
 
@@ -372,8 +372,8 @@ class Memory:
 class Scheduled:
     """Steps in stream order with the scratchpad plan; ``memory`` holds the constants that they load.
 
-    ``choices``: all that was chosen, so that the same choices make the same steps; nothing by the published schedule.
-    ``cycles``: an estimate; ``layers``: of each layer, by name. The published schedule has none.
+    ``choices``: the complete choices, which reproduce the same steps; empty for the published schedule. ``cycles``:
+    an estimate; ``layers``: the estimate by layer name. The published schedule has no estimates.
     """
 
     steps: tuple[Step, ...]
@@ -386,7 +386,7 @@ class Scheduled:
 
 
 class TileBuffers:
-    """A round of tile buffers for one operand: knows which tile each holds."""
+    """Ring of tile buffers for one operand, which records the tile in each."""
 
     def __init__(self, memory: Memory, name: str, count: int, nbytes: int) -> None:
         self._pointers = [memory.reserve(f"{name} {number}", nbytes) for number in range(count)]
@@ -394,7 +394,7 @@ class TileBuffers:
         self._next = 0
 
     def get(self, key: Hashable) -> tuple[Pointer, bool]:
-        """The buffer for tile ``key``, and whether it must be filled."""
+        """Return the buffer for tile ``key``, and whether it must be filled."""
         if key in self._held:
             return self._pointers[self._held.index(key)], False
         number = self._next
@@ -403,7 +403,7 @@ class TileBuffers:
         return self._pointers[number], True
 
     def take(self) -> Pointer:
-        """The next buffer, for a new result."""
+        """Return the next buffer, for a new result."""
         number = self._next
         self._next = (number + 1) % len(self._pointers)
         return self._pointers[number]
@@ -412,16 +412,21 @@ class TileBuffers:
 def stream_layer(
     layer: Layer, tiling: Tiling, memory: Memory, cut: Sequence[Tile] | None = None, rider: Layer | None = None
 ) -> list[TileSteps]:
-    """The steps of all tiles of a layer, in order; ``cut`` are the tiles of ``tiling`` where they are known.
+    """Return the steps of all tiles of a layer, in order.
 
-    ``rider``: an element-wise layer that is computed on each at once.
+    Args:
+        layer: the layer.
+        tiling: its tiling.
+        memory: addresses, and the scratchpad buffers, which are added to.
+        cut: the tiles of ``tiling``, if they are known.
+        rider: an element-wise layer that is computed on each tile at once.
     """
     stream = _LayerStream(layer, tiling, memory) if rider is None else _RiddenStream(layer, tiling, memory, rider)
     return [stream.tile_steps(tile, number) for number, tile in enumerate(cut or tiles(layer.geometry, tiling))]
 
 
 class _LayerStream:
-    """Buffers of one layer while its tiles are made."""
+    """Buffers of one layer while the steps of its tiles are made."""
 
     def __init__(self, layer: Layer, tiling: Tiling, memory: Memory) -> None:
         self._layer, self._memory = layer, memory
@@ -469,7 +474,7 @@ class _LayerStream:
         return TileBuffers(self._memory, f"{self._layer.name} input", count, nbytes)
 
     def tile_steps(self, tile: Tile, number: int) -> TileSteps:
-        """The steps of one tile; tiles must be asked for in order."""
+        """Return the steps of one tile; tiles must be requested in order."""
         source = source_of(self._layer, number)
         loads: list[Step] = []
         constants = self._load_constants(tile, source, loads)
@@ -543,7 +548,7 @@ class _LayerStream:
         return pointer, tuple(store(address, pointer, transfer, source, memory.bus) for transfer in transfers if needed)
 
     def _input_plane(self, tile: Tile) -> int:
-        """Bytes between input channels in the scratchpad, 0 where the tile lies dense there."""
+        """Return the bytes between input channels in the scratchpad, 0 if the tile is dense there."""
         nest = self._layer.nest
         if any(buffers is not None for buffers in self._input_buffers[:1]) or tile.input.rows.size == nest.input_rows:
             return 0
@@ -557,7 +562,7 @@ class _LayerStream:
 
 
 class _RiddenStream(_LayerStream):
-    """A layer on whose tiles another is computed, which takes their place and leaves in their stead."""
+    """Layer with a fused element-wise layer, which overwrites each tile and whose result is stored instead."""
 
     def __init__(self, layer: Layer, tiling: Tiling, memory: Memory, rider: Layer) -> None:
         super().__init__(layer, tiling, memory)
