@@ -1,8 +1,9 @@
-"""How the values of a region lie on a machine of words: its operations with all operands laid out.
+"""Layout assignment in banked memory: chooses the layout of every tensor of a region and inserts copies.
 
-A convolution wants channels of positions, a product of matrices positions of channels, a product for each head images
-of them (:class:`byoc.operators.operator.Lying`). A value lies as what makes it writes it; what only moves elements, or
-takes them one by one, makes it as the next reader wants it. Who wants it otherwise reads a copy, made once.
+A convolution needs channels of positions, a matrix product needs positions of channels, and a product per head
+needs images of them (:class:`byoc.operators.operator.Lying`). A tensor keeps its producer's layout. Movements and
+element-wise operations write the layout that the next consumer needs. A consumer that needs another layout reads a
+copy; the copy is made once and shared.
 """
 
 from __future__ import annotations
@@ -25,22 +26,31 @@ from byoc.operators.packing import edge_layouts, lying, map_shape
 from isa.ops.packed import NARROW
 
 MOST_PIECES = 256
-"""Copies that a movement becomes at most in one step; of more it is made plainly, between two changes of layout."""
+"""Most copies of a movement in one step; with more, it is compiled as unpack, move, pack."""
 MIN_PADDING = 4096
-"""Bytes of padding in a result from which on a copy in narrower atoms is stored."""
+"""Minimum padding in bytes of a region output that is stored as a copy in narrower atoms."""
 BYTES_OF_A_RUN = 4
-"""Bytes of a value that cost as much as a run of bytes that is moved on its own."""
+"""Number of tensor bytes that cost as much as one contiguous run of a movement."""
 Places = NDArray[np.int64]
 
 
 def arranged(
     operations: Iterable[Operator], values: Mapping[str, Value], edges: Iterable[str], atom: int
 ) -> tuple[tuple[Operator, ...], dict[str, Lying]]:
-    """The operations of a region, in their order, with all operands in atoms of so many bytes; how all values lie.
+    """Choose a layout for every tensor of a region and insert the copies that consumers need.
 
-    What enters and leaves, its ``edges``, lies in one of :func:`byoc.operators.packing.edge_layouts`: inputs as those
-    that read them want it, also in narrow atoms, results in few bytes and as they are made. Operations that change a
-    layout, or move elements, are copies of bytes.
+    Region inputs and outputs get one of :func:`byoc.operators.packing.edge_layouts`: inputs the layout that their
+    consumers need, which may have narrow atoms; outputs the producer's layout or one of few bytes. Layout changes
+    and movements become copies of bytes.
+
+    Args:
+        operations: the region's operations in execution order.
+        values: shapes and types by tensor name.
+        edges: names of the region's inputs and outputs.
+        atom: channels stored together, one byte each.
+
+    Returns:
+        The operations including inserted copies, and the layout of each tensor.
     """
     listed, edges = tuple(operations), tuple(edges)
     arrangement = _Arrangement(listed, values, edges, atom)
@@ -61,7 +71,7 @@ def arranged(
 
 
 def _grouped(operations: Iterable[Operator]) -> Iterator[tuple[Operator, ...]]:
-    """Operations, those that move elements into one value together."""
+    """Yield the operations in order; consecutive movements into one tensor form one group."""
 
     def key(numbered: tuple[int, Operator]) -> tuple[bool, object]:
         number, operation = numbered
@@ -71,7 +81,10 @@ def _grouped(operations: Iterable[Operator]) -> Iterator[tuple[Operator, ...]]:
 
 
 def _slice(home: Lying, offset: int, want: Lying) -> Lying | None:
-    """``want`` of the elements from ``offset`` on of a value that lies as ``home``; None where they lie otherwise."""
+    """Return ``want`` placed at element ``offset`` of a tensor with layout ``home``.
+
+    Return None if the elements there have another layout.
+    """
     if home.atom != want.atom:
         return None
     image, rest = divmod(offset, home.channels * home.positions)
@@ -89,7 +102,7 @@ def _slice(home: Lying, offset: int, want: Lying) -> Lying | None:
 
 
 class _Slice(NamedTuple):
-    """Elements of a value: the first, and how many."""
+    """Elements of a tensor: the first, and their number."""
 
     value: str
     offset: int
@@ -97,7 +110,7 @@ class _Slice(NamedTuple):
 
 
 def _narrowed(lies: Lying) -> Lying:
-    """Return the layout of a plane of few channels in atoms of half as many bytes or less; others stay as they are."""
+    """Return the layout of one large plane of few channels in atoms of at most half the size; others unchanged."""
     atom = max(NARROW, 1 << (lies.channels - 1).bit_length())
     large = lies.images == 1 and lies.positions * (lies.atom - atom) >= MIN_PADDING
     return lies._replace(atom=atom) if atom < lies.atom and large else lies
@@ -108,7 +121,7 @@ def _of(operand: Operand) -> _Slice:
 
 
 class _Arrangement:
-    """The layouts of values, and the operations ``found`` so far."""
+    """Layouts of tensors, and the operations ``found`` so far."""
 
     def __init__(
         self, operations: tuple[Operator, ...], values: Mapping[str, Value], edges: tuple[str, ...], atom: int
@@ -126,11 +139,11 @@ class _Arrangement:
         self._copies: dict[tuple[_Slice, Lying], str] = {}
         self._filled: set[str] = set()
         self._known: set[str] = set()
-        self._leaving = {*edges}  # and what is made edges of element by element, for nobody else
+        self._leaving = {*edges}  # and tensors used only to compute region outputs element by element
         for operation in reversed(operations):
             self._wish(operation)
 
-    # What readers want.
+    # Preferred layouts of consumers.
 
     def _wish(self, operation: Operator) -> None:
         names = {operand.value for operand in operation.inputs}
@@ -152,7 +165,7 @@ class _Arrangement:
                     self._wishes[operand.value] = whole
 
     def _whole(self, part: _Slice, lies: Lying) -> Lying | None:
-        """How the value lies of which a part lies so: as images; None where they would not be whole."""
+        """Return the layout of a tensor one part of which has layout ``lies``, as images; None if impossible."""
         images, rest = divmod(self._elements[part.value], max(part.elements, 1))
         if rest or not part.elements or part.offset % part.elements:
             return None
@@ -163,7 +176,10 @@ class _Arrangement:
         return lying((self._elements[name],) if value is None else value.shape, self._atom)
 
     def fix(self, name: str, readers: Sequence[Operator]) -> None:
-        """Lay out what enters the region: dense where all ``readers`` only move it, not in half empty atoms."""
+        """Choose the layout of a region input.
+
+        It is dense if all ``readers`` are movements and the default layout would be more than half padding.
+        """
         found, wish = self._default(name), self._wishes.get(name)
         if all(one.traits.moves for one in readers) and found.images * found.image_bytes > 2 * found.elements:
             found, wish = Lying(found.elements, 1, self._atom), None
@@ -172,14 +188,14 @@ class _Arrangement:
         self.home[name] = wish if wish in edge_layouts(self._values[name].shape, self._atom) else found
 
     def fix_result(self, group: tuple[Operator, ...]) -> None:
-        """Lay out what leaves the region as it is made, by an operation or by those that move elements into it."""
+        """Choose the layout of a region output: its producer's layout, or the cheapest for movements."""
         result = group[0].output
         options = edge_layouts(self._values[result.value].shape, self._atom)
         if group[0].traits.moves:
             self.home[result.value] = self._cheapest(group, options)
             return
         want = result.lying
-        if want is None:  # as an operand lies
+        if want is None:  # element-wise: the layout of an operand
             homes = [self.home[one.value] for one in group[0].inputs if one.value in self.home and self._is_whole(one)]
             want = homes[0]._replace(atom=self._atom) if homes else None
         whole = None if want is None else self._whole(_of(result), want)
@@ -189,7 +205,7 @@ class _Arrangement:
         self.home[result.value] = narrow if unread and narrow in edge_layouts(shape, narrow.atom) else home
 
     def _cheapest(self, group: tuple[Operator, ...], options: Iterable[Lying]) -> Lying:
-        """Of ways in which a value may lie that elements are moved into the one of fewest bytes and runs of them."""
+        """Return the layout with the fewest bytes and contiguous runs for the movements into a tensor."""
         moved = []
         for operation in group:
             constants = operation.constant_operands
@@ -206,7 +222,7 @@ class _Arrangement:
     # Operations.
 
     def add(self, group: tuple[Operator, ...]) -> None:
-        """Lay out an operation, or those that move elements into one value."""
+        """Lay out an operation, or the movements into one tensor."""
         first = group[0]
         if first.traits.moves:
             self._move(group)
@@ -217,7 +233,7 @@ class _Arrangement:
                 self._as_wanted(operation)
 
     def _by_image(self, operation: Operator) -> tuple[Operator, ...]:
-        """An operation on all positions of a value of several images, image by image."""
+        """Split an operation on all positions of a tensor of several images into one operation per image."""
         source, result = operation.inputs[0], operation.output
         home, want = self.home.get(source.value), source.lying
         if not operation.traits.by_position or home is None or want is None or home.images == 1:
@@ -239,7 +255,10 @@ class _Arrangement:
         self._make(replace(operation, inputs=tuple(inputs)), operation.output.lying)
 
     def _one_by_one(self, operation: Operator) -> None:
-        """Its operands lie alike: as the result has to, or as most of them do."""
+        """Lay out an element-wise operation, whose operands and result all have the same layout.
+
+        It is the layout that the result must have, or that of most operands.
+        """
         name = operation.output.value
         operands = [one for one in operation.inputs if one.value not in operation.constant_operands]
         chosen = Lying(operation.output.elements, 1, self._atom)
@@ -259,7 +278,7 @@ class _Arrangement:
     # Operands.
 
     def _read(self, reader: Operator, operand: Operand, want: Lying) -> Operand:
-        """The operand lying as wanted: where it is, or copied."""
+        """Return the operand in layout ``want``: in place if it has this layout, otherwise copied."""
         if operand.value in reader.constant_operands:
             return replace(operand, lying=want)
         part, home = _of(operand), self.home[operand.value]
@@ -276,13 +295,13 @@ class _Arrangement:
         return replace(operand, value=name, offset=0, lying=want._replace(begin=0))
 
     def _make(self, operation: Operator, want: Lying) -> None:
-        """An operation whose result is written as wanted: where it is to be, or copied there."""
+        """Add an operation whose result has layout ``want``; copy the result if its tensor has another layout."""
         result = operation.output
         if result.value not in self.home:
             wish = None if want.by_row or self._is_whole(result) else self._wishes.get(result.value)
             self.home[result.value] = wish or self._whole(_of(result), want) or self._default(result.value)
         found = _slice(self.home[result.value], result.offset, want)
-        dense = operation.omits_padding  # without zeros behind the last channel
+        dense = operation.omits_padding  # without padding after the last channel
         if found is not None and not dense:
             self.found.append(replace(operation, output=replace(result, lying=found)))
             return
@@ -319,7 +338,7 @@ class _Arrangement:
                 for value, *places in _moved(operation, slices):
                     index.setdefault(value, []).append((places[0], places[1]))
         for value, data in constants.items():
-            self.home[value] = Lying(data.size, 1, self._atom)  # lies plainly
+            self.home[value] = Lying(data.size, 1, self._atom)  # dense
         moved = {value: _joined(parts) for value, parts in index.items()}
         pieces = {value: self._pieces(name, value, *places) for value, places in moved.items()}
         if max(map(len, pieces.values()), default=0) > MOST_PIECES:
@@ -333,7 +352,7 @@ class _Arrangement:
             self._zeros(first, name)
 
     def _plainly(self, group: tuple[Operator, ...], moved: Mapping[str, tuple[Places, Places]]) -> None:
-        """Make a movement where both sides lie plainly, and copy the result where it is to be."""
+        """Unpack the sources of a movement, move densely, and pack the result."""
         first, name = group[0], group[0].output.value
         plain, elements = f"{name}~{len(self._copies)}", self._elements[name]
         lies = Lying(elements, 1, self._atom)
@@ -350,7 +369,7 @@ class _Arrangement:
         self._copy(first, name, {plain: (written, written)})
 
     def _pieces(self, target: str, source: str, sources: Places, targets: Places) -> tuple[Piece, ...]:
-        """The copies that move elements of one value to places in another, as both lie."""
+        """Return the copies that move elements of one tensor to places in another, in their layouts."""
         home = self.home[target]
         shape = map_shape(home, self._values[target].shape if target in self._values else ())
         index = np.full(prod(shape), NOTHING, np.int64)
@@ -358,7 +377,7 @@ class _Arrangement:
         return find_pieces(index.reshape(shape))
 
     def _carried(self, group: tuple[Operator, ...]) -> Lying:
-        """How what is moved lies where nobody wants it in a way: in rows where it comes in rows."""
+        """Return the layout of a moved tensor whose consumers need none: by row if its source is by row."""
         name = group[0].output.value
         sources = [self.home[one.value] for item in group for one in item.inputs if one.value in self.home]
         shape = self._values[name].shape if name in self._values else ()
@@ -369,7 +388,7 @@ class _Arrangement:
         return self._default(name)
 
     def _shared(self, operation: Operator, source: Operand, target: Operand) -> bool:
-        """Whether a slice is the same bytes in both values, which costs nothing; then it stays."""
+        """Return True, and keep the slice as an alias, if both tensors have the same bytes there."""
         home = self.home[target.value]
         origin = self.home.get(source.value)
         if origin is None or source.value in operation.constant_operands:
@@ -396,7 +415,7 @@ class _Arrangement:
         return False
 
     def _copy(self, operation: Operator, target: str, moved: Mapping[str, tuple[Places, Places]]) -> None:
-        """Copy elements, (places in the source, places in the target) by source, between values as they lie."""
+        """Copy elements between tensors in their layouts; ``moved`` has (source, target) places by source."""
         for name, places in moved.items():
             pieces = self._pieces(target, name, *places)
             self.found += copies(operation.name, operation.onnx_nodes, name, target, pieces)
@@ -411,7 +430,7 @@ class _Arrangement:
         self.found += fills(operation.name, operation.onnx_nodes, name, pieces, byte)
 
     def _zeros(self, operation: Operator, name: str) -> None:
-        """Write the zeros behind the last channel of a value that is written byte by byte, once."""
+        """Fill the padding after the last channel of a tensor that is written byte by byte, once."""
         home = self.home[name]
         if name in self._filled or home.channels % home.atom == 0:
             return
@@ -423,9 +442,9 @@ class _Arrangement:
 
 
 def _moved(operation: Operator, slices: Iterable[tuple[Operand, Operand]]) -> Iterator[tuple[str, Places, Places]]:
-    """The elements that an operation copies: of which value, where they are in it, and where in the result.
+    """Yield the elements that an operation copies: source tensor, places in it, and places in the result.
 
-    ``slices``: those of the operation's that are to be copied.
+    ``slices`` are the slices of the operation that must be copied.
     """
     if operation.loops.dims and filled_byte(operation) is None and not operation.slices:
         (read,), dims = operation.inputs, operation.loops.dims
@@ -441,7 +460,7 @@ def _joined(parts: list[tuple[Places, Places]]) -> tuple[Places, Places]:
 
 
 def _keeps(operation: Operator, elements: Mapping[str, int]) -> bool:
-    """Whether an operation makes one whole value of another, all elements in their order."""
+    """Return True if an operation turns one whole tensor into another with the elements in the same order."""
     if not operation.slices or len(operation.inputs) != 1:
         return False
     whole = (_of(one) == (one.value, 0, elements[one.value]) for one in (*operation.inputs, operation.output))
@@ -449,7 +468,7 @@ def _keeps(operation: Operator, elements: Mapping[str, int]) -> bool:
 
 
 def _rows_of(operand: Operand, number: int, rows: int, images: int) -> Operand:
-    """Those of the rows of an operand (elements, rows), or of one result a row, that belong to one image."""
+    """Return the rows of one image of an operand of shape (elements, rows), or of a result with one element per row."""
     assert operand.lying is not None
     width, part = operand.shape[0], operand.lying
     lies = part._replace(positions=rows) if part.positions > 1 else part._replace(channels=part.channels // images)

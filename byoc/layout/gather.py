@@ -1,7 +1,7 @@
-"""One operation that moves bytes of the atoms of several tensors, position by position.
+"""Gather: one operation that moves bytes of the atoms of several tensors, position by position.
 
-A map of bytes that leaves every position in its place becomes such an operation (:func:`to_gather`): it takes bands of
-rows, and one command for each piece of a map.
+:func:`to_gather` turns a byte map that keeps every byte at its position into such an operation. It is tiled in
+bands of rows and has one command for each piece of the map.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from isa.ops.movement import DIMENSIONS
 
 Int64 = NDArray[np.int64]
 MAX_PIECES_PER_MOVE = 256
-"""Copies that a movement becomes at most."""
+"""Maximum number of copies of a movement."""
 CONSTANT = -1
-"""In place of a source's number in a byte map: the byte itself is given, not where it is."""
+"""Source number in a byte map of a byte that is given by value."""
 _SURFACE_STRIDE = 1 << 20
-"""Bytes from surface to surface while the pieces of a map are searched: more than any atom has."""
+"""Stride of surfaces in bytes during the search for pieces; larger than any atom."""
 
 
 @dataclass(frozen=True)
 class ByteMap:
-    """Where each byte of a tensor comes from.
+    """Source of each byte of a tensor.
 
-    ``sources`` are tensors by name. For each byte ``source`` is the index of one, or :data:`CONSTANT`; ``byte`` is its
-    place in that tensor, or the constant's value.
+    ``sources`` are names of tensors. For each byte, ``source`` is the index of one, or :data:`CONSTANT`; ``byte``
+    is the byte's offset in that tensor, or the constant value.
     """
 
     sources: tuple[str, ...]
@@ -56,7 +56,7 @@ class ByteMap:
 
 
 class _Step(NamedTuple):
-    """A dimension of a piece: steps, surfaces and bytes from source to source and from result to result."""
+    """Dimension of a piece: count, and strides (surfaces, bytes) in source and result."""
 
     size: int
     source: tuple[int, int]
@@ -64,7 +64,7 @@ class _Step(NamedTuple):
 
 
 class _Taken(NamedTuple):
-    """Bytes of every position that come from operand number ``operand``, or (None) are ``value``: surface and byte."""
+    """Bytes at every position that come from operand number ``operand``, or have ``value`` if it is None."""
 
     operand: int | None
     source: tuple[int, int]
@@ -81,7 +81,7 @@ def to_gather(
     shapes: Mapping[str, tuple[int, ...]],
     word: int,
 ) -> Gather | None:
-    """Return a map as one operation; None where bytes come from other positions, or pieces are too many."""
+    """Return a byte map as one operation, or None if bytes change position or pieces are too many."""
     lies = lying[name]
     shape = lies.surfaces, lies.positions, lies.atom
     which, place = found.source.reshape(shape), found.byte.reshape(shape)
@@ -120,7 +120,7 @@ def to_gather(
 
 
 def _rows(lies: Lying, shapes: Iterable[tuple[int, ...]]) -> tuple[int, int]:
-    """Return the rows and columns that bands are cut into: those of an image, or of whole words if there are such."""
+    """Return the rows and columns for bands: those of a tensor's image, or factors of the number of positions."""
     for shape in shapes:
         if len(shape) == 4 and prod(shape[2:]) == lies.positions:
             return shape[2], shape[3]
@@ -129,15 +129,15 @@ def _rows(lies: Lying, shapes: Iterable[tuple[int, ...]]) -> tuple[int, int]:
 
 
 def _pieces(index: Int64, atom: int) -> list[tuple[tuple[int, int], tuple[int, int], tuple[_Step, ...]]]:
-    """The pieces of a map (surfaces, atom) of bytes that lie :data:`_SURFACE_STRIDE` bytes a surface apart."""
-    width, found = 4 * atom, []  # so that no run goes on in the next surface
+    """Return the pieces of a map of shape (surfaces, atom); surfaces are :data:`_SURFACE_STRIDE` bytes apart."""
+    width, found = 4 * atom, []  # gaps keep runs from continuing in the next surface
     apart = np.full((len(index), width), NOTHING, np.int64)
     apart[:, :atom] = index
     for piece in find_pieces(apart):
         steps = [_Step(dim.size, _apart(dim.source, _SURFACE_STRIDE), _apart(dim.target, width)) for dim in piece.dims]
         able = [min(step.source, step.target) >= (0, 0) for step in steps]
         upwards = tuple(step for step, ok in zip(steps, able, strict=True) if ok)
-        others = tuple(dim for dim, ok in zip(piece.dims, able, strict=True) if not ok)  # a copy a step
+        others = tuple(dim for dim, ok in zip(piece.dims, able, strict=True) if not ok)  # one copy per step
         starts = Piece(piece.source, piece.target, others).positions()
         for source, target in zip(*(places.tolist() for places in starts), strict=True):
             found.append((_apart(source, _SURFACE_STRIDE), _apart(target, width), upwards))
@@ -151,11 +151,11 @@ def _apart(place: int, surface: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Gather(Operator):
-    """Bytes of the atoms of some tensors become the atoms of one, position by position.
+    """Operation that gathers bytes of the atoms of several tensors into the atoms of one, position by position.
 
-    A channel of its nest is a surface, ``rows`` of ``row_bytes`` bytes; ``depths`` are the surfaces of each operand,
-    ``taken`` what of them goes where. Positions are ``atom`` bytes, of operands ``source_atom``; ``word``: bytes of a
-    memory word.
+    A channel of its nest is a surface of ``rows`` rows of ``row_bytes`` bytes. ``depths`` has the surfaces of each
+    operand, ``taken`` the pieces of the map. A position has ``atom`` bytes in the result and ``source_atom`` bytes
+    in operands. ``word``: bytes of a memory word.
     """
 
     instructions: ClassVar[tuple[str, ...]] = StridedCopy.instructions
@@ -182,7 +182,10 @@ class Gather(Operator):
         return self.row_bytes // self.atom * self.source_atom
 
     def settings(self, arch: Arch) -> Settings:
-        """For the estimate: bytes far apart, as many a row as all commands ask for words in the whole tensor."""
+        """Return registers for estimates: average words per row, with strides that put each byte in its own word.
+
+        The words are those of all commands on the whole tensor.
+        """
         rows = self.rows
         planes = self._planes(rows, Whole(True, True, (True,) * len(self.depths)))
         words = sum(copied.words for copied in self._copies(rows, planes))
@@ -194,7 +197,7 @@ class Gather(Operator):
         return {"EX_COUNT_1": tile.output.rows.size, "EX_COUNT_2": 1, "EX_COUNT_4": 1}
 
     def commands(self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole) -> tuple[Part, ...]:
-        """A copy of all positions for every piece, or several where one has too many dimensions."""
+        """Return one copy of all positions per piece, or several for a piece with too many dimensions."""
         return tuple(
             Part(
                 {**registers, **copied.registers},
@@ -207,12 +210,12 @@ class Gather(Operator):
         )
 
     def _planes(self, rows: int, whole: Whole) -> tuple[int, ...]:
-        """Bytes from surface to surface of each operand, then of the result, for a band of ``rows``."""
+        """Return the bytes from surface to surface of each operand, then of the result, for a band of ``rows``."""
         inputs = tuple((self.rows if near else rows) * self._source_row for near in whole.operands)
         return whole.planes or (*inputs, (self.rows if whole.result else rows) * self.row_bytes)
 
     def _copies(self, rows: int, planes: tuple[int, ...]) -> Iterator[_Copied]:
-        """Yield the commands on a band of ``rows``, with bytes from surface to surface of operands and result."""
+        """Yield the commands on a band of ``rows``; ``planes`` has the surface strides of operands and result."""
         result = planes[-1]
         for one in self.taken:
             plane = 0 if one.operand is None else planes[one.operand]
@@ -231,7 +234,7 @@ class Gather(Operator):
 
 
 class _Copied(NamedTuple):
-    """One command: its operand, where it begins on both sides, its registers, and the words it asks for at most."""
+    """One command: its operand, start offsets in source and result, registers, and at most how many words it needs."""
 
     operand: int | None
     source: int
@@ -256,7 +259,7 @@ def _registers(dims: _Dims, value: int) -> dict[str, int]:
 
 
 def moved_pieces(operation: Operator) -> Iterator[tuple[int | None, int, Piece]]:
-    """Return the bytes that a movement copies, by the number of the operand; of a fill None and the byte."""
+    """Yield (operand number, 0, piece) of the bytes that a movement copies; a fill yields None and the byte."""
     if isinstance(operation, Gather):
         plane = operation.rows * operation.row_bytes
         read = plane // operation.atom * operation.source_atom

@@ -1,7 +1,8 @@
-"""Merge the movements of a region in banked memory: chains of copies become one, through maps of bytes.
+"""Merge the movements of a region in banked memory: chains of copies become one copy, by composing byte maps.
 
-A movement is a map of bytes. Maps in a row compose to one, and the tensors between them are not stored where all their
-consumers read past them. Takes operations with layouts (:mod:`byoc.layout.arrangement`), returns fewer.
+A movement is a map of bytes. Consecutive maps are composed to one. An intermediate tensor is not stored if every
+consumer reads its sources instead. Takes operations with layouts (:mod:`byoc.layout.arrangement`) and returns
+fewer.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from byoc.operators.packing import map_shape
 MAX_BYTES = 1 << 25
 """Size of the largest tensor whose map is composed."""
 _UNKNOWN = CONSTANT - 1
-"""In place of a source's number: no operation writes the byte."""
+"""Source number of a byte that no operation writes."""
 _NOT_COPIED = CONSTANT - 2
-"""In place of a source's number: the byte is the same in source and result, and is not copied."""
+"""Source number of a byte that source and result share, which is not copied."""
 
 
 @dataclass(frozen=True)
 class MoveContext:
-    """What a merged movement must respect.
+    """Constraints on merged movements.
 
-    Layouts by tensor (none for tensors without padding, whose atoms are not whole), bytes of a memory word, whether an
-    operation has a tiling, and shapes of the model's tensors.
+    ``layouts`` by tensor, without tensors that omit padding, because their atoms are incomplete; ``word``, bytes of
+    a memory word; ``fits``, which returns if an operation has a tiling; ``shapes`` of the model's tensors.
     """
 
     layouts: Mapping[str, Lying]
@@ -43,7 +44,7 @@ class MoveContext:
 
 @dataclass(frozen=True)
 class Merge:
-    """How a tensor is written from its map: by ``operations``, and by the ``aliases`` that stay as they are."""
+    """Byte map of a tensor, the ``operations`` that write it, and the ``aliases`` that are kept."""
 
     bytes: ByteMap
     operations: tuple[Operator, ...]
@@ -51,7 +52,7 @@ class Merge:
 
     @property
     def gathers(self) -> bool:
-        """Whether one operation moves whole atoms."""
+        """Whether a single gather writes the tensor."""
         return len(self.operations) == 1 and self.operations[0].traits.gathers
 
 
@@ -72,7 +73,7 @@ def merge_moves(
     fits: Callable[[Operator], bool],
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> tuple[Operator, ...]:
-    """Return the operations of a region with chains of movements as one movement each.
+    """Return the operations of a region with each chain of movements merged into one movement.
 
     Args:
         operations: the operations in execution order, with layouts.
@@ -117,9 +118,9 @@ def _tensors(operations: Sequence[Operator]) -> dict[str, _Tensor]:
 
 
 def _choose_merge(name: str, tensor: _Tensor, merges: Mapping[str, Merge], context: MoveContext) -> Merge | None:
-    """Return how a tensor is written from its map; None where its producers stay as they are.
+    """Return the merge that writes a tensor, or None if its producers are kept.
 
-    The map reads past earlier merges. It does not if only the tensors that its producers read make it a gather.
+    The map reads the sources of earlier merges, unless only the producers' own operands allow a gather.
     """
     producers = tensor.producers
     reads_merged = any(operand.value in merges for one in producers for operand in one.inputs)
@@ -138,7 +139,7 @@ def _is_move(operation: Operator) -> bool:
 
 
 def _merge(name: str, tensor: _Tensor, merges: Mapping[str, Merge], context: MoveContext) -> Merge | None:
-    """Return how a tensor is written from what its map finds past ``merges``; None where that is not possible."""
+    """Return the merge of a tensor that reads the sources of ``merges``, or None if impossible."""
     bytes_moved = _compose(tensor, merges)
     if bytes_moved is None:
         return None
@@ -148,13 +149,13 @@ def _merge(name: str, tensor: _Tensor, merges: Mapping[str, Merge], context: Mov
 
 
 def _is_skipped(name: str, tensor: _Tensor, merges: Mapping[str, Merge]) -> bool:
-    """Return whether all consumers of a merged tensor read past it, so that it is not stored."""
+    """Return whether all consumers of a merged tensor read its sources instead, so that it is not stored."""
     readers = [merges.get(one.output.value) for one in tensor.consumers]
     return bool(readers) and all(reader is not None and name not in reader.bytes.sources for reader in readers)
 
 
 def _compose(tensor: _Tensor, merges: Mapping[str, Merge]) -> ByteMap | None:
-    """Return the map of a tensor, from tensors without a merge; None where no operation writes some byte."""
+    """Return the byte map of a tensor from unmerged tensors, or None if some byte is never written."""
     numbers: dict[str, int] = {}
     source, byte = np.full(tensor.size, _UNKNOWN, np.int64), np.zeros(tensor.size, np.int64)
     for operation in tensor.producers:
@@ -171,7 +172,7 @@ def _compose(tensor: _Tensor, merges: Mapping[str, Merge]) -> ByteMap | None:
 
 
 def _moved_bytes(operation: Operator) -> Iterator[tuple[str | None, Int64, Int64]]:
-    """Yield (source, its bytes, bytes of the result) for what an operation moves; of a fill None and the byte."""
+    """Yield (source, bytes of the source, bytes of the result); a fill yields None and the value as source."""
     if operation.slices:
         for read, written in operation.slices:
             steps = np.arange(read.nbytes)
@@ -191,9 +192,9 @@ def _moved_bytes(operation: Operator) -> Iterator[tuple[str | None, Int64, Int64
 def _operations(
     node: Operator, name: str, found: ByteMap, aliases: Sequence[Operator], context: MoveContext
 ) -> tuple[Operator, ...] | None:
-    """Return the operations that write ``name`` by its map, without the bytes that ``aliases`` write.
+    """Return the operations that write ``name`` by its map, except the bytes that ``aliases`` share.
 
-    None where there are more than :data:`MAX_PIECES_PER_MOVE`, one has no tiling, or the layout is not known.
+    Return None if there are more than :data:`MAX_PIECES_PER_MOVE`, one has no tiling, or the layout is unknown.
     """
     lies = context.layouts.get(name)
     if lies is None or lies.surfaces * lies.positions * lies.atom != found.source.size:
@@ -218,10 +219,11 @@ def _operations(
 
 
 def _after_their_operands(operations: Sequence[Operator], merged: Collection[str]) -> Iterator[Operator]:
-    """Yield ``operations`` in order, but those that read a tensor of ``merged`` after all of it is written.
+    """Yield ``operations`` in order, but move consumers of a ``merged`` tensor after the write of all its bytes.
 
-    Such a tensor was written image by image, with its consumers between the images, and is now written at once after
-    the last image. An operation that waits also delays the other producers of its result and their consumers.
+    Before merging, such a tensor was written image by image, with consumers between the images. Now it is written
+    at once after the last image. A delayed operation also delays the other producers of its result and their
+    consumers.
     """
     left = Counter(one.output.value for one in operations if one.output.value in merged)
     waiting: list[Operator] = []

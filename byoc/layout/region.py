@@ -1,4 +1,4 @@
-"""Layouts of a region's tensors: inside, with the copies between layouts, and at its boundary, where the host packs."""
+"""Layouts of a region's tensors: inside the region, and at its boundary, where the host packs and unpacks."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def lay_out(
     memory: Memory,
     fits: Callable[[Operator], bool],
 ) -> tuple[tuple[Operator, ...], Mapping[str, Lying]]:
-    """Return the operations on tensors in their layouts, movements that follow one another as one, and the layouts.
+    """Return the operations with layouts, consecutive movements merged, and the layout of each tensor.
 
     In ideal memory every tensor is dense. ``fits``: whether an operation can be tiled into the scratchpad.
     """
     if memory == IDEAL:
         return operations, {name: dense(values[name].shape) for name in edges}
-    from byoc.layout.arrangement import arranged  # ideal memory has no use for them
+    from byoc.layout.arrangement import arranged  # imported lazily: ideal memory needs no layouts
     from byoc.layout.merging import merge_moves
 
     listed, lying = arranged(operations, values, edges, memory.atom)
@@ -38,31 +38,31 @@ def lay_out(
 
 
 def _fitting_parts(operation: Operator, fits: Callable[[Operator], bool]) -> tuple[Operator, ...]:
-    """Return a copy between layouts in parts that each have a tiling. Other operations stay whole."""
+    """Return a movement in parts that each have a tiling; other operations stay whole."""
     if not operation.traits.moves or fits(operation):
         return (operation,)
     return tuple(part for half in operation.finer() for part in _fitting_parts(half, fits)) or (operation,)
 
 
 def finer_parts(operation: Operator, memory: Memory) -> tuple[Operator, ...]:
-    """Return the parts of an operation that does not fit; in banked memory one that is turned, as parts split atoms."""
+    """Return the parts of an operation that does not fit; none in banked memory if parts would split atoms."""
     others = operation.finer()
     return others if memory == IDEAL or len(others) == 1 else ()
 
 
 def states_layouts(memory: Memory) -> bool:
-    """Return whether programs state which bytes of their tensors commands read and write: in banked memory."""
+    """Return whether programs state which tensor bytes commands read and write, as in banked memory."""
     return memory != IDEAL
 
 
 def layout_text(operand: Operand) -> str:
-    """Return the bytes and the layout of an operand in words."""
+    """Return the bytes and the layout of an operand as text."""
     lies = operand.lying
     return f"{operand.nbytes:,} bytes, wherever they lie" if lies is None else lying_text(lies)
 
 
 def lying_text(lies: Lying) -> str:
-    """Return a layout in words: channels, positions and atoms."""
+    """Return a layout as text: channels, positions and atoms."""
     images = "" if lies.images == 1 else f"{lies.images} images of "
     rows = ", row by row" if lies.by_row else ""
     channels = f"{lies.channels} channel{'s' if lies.channels != 1 else ''}"
@@ -71,7 +71,7 @@ def lying_text(lies: Lying) -> str:
 
 
 def stored_constants(operation: Operator) -> dict[str, NDArray[np.int8]]:
-    """Return the constant operands of an operation as they are stored in memory."""
+    """Return the constant operands of an operation in their memory layouts."""
     found = dict(operation.constant_operands)
     for operand in operation.inputs:
         if operand.value in found and operand.lying is not None:
@@ -80,7 +80,7 @@ def stored_constants(operation: Operator) -> dict[str, NDArray[np.int8]]:
 
 
 def stored_shape(shape: tuple[int, ...], lies: Lying) -> tuple[int, ...]:
-    """Return the shape of a tensor in memory: the model's where it is dense."""
+    """Return the shape of a tensor in memory: the model's shape if it is dense."""
     return shape if lies.atom == 1 else lies.stored
 
 
@@ -92,7 +92,7 @@ def to_stored(array: NDArray[Any], tensor: Tensor, arch: Arch) -> NDArray[Any]:
 
 
 def from_stored(array: NDArray[Any], shape: tuple[int, ...], arch: Arch) -> NDArray[Any]:
-    """Return a tensor that a program has written with the elements in the model's order."""
+    """Return a tensor that a program has written, with its elements in the model's order."""
     return array if arch.memory == IDEAL else from_atoms(array, edge_lying(shape, array.shape))
 
 
