@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from dla_sim.presets import load_hardware
-from experiments.cost.table import MEASURED, Measured, read_measured
+from experiments.cost.table import MEASURED, SynthesisedGates, read_measured
 from experiments.rtl.gates import synthesise_hardware
 
 MACHINES = tuple(
@@ -29,12 +29,12 @@ MACHINES = tuple(
 )
 
 
-def measure(machine: str) -> Measured:
+def measure(machine: str) -> SynthesisedGates:
     """A line of MACHINES synthesised."""
     preset, *settings = machine.split()
     hardware = load_hardware(preset, settings)
     arch, found = hardware.arch, synthesise_hardware(hardware, progress=_say)
-    return Measured(
+    return SynthesisedGates(
         machine=machine,
         ic=arch.pe.ic,
         oc=arch.pe.oc,
@@ -54,10 +54,10 @@ def _say(said: str, done: int = 0, total: int = 0) -> None:
     print(f"  {said}", flush=True)
 
 
-def write_measured(path: Path, rows: Sequence[Measured]) -> None:
+def write_measured(path: Path, rows: Sequence[SynthesisedGates]) -> None:
     """The table, its rows in order of their machines' sizes."""
     with open(path, "w", encoding="utf-8", newline="") as file:
-        table = csv.DictWriter(file, list(Measured.model_fields), lineterminator="\n")
+        table = csv.DictWriter(file, list(SynthesisedGates.model_fields), lineterminator="\n")
         table.writeheader()
         table.writerows(row.model_dump() for row in sorted(rows, key=lambda row: (row.ic * row.oc * row.ow, row.key)))
 

@@ -15,7 +15,7 @@ from byoc.options import DEFAULTS
 from byoc.tuning.log import Header, TuningLog, read_log
 from dla_sim.presets import Preset, load_hardware
 from experiments.running.network import Network, load_network
-from experiments.tune.request import Search
+from experiments.tune.request import SearchOptions
 from experiments.tune.tuning import tune_network
 
 GOAL = 0.95
@@ -59,7 +59,11 @@ def search_table(
     paths = [folder / f"{network.name}-{seed}-{'model' if model else 'plain'}.jsonl" for seed, model in searches]
     logs = [
         tune_network(
-            network, machine, DEFAULTS, path, Search(measurements=measurements, search_seed=search[0], learn=search[1])
+            network,
+            machine,
+            DEFAULTS,
+            path,
+            SearchOptions(measurements=measurements, search_seed=search[0], learn=search[1]),
         ).log
         for path, search in zip(paths, searches, strict=True)
     ]
@@ -82,13 +86,13 @@ def transfer_table(
     """A network tuned by itself, and from the log of another."""
     target, donor = (load_network(name) for name in names)
     lent = folder / f"{donor.name}-donor.jsonl"
-    tune_network(donor, machine, DEFAULTS, lent, Search(measurements=donor_measurements))
+    tune_network(donor, machine, DEFAULTS, lent, SearchOptions(measurements=donor_measurements))
     full = tune_network(
-        target, machine, DEFAULTS, folder / f"{target.name}-full.jsonl", Search(measurements=measurements)
+        target, machine, DEFAULTS, folder / f"{target.name}-full.jsonl", SearchOptions(measurements=measurements)
     )
     few = max(round(SHORT * measurements), 1)
     taken = tune_network(
-        target, machine, DEFAULTS, folder / f"{target.name}-from.jsonl", Search(measurements=few, donors=(lent,))
+        target, machine, DEFAULTS, folder / f"{target.name}-from.jsonl", SearchOptions(measurements=few, donors=(lent,))
     )
     curve, short = best_so_far(full.log, measurements), best_so_far(taken.log, few)
     own = curve[0]

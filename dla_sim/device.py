@@ -20,7 +20,7 @@ from dla_sim.engine.times import CommandTimes, completion_order, compute_times
 from dla_sim.engine.workload import Workload
 from dla_sim.kernels.compiled import load_compiled
 from dla_sim.kernels.dispatch import Kernel, Kernels, carry_out
-from dla_sim.prepared import Prepared, SystemMemory, check_inputs, prepare, scratchpad
+from dla_sim.prepared import PreparedProgram, SystemMemory, check_inputs, prepare, scratchpad
 from dla_sim.timing import Timing
 from isa.arch import Arch
 from isa.errors import InputError
@@ -37,7 +37,7 @@ class Trace:
     cause.
     """
 
-    prepared: Prepared
+    prepared: PreparedProgram
     workload: Workload
     times: CommandTimes
     causes: Causes
@@ -163,7 +163,7 @@ class LoadedProgram:
     ``effects[i]`` executes command i on the memories: its kernel, or its semantics.
     """
 
-    prepared: Prepared
+    prepared: PreparedProgram
     workload: Workload
     effects: tuple[Kernel, ...]
     memory: SystemMemory

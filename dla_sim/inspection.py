@@ -298,7 +298,7 @@ class Playback:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class QueuedCommand:
     """A command in its unit's queue that has not started.
 
     Exactly one of two fields gives the reason. ``missing`` lists (counter, command that pushes the
@@ -318,7 +318,7 @@ class UnitState:
     commands: int
     done: int
     executing: int | None
-    waiting: tuple[Waiting, ...]
+    waiting: tuple[QueuedCommand, ...]
 
 
 @dataclass(frozen=True)
@@ -370,7 +370,7 @@ def _unit_state(
     waiting, before = [], executing
     for place in np.flatnonzero((arrival <= cycle) & (start > cycle)).tolist():
         number = int(members[place])
-        waiting.append(Waiting(number, missing[number] if before is None else (), before))
+        waiting.append(QueuedCommand(number, missing[number] if before is None else (), before))
         before = number
     return UnitState(name, len(members), done, executing, tuple(waiting))
 

@@ -23,7 +23,7 @@ Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Port:
+class ExPort:
     """A port of EX on banked memory and the operands that use it, by the registers of their addresses."""
 
     name: str
@@ -31,12 +31,12 @@ class Port:
     registers: tuple[str, ...]
 
 
-SIDE = Port("records, sums and tables", "read", ("EX_CHANNEL_ADDRESS", "EX_PARTIAL_ADDRESS", "EX_TABLE_ADDRESS"))
+SIDE = ExPort("records, sums and tables", "read", ("EX_CHANNEL_ADDRESS", "EX_PARTIAL_ADDRESS", "EX_TABLE_ADDRESS"))
 PORTS_OF_WORDS = (
-    Port("first operand", "read", ("EX_INPUT_ADDRESS",)),
-    Port("second operand", "read", ("EX_OPERAND_ADDRESS",)),
+    ExPort("first operand", "read", ("EX_INPUT_ADDRESS",)),
+    ExPort("second operand", "read", ("EX_OPERAND_ADDRESS",)),
     SIDE,
-    Port("result", "write", ("EX_OUTPUT_ADDRESS",)),
+    ExPort("result", "write", ("EX_OUTPUT_ADDRESS",)),
 )
 """Ports of EX on banked memory; each moves one aligned word per cycle (docs/machine.md, section 12)."""
 _BEFORE_SIDE = 2
@@ -111,7 +111,7 @@ def kept_hulls(hulls: tuple[tuple[Hull, ...], ...], arch: Arch) -> tuple[tuple[H
 class Served:
     """Words that a bank or port transfers, by the address register of the operand; ``by`` identifies it."""
 
-    by: int | Port
+    by: int | ExPort
     words: Mapping[str, int]
 
     @property

@@ -236,7 +236,7 @@ def _collision(one: Operands, other: Operands) -> tuple[str, int, int] | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedProgram:
     """A program's properties that determine its timing; entries per command exclude ``OP_END``."""
 
     commands: tuple[Command, ...]
@@ -248,7 +248,7 @@ class Prepared:
     sram_peak_bytes: int
 
 
-def prepare(program: Program) -> Prepared:
+def prepare(program: Program) -> PreparedProgram:
     """Decode ``program``, check its addresses and compute its commands' demands, accesses and labels.
 
     Raises InputError for illegal words, addresses outside the memories and unknown kinds.
@@ -256,7 +256,7 @@ def prepare(program: Program) -> Prepared:
     commands, sources = program.commands[:-1], program.sources[:-1]
     operands = tuple(command.instruction.operands(command, program.arch) for command in commands)
     check_addresses(program, commands, operands)
-    return Prepared(
+    return PreparedProgram(
         commands,
         sources,
         operands,
@@ -267,7 +267,7 @@ def prepare(program: Program) -> Prepared:
     )
 
 
-def resized(prepared: Prepared, program: Program) -> Prepared:
+def resized(prepared: PreparedProgram, program: Program) -> PreparedProgram:
     """Prepare ``program``, which differs from the prepared one only in the size of the scratchpad.
 
     Expensive results are reused, and all results if the operands keep their banks. Raises InputError

@@ -19,7 +19,7 @@ from isa.program import Program
 
 
 @dataclass(frozen=True)
-class Cycles:
+class ProgramCycles:
     """Cycles of a run under one Timing: total, by kind, EX cycles by kind, and by unit and cause.
 
     ``kinds`` and the causes of each of ``units`` sum to ``cycles``.
@@ -52,7 +52,7 @@ class ProgramTiming:
         self.sram_moved_bytes = prepared.demands.ex_bytes + self.dram_read_bytes + self.dram_write_bytes
         self.instructions = len(program.commands)
         self.register_writes = len(program.words) - self.instructions
-        self._last: tuple[Timing, Cycles] | None = None  # shared with programs for other scratchpad sizes
+        self._last: tuple[Timing, ProgramCycles] | None = None  # shared with programs for other scratchpad sizes
 
     def resized(self, program: Program) -> ProgramTiming | None:
         """Return the timing of ``program`` if it differs only in the size of the scratchpad, otherwise None.
@@ -69,7 +69,7 @@ class ProgramTiming:
             found._last = None
         return found
 
-    def run(self, timing: Timing) -> Cycles:
+    def run(self, timing: Timing) -> ProgramCycles:
         """Return the cycles of a run under ``timing``, equal to ``Device(program.arch, timing).run``.
 
         Raises DeadlockError and HazardError (both InputErrors) if the program's tokens are wrong.
@@ -78,7 +78,7 @@ class ProgramTiming:
             prepared = self._prepared
             workload, times = self._times(timing)
             kinds, ex_cycles = kind_cycles(prepared.labels, prepared.demands, times)
-            self._last = timing, Cycles(times.total, kinds, ex_cycles, explain(workload, times).units)
+            self._last = timing, ProgramCycles(times.total, kinds, ex_cycles, explain(workload, times).units)
         return self._last[1]
 
     def layers(self, timing: Timing) -> dict[str, int]:

@@ -23,7 +23,7 @@ from sphinx.config import Config
 
 project = "dla"
 author = copyright = "the project's authors"
-extensions = ["myst_nb", "sphinx.ext.autodoc"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
 html_title = "dla: a cycle-level accelerator simulator"
 html_extra_path = ["generated/extra"]

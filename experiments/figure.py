@@ -23,7 +23,7 @@ SHARE = "0 to 1"
 """Unit of fractions."""
 
 
-class Machine(NamedTuple):
+class FigureMachine(NamedTuple):
     """Architecture and timing that figures are computed with."""
 
     arch: Arch
@@ -54,7 +54,7 @@ class Figure:
     words: str
     unit: str = ""
     better: Literal["less", "more", ""] = ""
-    of: Callable[[Machine, Parts], Any] | None = None
+    of: Callable[[FigureMachine, Parts], Any] | None = None
     heading: str = ""
     goal: str = ""
     shown: tuple[str, float] | None = None
@@ -119,7 +119,7 @@ def values_of(record: BaseModel) -> Iterator[tuple[Figure, Any]]:
             yield from values_of(value)
 
 
-def measured(record: type[BaseModel], machine: Machine, parts: Parts) -> dict[str, Any]:
+def measured(record: type[BaseModel], machine: FigureMachine, parts: Parts) -> dict[str, Any]:
     """Return the figures of a record that are computed from ``parts``, by name; other figures are omitted."""
     return {found.name: found.of(machine, parts) for found in figures_of(record) if found.of is not None}
 
@@ -136,21 +136,21 @@ def summed(tables: Sequence[Mapping[str, int]], names: Sequence[str] = ()) -> di
 # Figures of several parts: parts run one after another, so counts add up and peaks take the maximum. ------------------
 
 
-def added(name: str) -> Callable[[Machine, Parts], int]:
+def added(name: str) -> Callable[[FigureMachine, Parts], int]:
     return lambda machine, parts: sum(getattr(part, name) for part in parts)
 
 
-def largest(name: str) -> Callable[[Machine, Parts], int]:
+def largest(name: str) -> Callable[[FigureMachine, Parts], int]:
     return lambda machine, parts: max((getattr(part, name) for part in parts), default=0)
 
 
-def utilization(machine: Machine, parts: Parts) -> float:
+def utilization(machine: FigureMachine, parts: Parts) -> float:
     """Return the share of the array's multiply-accumulates that the parts used, 0 to 1; 0 if no cycles passed."""
     cycles, macs = (sum(getattr(part, name) for part in parts) for name in ("cycles", "macs"))
     return macs / (cycles * machine.arch.pe.count) if cycles else 0.0
 
 
-def lower_bound(machine: Machine, parts: Parts) -> int:
+def lower_bound(machine: FigureMachine, parts: Parts) -> int:
     """Return a lower bound on the cycles of any schedule, added over the parts.
 
     The bound of a part is the larger of two: all multiply-accumulates on a fully busy array, or inputs, outputs and
@@ -160,7 +160,7 @@ def lower_bound(machine: Machine, parts: Parts) -> int:
     return sum(machine.timing.lower_bound(part.macs, elements, part.once_bytes, part.apart) for part in parts)
 
 
-def roofline(machine: Machine, parts: Parts) -> int | None:
+def roofline(machine: FigureMachine, parts: Parts) -> int | None:
     """Return a lower bound on the cycles of any schedule, tiling and mapping; None if a part's demand is unknown.
 
     The demand of a part is known from its compilation. Each part counts with at least its :func:`lower_bound`.
@@ -170,7 +170,7 @@ def roofline(machine: Machine, parts: Parts) -> int | None:
     return sum(max(_least(machine, part), lower_bound(machine, [part])) for part in parts)
 
 
-def _least(machine: Machine, part: Any) -> int:
+def _least(machine: FigureMachine, part: Any) -> int:
     needs = part.demand
     return machine.timing.least_cycles(needs.compute_cycles, needs.commands, needs.apart)
 

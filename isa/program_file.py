@@ -27,7 +27,7 @@ _Text = Annotated[str, Field(strict=True, max_length=1 << 16)]
 _Count = Annotated[int, Field(strict=True, ge=0, le=1 << 40)]
 
 
-class Header(BaseModel):
+class ProgramHeader(BaseModel):
     """Everything but words and data, validated because any program may have written it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -49,10 +49,10 @@ class Header(BaseModel):
     dataflow: Dataflow | None = None
 
 
-_Header = TypeVar("_Header", bound=Header)
+_Header = TypeVar("_Header", bound=ProgramHeader)
 
 
-class _FileHeader(Header):
+class _FileHeader(ProgramHeader):
     arch_hash: _Text
     words: _Count
     segments: list[tuple[_Count, _Count]]
@@ -124,7 +124,7 @@ def program_from_header(values: dict[str, Any], words: Any, segments: tuple[Segm
 
     Raises InputError whose message starts with ``source``.
     """
-    return _program(_checked(Header, values, source), words, segments, source)
+    return _program(_checked(ProgramHeader, values, source), words, segments, source)
 
 
 def _checked(kind: type[_Header], values: Any, source: str) -> _Header:
@@ -136,7 +136,7 @@ def _checked(kind: type[_Header], values: Any, source: str) -> _Header:
         raise InputError(f"{source}: the program's header is malformed ({place}: {first['msg']}); {_REMEDY}") from error
 
 
-def _program(header: Header, words: Any, segments: tuple[Segment, ...], source: str) -> Program:
+def _program(header: ProgramHeader, words: Any, segments: tuple[Segment, ...], source: str) -> Program:
     program = Program(
         name=header.name,
         arch=header.arch,

@@ -2,7 +2,7 @@
 
 docs/machine.md, section 6, gives the rules. :class:`Arbiter` implements them for both engines and
 for the bus statistics (`dla_sim.inspection`). The engine without events uses a machine's
-:class:`SharedBus`, or the :class:`Port` of one of several machines on a bus.
+:class:`SharedBus`, or the :class:`BusPort` of one of several machines on a bus.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Arbiter:
         return [port for port in self._cyclic[self._last] if left[port]]
 
 
-class Port(Protocol):
+class BusPort(Protocol):
     """A machine's connection to the system memory.
 
     The machine announces its data phases, and the EX commands that they may delay.

@@ -16,7 +16,7 @@ from simpy.events import NORMAL, URGENT, EventPriority
 from dla_sim.engine.banks import BankLoad, Banks, PassingWords
 from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, PORTS, ST_PORT, Arbiter
 from dla_sim.engine.times import CommandTimes, deadlock
-from dla_sim.engine.workload import TOKEN_QUEUES, Cost, Workload
+from dla_sim.engine.workload import TOKEN_QUEUES, CommandCost, Workload
 
 
 class Clock(Environment):
@@ -181,7 +181,7 @@ class ExecutionUnit:
     def __init__(
         self,
         clock: Clock,
-        costs: Sequence[Cost],
+        costs: Sequence[CommandCost],
         tokens: Tokens,
         bus: BusEvents,
         port: int | None,

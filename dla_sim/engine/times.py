@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, ST_PORT, Port, SharedBus
+from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, ST_PORT, BusPort, SharedBus
 from dla_sim.engine.workload import AT_ONCE, EX, LD, ST, TOKEN_QUEUES, UNIT_NAMES, Workload
 from isa.errors import InputError
 
@@ -195,7 +195,7 @@ def _issue(workload: Workload, times: Times) -> InOrder:
     yield times.never
 
 
-def _fetch(workload: Workload, times: Times, bus: Port) -> InOrder:
+def _fetch(workload: Workload, times: Times, bus: BusPort) -> InOrder:
     """Run the command fetch, one chunk after another."""
     known, before, latency = times.known, 0, workload.timing.constants.latency
     for chunk, slots in enumerate(workload.chunk_slots):
@@ -209,7 +209,7 @@ def _fetch(workload: Workload, times: Times, bus: Port) -> InOrder:
     yield times.never
 
 
-def _compute(workload: Workload, times: Times, bus: Port) -> InOrder:
+def _compute(workload: Workload, times: Times, bus: BusPort) -> InOrder:
     """Run EX: start each command after its arrival, the previous command's end and its tokens.
 
     The end of a command that LD and ST may delay is known when the bus has advanced that far.
@@ -241,7 +241,7 @@ def _compute(workload: Workload, times: Times, bus: Port) -> InOrder:
     yield times.never
 
 
-def _move(workload: Workload, times: Times, unit: int, bus: Port) -> InOrder:
+def _move(workload: Workload, times: Times, unit: int, bus: BusPort) -> InOrder:
     """Run LD or ST like EX; the end of a data phase is known when the bus has granted its slots."""
     known, starts, free, passing = times.known, times.starts, 0, workload.passing_words
     port = LD_PORT if unit == LD else ST_PORT
@@ -305,7 +305,7 @@ class Sequences:
 
     __slots__ = ("_known", "_waiting")
 
-    def __init__(self, workload: Workload, times: Times, bus: Port) -> None:
+    def __init__(self, workload: Workload, times: Times, bus: BusPort) -> None:
         self._known = times.known
         sequences = (
             _issue(workload, times),

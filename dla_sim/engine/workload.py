@@ -355,7 +355,7 @@ def _tokens(
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class CommandCost:
     """Cycles and tokens of a command: ``lead`` cycles, the data phase if ``slots`` > 0, ``tail`` cycles.
 
     ``pops`` and ``pushes`` are numbers of token counters, the previous unit's first. ``passing``
@@ -394,7 +394,7 @@ class Workload:
     def columns(self) -> dict[str, Int64]:
         """Cycles of each command as int64 arrays (docs/machine.md, section 5).
 
-        - ``lead``, ``slots``, ``tail``: as in :class:`Cost`.
+        - ``lead``, ``slots``, ``tail``: as in :class:`CommandCost`.
         - ``beats``: slots that move data; ``held``: slots that wait for the scratchpad.
         - ``latency``: cycles of lead and tail that wait for system memory.
         - ``scratchpad``: cycles of lead that wait for the scratchpad.
@@ -458,8 +458,8 @@ class Workload:
         return {number: PassingWords(*demands.hulls[number][0][:2], *row) for number, *row in rows if row[0]}
 
     @cached_property
-    def costs(self) -> tuple[Cost, ...]:
-        """Cycles and tokens of each command as a :class:`Cost`, for the event engine."""
+    def costs(self) -> tuple[CommandCost, ...]:
+        """Cycles and tokens of each command as a :class:`CommandCost`, for the event engine."""
         demands, columns, timing = self.demands, self.columns, self.timing
         lead, tail = columns["lead"].copy(), columns["tail"].copy()
         loaded = list(self.bank_loads)
@@ -467,7 +467,7 @@ class Workload:
         lists = (column.tolist() for column in (demands.unit, demands.word, lead, columns["slots"], tail))
         numbers = range(len(self))
         passing, loads = map(self.passing_words.get, numbers), map(self.bank_loads.get, numbers)
-        return tuple(map(Cost, *lists, demands.pops, demands.pushes, passing, loads))
+        return tuple(map(CommandCost, *lists, demands.pops, demands.pushes, passing, loads))
 
     @cached_property
     def chunk_slots(self) -> list[int]:

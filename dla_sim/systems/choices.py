@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from dla_sim.systems.policies import CO_OPTIMISED, Policy, make_policy
-from dla_sim.systems.simulate import Interval, Record, Simulation, Ways
+from dla_sim.systems.simulate import Interval, SystemRecord, SystemSimulation, Ways
 from dla_sim.systems.spec import System, Task, check_work
 from dla_sim.systems.work import Plans
 from isa.errors import InputError
@@ -39,10 +39,10 @@ def simulated(
     watch: Callable[[Interval], None] | None = None,
     ways: Ways | None = None,
     progress: Progress = silent,
-) -> Record:
-    """Simulate a system under its conditions, with jobs of the given variants (see :class:`Simulation`)."""
+) -> SystemRecord:
+    """Simulate a system under its conditions, with jobs of the given variants (see :class:`SystemSimulation`)."""
     policy, until = policy_of(system), system.conditions.until
-    return Simulation(system, plans, policy, until, variants, watch, ways).run(progress)
+    return SystemSimulation(system, plans, policy, until, variants, watch, ways).run(progress)
 
 
 def variants_of(system: System, plans: Plans, progress: Progress = silent) -> Variants:
@@ -53,7 +53,7 @@ def variants_of(system: System, plans: Plans, progress: Progress = silent) -> Va
 
 
 @dataclass(frozen=True)
-class Choice:
+class VariantChoice:
     """Variant of every task, the number of jobs that miss their deadlines, and the number of combinations tried."""
 
     variants: Variants
@@ -61,19 +61,19 @@ class Choice:
     tried: int
 
 
-def co_optimise(system: System, plans: Plans, progress: Progress = silent) -> Choice:
+def co_optimise(system: System, plans: Plans, progress: Progress = silent) -> VariantChoice:
     """Return the variants of highest quality without a miss, or else those with the fewest misses.
 
     Quality is the sum over tasks. Combinations are tried from the best quality down, at most :data:`MOST_CHOICES`; ties
     follow the order of the variants. Method: section 2.5 of Li et al. (2022), which chooses models and schedules
     together.
     """
-    best: Choice | None = None
+    best: VariantChoice | None = None
     for tried, variants in enumerate(_by_quality(system), start=1):
         progress(f"trying variants {', '.join(map(str, variants))}")
         missed = simulated(system, plans, variants).missed
         if best is None or missed < best.missed:
-            best = Choice(variants, missed, tried)
+            best = VariantChoice(variants, missed, tried)
         best = replace(best, tried=tried)
         if not missed or tried == MOST_CHOICES:
             break

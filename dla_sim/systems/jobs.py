@@ -13,7 +13,7 @@ from dla_sim.systems.work import ProgramWork
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class ProgramJob:
     """A program on an accelerator that waits for the jobs ``after``, given by index.
 
     ``alone`` True: while it runs, no other accelerator can work.
@@ -62,7 +62,7 @@ class Account:
 Spans = list[tuple[int, int]]
 
 
-def simulate(jobs: Sequence[Job], system: System) -> tuple[Spans, int]:
+def simulate(jobs: Sequence[ProgramJob], system: System) -> tuple[Spans, int]:
     """Return each job's start and end, and the memory slots used.
 
     Jobs run in their order on each accelerator, and after the jobs for which they wait.
@@ -88,7 +88,7 @@ def simulate(jobs: Sequence[Job], system: System) -> tuple[Spans, int]:
     return [spans[number] for number in range(len(jobs))], memory.served
 
 
-def account(jobs: Sequence[Job], spans: Spans, once: int, accelerators: int) -> Account:
+def account(jobs: Sequence[ProgramJob], spans: Spans, once: int, accelerators: int) -> Account:
     """Return the account of the jobs; ``once`` is the cycles of the same work on the first accelerator alone."""
     cycles = max(end for _, end in spans)
     alone = sum(job.work.alone for job in jobs)
@@ -100,12 +100,12 @@ def account(jobs: Sequence[Job], spans: Spans, once: int, accelerators: int) -> 
     )  # fmt: skip
 
 
-def jobs_of_images(works: Sequence[ProgramWork], images: int) -> list[Job]:
+def jobs_of_images(works: Sequence[ProgramWork], images: int) -> list[ProgramJob]:
     """Return the jobs of a batch: each image goes to the accelerator that would end it first if all ran alone."""
     ends = [0] * len(works)
     jobs = []
     for _ in range(images):
         chosen = min(range(len(works)), key=lambda number: ends[number] + works[number].alone)
         ends[chosen] += works[chosen].alone
-        jobs.append(Job(chosen, works[chosen]))
+        jobs.append(ProgramJob(chosen, works[chosen]))
     return jobs

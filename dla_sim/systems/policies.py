@@ -15,7 +15,7 @@ from dla_sim.systems.spec import Preemption, Task
 from isa.errors import InputError, meant
 
 
-class Waiting(Protocol):
+class WaitingJob(Protocol):
     """A job as a policy sees it. Times are in cycles; ``remaining`` estimates the cycles it still needs alone."""
 
     @property
@@ -53,19 +53,19 @@ class Policy:
         self.preemption: Preemption = preemption
         self.quantum = quantum
 
-    def urgency(self, job: Waiting, now: int) -> float:
+    def urgency(self, job: WaitingJob, now: int) -> float:
         """Return the urgency of a job; lower is more urgent."""
         return job.release
 
-    def among_its_own(self, job: Waiting) -> int:
+    def among_its_own(self, job: WaitingJob) -> int:
         """Return the rank of a job among the jobs of its task, by default its release order; lower runs earlier."""
         return job.number
 
-    def preempts(self, running: Waiting, best: Waiting, now: int, begun: int) -> bool:
+    def preempts(self, running: WaitingJob, best: WaitingJob, now: int, begun: int) -> bool:
         """Return True if the waiting job ``best`` takes the unit of ``running``, which has it since cycle ``begun``."""
         return self.preemption != "none" and self.urgency(best, now) < self.urgency(running, now)
 
-    def ended(self, job: Waiting, now: int) -> None:
+    def ended(self, job: WaitingJob, now: int) -> None:
         """Update the policy when a job has ended."""
 
 
@@ -74,7 +74,7 @@ class FixedPriority(Policy):
 
     title = "fixed priority"
 
-    def urgency(self, job: Waiting, now: int) -> float:
+    def urgency(self, job: WaitingJob, now: int) -> float:
         return -job.task.priority
 
 
@@ -83,13 +83,13 @@ class RoundRobin(Policy):
 
     title = "time sharing"
 
-    def among_its_own(self, job: Waiting) -> int:
+    def among_its_own(self, job: WaitingJob) -> int:
         return job.turn
 
-    def urgency(self, job: Waiting, now: int) -> float:
+    def urgency(self, job: WaitingJob, now: int) -> float:
         return job.turn
 
-    def preempts(self, running: Waiting, best: Waiting, now: int, begun: int) -> bool:
+    def preempts(self, running: WaitingJob, best: WaitingJob, now: int, begun: int) -> bool:
         return self.preemption != "none" and now - begun >= self.quantum
 
 
@@ -98,7 +98,7 @@ class EarliestDeadline(Policy):
 
     title = "earliest deadline first"
 
-    def urgency(self, job: Waiting, now: int) -> float:
+    def urgency(self, job: WaitingJob, now: int) -> float:
         return NO_DEADLINE if job.deadline is None else job.deadline
 
 
@@ -107,7 +107,7 @@ class LeastLaxity(Policy):
 
     title = "least laxity"
 
-    def urgency(self, job: Waiting, now: int) -> float:
+    def urgency(self, job: WaitingJob, now: int) -> float:
         return NO_DEADLINE if job.deadline is None else job.deadline - now - job.remaining(now)
 
 
@@ -125,12 +125,12 @@ class JustInTime(Policy):
         super().__init__(preemption, quantum)
         self._lateness: defaultdict[int, float] = defaultdict(float)
 
-    def urgency(self, job: Waiting, now: int) -> float:
+    def urgency(self, job: WaitingJob, now: int) -> float:
         if job.task.deadline is None:
             return 0.0
         return -self._lateness[job.index] - (now - job.release) / job.task.deadline
 
-    def ended(self, job: Waiting, now: int) -> None:
+    def ended(self, job: WaitingJob, now: int) -> None:
         if job.task.deadline is not None:
             late = (now - job.release) / job.task.deadline
             self._lateness[job.index] = (self._lateness[job.index] + late) / 2

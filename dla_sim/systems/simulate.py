@@ -21,7 +21,7 @@ from dla_sim.engine.bus import NEVER, PORTS
 from dla_sim.systems.machines import MachineEvent, Machines, Running, SharedMemory
 from dla_sim.systems.policies import Policy
 from dla_sim.systems.spec import CPU, System, Task, core_name
-from dla_sim.systems.work import Plan, Plans, ProgramWork, Remainder, Stage
+from dla_sim.systems.work import JobStage, Plan, Plans, ProgramWork, Remainder
 from isa import memory
 from isa.progress import Progress, silent
 
@@ -61,7 +61,7 @@ class Job:
         self.spent = dict.fromkeys(CAUSES, 0)
 
     @property
-    def current(self) -> Stage:
+    def current(self) -> JobStage:
         """Stage that it waits for or runs."""
         assert self.plan is not None
         return self.plan.stages[self.stage]
@@ -120,7 +120,7 @@ class Interval:
 
 
 @dataclass
-class Record:
+class SystemRecord:
     """Results of a run.
 
     ``busy``: cycles by unit. ``compute``: cycles of each accelerator's EX, in programs that ended. ``traffic``: memory
@@ -149,7 +149,7 @@ Ways = dict[tuple[ProgramWork, tuple[int, ...]], str]
 """Distinct ways in which programs ran in pieces (program, preemption points), and the first job of each."""
 
 
-class Simulation:
+class SystemSimulation:
     """Simulation of a system under a policy for ``until`` cycles; unfinished work is cut off there.
 
     ``variants[t]`` is the variant of task t's jobs. ``watch`` is called with every interval of a unit. ``ways``
@@ -188,14 +188,14 @@ class Simulation:
             task.name: [i for i, other in enumerate(system.tasks) if task.name in other.after] for task in system.tasks
         }
         self._fed = [dict.fromkeys(task.after, False) for task in system.tasks]
-        self.record = Record(
+        self.record = SystemRecord(
             0, [TaskRecord() for _ in system.tasks], dict.fromkeys(system.units, 0),
             {one.name: 0 for one in system.accelerators}, 0, 0, [0] * TRAFFIC_BINS,
         )  # fmt: skip
         self._live: list[set[Job]] = [set() for _ in system.tasks]
         self._load: Counter[str] = Counter()  # cycles alone of all unfinished jobs, by kind
 
-    def run(self, progress: Progress = silent) -> Record:
+    def run(self, progress: Progress = silent) -> SystemRecord:
         """Simulate all events before cycle ``until``; ``progress`` is called regularly.
 
         Raises InputError if waiting jobs need more memory than is allowed.

@@ -105,7 +105,7 @@ class _Run(_Table):
     until: Span = "1s"
 
 
-class _Written(_Table):
+class _WrittenSystem(_Table):
     name: str = ""
     clock_hz: int = Field(default=10**9, ge=1, le=10**15)
     seed: int = Field(default=0, ge=0)
@@ -130,7 +130,7 @@ class Accelerator:
 
 
 @dataclass(frozen=True)
-class Variant:
+class TaskVariant:
     """A network that can do a task's work, and its quality: higher is better."""
 
     model: str
@@ -152,7 +152,7 @@ class Task:
     """
 
     name: str
-    variants: tuple[Variant, ...]
+    variants: tuple[TaskVariant, ...]
     cpu: int | None
     period: int | None
     offset: int
@@ -167,7 +167,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Conditions:
+class SystemConditions:
     """Conditions of a run: the policy's name, the preemption points, and quantum and end in cycles."""
 
     policy: str
@@ -193,7 +193,7 @@ class System:
     shared_port: bool
     grants: int
     tasks: tuple[Task, ...]
-    conditions: Conditions
+    conditions: SystemConditions
     source: str
     folder: Path
 
@@ -241,7 +241,7 @@ Specification = str | Path | Mapping[str, Any] | System
 
 
 @dataclass(frozen=True, eq=False)
-class Document:
+class SystemDocument:
     """Unchecked keys of a system: the ``values`` of a TOML file, its name in messages, and the base of its paths."""
 
     values: Mapping[str, Any]
@@ -249,16 +249,16 @@ class Document:
     source: str
 
 
-def document(spec: str | Path | Mapping[str, Any]) -> Document:
+def document(spec: str | Path | Mapping[str, Any]) -> SystemDocument:
     """Read the keys of a system without checking them; paths in a dict are relative to the working folder.
 
     Raises InputError for invalid TOML.
     """
     if isinstance(spec, Mapping):
-        return Document(toml_of(toml_text(spec, IN_MEMORY), IN_MEMORY, _REMEDY), Path(), IN_MEMORY)
+        return SystemDocument(toml_of(toml_text(spec, IN_MEMORY), IN_MEMORY, _REMEDY), Path(), IN_MEMORY)
     path = Path(spec)
     content = read_bytes(path, MAXIMUM_BYTES, "a system", _REMEDY)
-    return Document(toml_of(content, str(path), _REMEDY), path.parent, str(path))
+    return SystemDocument(toml_of(content, str(path), _REMEDY), path.parent, str(path))
 
 
 def specified(spec: Specification) -> System:
@@ -271,16 +271,16 @@ def specified(spec: Specification) -> System:
 
 def parse_system(text: str, folder: Path = Path(), source: str = "system", *, idle: bool = False) -> System:
     """Return the system of a TOML text; raise InputError as :func:`checked` does."""
-    return checked(Document(toml_of(text, source, _REMEDY), folder, source), idle=idle)
+    return checked(SystemDocument(toml_of(text, source, _REMEDY), folder, source), idle=idle)
 
 
-def checked(given: Document, *, idle: bool = False) -> System:
+def checked(given: SystemDocument, *, idle: bool = False) -> System:
     """Return the checked system of a document; without ``idle`` it must have at least one task.
 
     Raises InputError in one line that starts with the file and names the key or the task.
     """
     try:
-        written = _Written.model_validate(given.values)
+        written = _WrittenSystem.model_validate(given.values)
         if not written.task and not idle:
             raise InputError(f"task is missing; {_REMEDY}")
         return _checked(written, given.source, given.folder)
@@ -290,7 +290,7 @@ def checked(given: Document, *, idle: bool = False) -> System:
         raise InputError(f"{given.source}: {error}") from error
 
 
-def keys_of(given: Document) -> dict[str, tuple[str | int, ...]]:
+def keys_of(given: SystemDocument) -> dict[str, tuple[str | int, ...]]:
     """Return the path in ``given.values`` of every key with a single value, by dotted name.
 
     Entries of lists are named: ``accelerator.npu.count`` is at ``("accelerator", 0, "count")``. Omitted keys are
@@ -300,7 +300,7 @@ def keys_of(given: Document) -> dict[str, tuple[str | int, ...]]:
 
 
 def _keys(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], tuple[str | int, ...]]]:
-    for name, field in _Written.model_fields.items():
+    for name, field in _WrittenSystem.model_fields.items():
         kind: Any = field.annotation
         if get_origin(kind) is list:
             for number, entry in enumerate(values.get(name, [])):
@@ -339,7 +339,7 @@ def _first_problem(error: ValidationError, values: Mapping[str, Any]) -> str:
     return f"{where}{key} is {problem['input']!r}: {str(problem['msg']).removeprefix('Input ')}"
 
 
-def _checked(written: _Written, source: str, folder: Path) -> System:
+def _checked(written: _WrittenSystem, source: str, folder: Path) -> System:
     accelerators = tuple(_accelerators(written, folder))
     kinds = tuple(dict.fromkeys(accelerator.kind for accelerator in accelerators))
     names = [task.name for task in written.task]
@@ -359,13 +359,13 @@ def _checked(written: _Written, source: str, folder: Path) -> System:
     )  # fmt: skip
 
 
-def conditions(run: Mapping[str, Any], clock_hz: int) -> Conditions:
+def conditions(run: Mapping[str, Any], clock_hz: int) -> SystemConditions:
     """Return the conditions for ``policy``, ``preempt``, ``quantum`` and ``until``; raise InputError for a bad one."""
     quantum, until = (cycles_of(f"run.{key}", run[key], clock_hz) for key in ("quantum", "until"))
     for key, cycles in (("quantum", quantum), ("until", until)):
         if not cycles:
             raise InputError(f"run.{key} is {run[key]!r}; it is one cycle at least")
-    return Conditions(run["policy"], run["preempt"], quantum, until)
+    return SystemConditions(run["policy"], run["preempt"], quantum, until)
 
 
 def with_conditions(system: System, given: Mapping[str, Any]) -> System:
@@ -388,7 +388,7 @@ def _check_distinct(what: str, names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def _accelerators(written: _Written, folder: Path) -> Iterable[Accelerator]:
+def _accelerators(written: _WrittenSystem, folder: Path) -> Iterable[Accelerator]:
     """Yield ``count`` accelerators for each entry.
 
     All have the system's memory constants; those not given are taken from the first accelerator.
@@ -480,7 +480,7 @@ def _task(task: _Task, clock_hz: int, names: list[str], kinds: tuple[str, ...]) 
         raise InputError(f"{where}: the system has no accelerator for it; add one, or on = '{CPU}'")
     variants = (_Variant(model=task.model),) if task.model is not None else task.variants
     return Task(
-        name=task.name, variants=tuple(Variant(one.model, one.quality) for one in variants), cpu=cycles("cpu"),
+        name=task.name, variants=tuple(TaskVariant(one.model, one.quality) for one in variants), cpu=cycles("cpu"),
         period=cycles("period"), offset=cycles("offset") or 0, jitter=cycles("jitter") or 0,
         sporadic=cycles("sporadic"), after=tuple(task.after), deadline=cycles("deadline"),
         skips=task.overrun == "skip", priority=task.priority,

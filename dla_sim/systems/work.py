@@ -39,7 +39,7 @@ _LINE = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class PreemptedProgram:
     """Preemption of ``program`` before command ``stop``, and its continuation.
 
     ``live`` are half-open byte ranges of the scratchpad. ``save`` and ``resume`` use system memory from
@@ -100,7 +100,7 @@ class Preemptible:
         operands = [command.instruction.operands(command, arch) for command in commands]
         return _live_ranges(operands, self.stops, arch.sram_bytes)
 
-    def piece(self, stop: int) -> Piece:
+    def piece(self, stop: int) -> PreemptedProgram:
         """Return a new piece for one of :attr:`stops`; it is not cached here."""
         registers = _registers_before(self.program, stop)
         return _piece(self.program, stop, self._live[stop], registers, _tokens_left(self.program, stop))
@@ -214,12 +214,12 @@ def _piece(
     live: tuple[tuple[int, int], ...],
     registers: dict[str, int],
     tokens: Counter[tuple[Unit, str]],
-) -> Piece:
+) -> PreemptedProgram:
     context = _up(program.dram_bytes)
     end = _up(context + sum(high - low for low, high in live))
     save = _program(program, [*_moves(Unit.ST, live, context)], end)
     restore = _program(program, _prologue(program, live, registers, tokens, context), end)
-    return Piece(program, stop, live, save, restore)
+    return PreemptedProgram(program, stop, live, save, restore)
 
 
 def _program(program: Program, words: Sequence[int], address: int) -> Program:
@@ -334,7 +334,7 @@ class Remainder:
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class JobStage:
     """Part of a job: a program (``work``), or an estimated time on a CPU core (``cpu``, ``transfer``).
 
     ``cycles`` of a program are those that it takes alone.
@@ -350,7 +350,7 @@ class Plan:
     """Stages, in order, of a network (or fixed CPU work) on one kind of accelerator, or on the cores only."""
 
     kind: str
-    stages: tuple[Stage, ...]
+    stages: tuple[JobStage, ...]
 
     @cached_property
     def cycles(self) -> int:

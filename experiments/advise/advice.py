@@ -8,7 +8,7 @@ from json import dumps
 from typing import Any
 
 from dla_sim.presets import Preset, setting_texts
-from experiments.advise.bench import Bench, Point
+from experiments.advise.bench import AdvicePoint, Bench
 from experiments.advise.changes import Change, changed, changes, combined
 from experiments.advise.limits import Limit, most_expensive, whole
 from experiments.advise.request import AdviseKeywords, AdviseRequest
@@ -34,7 +34,7 @@ class Advised:
     """A change of the machine, its measurement, and the command that repeats it."""
 
     change: Change
-    point: Point
+    point: AdvicePoint
     command: str
 
 
@@ -47,7 +47,7 @@ class Advice(Shown):
     """
 
     model: str
-    now: Point
+    now: AdvicePoint
     everything: Limit
     layers: tuple[Limit, ...]
     faster: tuple[Advised, ...]
@@ -115,7 +115,7 @@ def _command(wanted: AdviseRequest, change: Change) -> str:
     return command_of("run", run)
 
 
-def _faster(points: Sequence[Advised], now: Point) -> list[Advised]:
+def _faster(points: Sequence[Advised], now: AdvicePoint) -> list[Advised]:
     """Return the changes that save enough cycles, also compared with every cheaper change of the same kind."""
     best: dict[str, int] = {}
     kept = []
@@ -127,7 +127,7 @@ def _faster(points: Sequence[Advised], now: Point) -> list[Advised]:
     return sorted(kept, key=lambda one: (one.point.both, *_price(one)))
 
 
-def _cheaper(points: Sequence[Advised], now: Point) -> list[Advised]:
+def _cheaper(points: Sequence[Advised], now: AdvicePoint) -> list[Advised]:
     """Return the equally fast machine of least area for each kind of change, smallest area first."""
     found = [
         one
@@ -166,7 +166,7 @@ def _lines(found: Advice) -> Iterator[str]:
         yield f"none of {found.tried:,} machines takes at most {found.target_ms:g} ms; a higher clock_hz may"
 
 
-def _gain(point: Point, now: Point) -> str:
+def _gain(point: AdvicePoint, now: AdvicePoint) -> str:
     return f"{point.both / now.both - 1:+.1%}, {point.cycles:,} cycles"
 
 
@@ -191,7 +191,7 @@ def commands(found: Advice) -> Iterator[str]:
         yield best[0].command
 
 
-def _changes(title: str, rows: Sequence[Advised], now: Point) -> Printed:
+def _changes(title: str, rows: Sequence[Advised], now: AdvicePoint) -> Printed:
     table = plain_table(
         (title, "fold"), ("cycles", "right"), ("change", "right"), ("mm² (est.)", "right"), ("µJ (est.)", "right")
     )

@@ -12,9 +12,9 @@ from byoc.package.package import Package
 from dla_sim.device import Device
 from dla_sim.presets import Preset
 from dla_sim.program_timing import ProgramTiming
-from experiments.cost.estimate import MICROJOULE, SQUARE_MILLIMETRE, Activity, estimate
+from experiments.cost.estimate import MICROJOULE, SQUARE_MILLIMETRE, EnergyEvents, estimate
 from experiments.cost.table import CostTable
-from experiments.figure import Counts, Machine, measured
+from experiments.figure import Counts, FigureMachine, measured
 from experiments.report.figures import RegionRun, figures
 from experiments.report.schema import Figures, PointFigures
 from isa.arch import Arch
@@ -23,7 +23,7 @@ _COMMAND_BYTES = 8
 
 
 @dataclass(frozen=True)
-class Point:
+class AdvicePoint:
     """Measurement of a network on one machine: accelerator cycles, estimated CPU cycles, area and energy.
 
     ``square_millimetres`` and ``microjoules`` are estimates by the cost table.
@@ -56,7 +56,7 @@ class Bench:
         self._made: dict[tuple[Arch, Bus], _Made] = {}
         self._pool = CompilerPool()
 
-    def point(self, hardware: Preset) -> Point:
+    def point(self, hardware: Preset) -> AdvicePoint:
         """Measure the network on a machine; raise InputError if it cannot be compiled for it."""
         made, timing = self._compiled(hardware), hardware.timing
         counts = [
@@ -69,12 +69,12 @@ class Bench:
             )
             for one, report in zip(made.timed, made.network.reports.values(), strict=True)
         ]
-        found = PointFigures(**measured(PointFigures, Machine(hardware.arch, timing), counts))
+        found = PointFigures(**measured(PointFigures, FigureMachine(hardware.arch, timing), counts))
         words = found.instructions + found.register_writes
         moved = found.dram_read_bytes + found.dram_write_bytes + _COMMAND_BYTES * words
-        activity = Activity(found.macs, found.sram_moved_bytes, moved, found.register_writes)
+        activity = EnergyEvents(found.macs, found.sram_moved_bytes, moved, found.register_writes)
         priced = estimate(self._table, hardware.arch, activity)
-        return Point(
+        return AdvicePoint(
             cycles=found.cycles,
             host_cycles=made.host_cycles,
             milliseconds=1000 * found.cycles / timing.clock_hz,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from byoc.options import CompileOptions
 from experiments.running.declared import option
-from experiments.running.given import Compiling, Subject
+from experiments.running.given import Compiling, NetworkChoice
 from isa.progress import Progress, silent
 
 
@@ -31,5 +31,5 @@ class AdviseRequest(Compiling):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class AdviseKeywords(AdviseRequest, CompileOptions, Subject):
+class AdviseKeywords(AdviseRequest, CompileOptions, NetworkChoice):
     """Keywords of ``dla.advise``: the request's fields and each compile option."""

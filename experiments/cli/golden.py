@@ -14,14 +14,14 @@ import typer
 from experiments.cli import options, results
 from experiments.literal import say
 from experiments.running.declared import option, same
-from experiments.running.given import Machine, ProgramRequest
+from experiments.running.given import MachineChoice, ProgramRequest
 from experiments.version import HOME, other_checkout
 from isa.errors import InputError
 from isa.files import write_atomically
 
 if TYPE_CHECKING:
     from experiments.golden.deviation import CheckedCase
-    from experiments.rtl.export import Source
+    from experiments.rtl.export import ExportSource
 
 app = typer.Typer(help="Golden outputs: record, check, bless, compare.", no_args_is_help=True)
 
@@ -58,7 +58,9 @@ ModelOption = Annotated[
     str | None, typer.Option("--model", metavar="MODEL", help="What machines run: a path or a built-in name.")
 ]
 Html = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Write the comparison as a page."), results.Place(".html")
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Write the comparison as a page."),
+    results.Destination(".html"),
 ]
 OnMachine = Annotated[
     str, typer.Option("--on", metavar="MACHINE", help="preset=NAME,isa=v1,schedule=seed,KEY=VALUE; or default.")
@@ -79,14 +81,14 @@ class Wanted:
         ),
     )
     tensor: Sequence[str] = field(default=(), metadata=same(ProgramRequest, "tensor"))
-    settings: Sequence[str] = field(default=(), metadata=same(Machine, "settings"))
+    settings: Sequence[str] = field(default=(), metadata=same(MachineChoice, "settings"))
 
 
 Formats = Annotated[Format, typer.Option("--format", help="readmemh: hexadecimal files, manifest, test bench.")]
 Target = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="DIR", help="The folder to make; default: runs/rtl/CASE."),
-    results.Place(folder=True),
+    results.Destination(folder=True),
 ]
 
 
@@ -280,7 +282,7 @@ def _checked(digest: str, outcomes: list[CheckedCase]) -> dict[str, Any]:
     return {"schema": "dla-golden-check/1", "digest": digest, "cases": [checked_json(item) for item in outcomes]}
 
 
-def export_source(wanted: Wanted) -> Source:
+def export_source(wanted: Wanted) -> ExportSource:
     """Return a case of a corpus, a built-in case or a program of the user; raise InputError for anything else."""
     from experiments.rtl.export import catalogue_source, corpus_source, program_source
 

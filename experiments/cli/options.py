@@ -20,8 +20,8 @@ from byoc.options import DEFAULTS, OPTIONS, CompileOptions
 from byoc.options import Option as CompilerOption
 from experiments.cli import results
 from experiments.literal import literal, say
-from experiments.running.declared import Option, declared
-from experiments.running.given import Given, Machine, RunRequest
+from experiments.running.declared import CommandOption, declared
+from experiments.running.given import Given, MachineChoice, RunRequest
 from isa import memory
 from isa.errors import InputError
 from isa.progress import Progress, silent
@@ -82,7 +82,7 @@ _OFFERED: Mapping[str, Callable[[str], list[str]]] = {
 
 
 @cache
-def _shown(option: Option) -> Any:
+def _shown(option: CommandOption) -> Any:
     about: dict[str, Any] = {"help": option.help, "metavar": option.metavar, "rich_help_panel": option.panel}
     about |= {"min": option.least} if option.least is not None else {}
     about |= {"autocompletion": _OFFERED[option.completion]} if option.completion else {}
@@ -99,9 +99,9 @@ _result = partial(typer.Option, rich_help_panel="Results")
 
 Model = Annotated[str, shown(Given, "model")]
 Seed = Annotated[int, shown(Given, "seed")]
-Settings = Annotated[list[str] | None, shown(Machine, "settings")]
+Settings = Annotated[list[str] | None, shown(MachineChoice, "settings")]
 Input = Annotated[Path | None, shown(RunRequest, "inputs")]
-Timeline = Annotated[Path | None, shown(RunRequest, "timeline"), results.Place(".json")]
+Timeline = Annotated[Path | None, shown(RunRequest, "timeline"), results.Destination(".json")]
 Cost = Annotated[str | None, shown(RunRequest, "cost")]
 Engine = Annotated[
     EngineChoice,
@@ -114,12 +114,12 @@ Engine = Annotated[
 Json = Annotated[
     Path | None,
     _result("--json", metavar="FILE|-", help="Write the result as JSON; -: to standard output, nothing else."),
-    results.Place(".json"),
+    results.Destination(".json"),
 ]
 Csv = Annotated[
     Path | None,
     _result("--csv", metavar="FILE|-", help="Write the table as CSV; -: to standard output, nothing else."),
-    results.Place(".csv"),
+    results.Destination(".csv"),
 ]
 Summary = Annotated[bool, _result("--summary", help="Print only what is about the whole, no table.")]
 Verbose = Annotated[
@@ -140,7 +140,7 @@ TunedLog = Annotated[
     _compiler("--tuned", metavar="FILE.jsonl", help="The best schedule of a log of 'dla tune', exactly."),
 ]
 Output = Annotated[
-    Path | None, _result("--output", "-o", metavar="FILE", help="Where the result goes."), results.Place()
+    Path | None, _result("--output", "-o", metavar="FILE", help="Where the result goes."), results.Destination()
 ]
 
 
@@ -164,7 +164,7 @@ _CHOICES = tuple(
 Command = Callable[..., int | None]
 
 
-def _parameter(name: str, option: Option, default: Any) -> inspect.Parameter:
+def _parameter(name: str, option: CommandOption, default: Any) -> inspect.Parameter:
     """Return the parameter of a command for a declared option; an omitted option without a default is None."""
     kind: Any = _enumeration(option) if isinstance(option.kind, tuple) else option.kind
     if isinstance(default, tuple):
@@ -173,13 +173,13 @@ def _parameter(name: str, option: Option, default: Any) -> inspect.Parameter:
         default = kind(default)
     annotation: Any = Annotated[kind | None if default is None else kind, _shown(option)]
     if option.ending is not None:
-        annotation = Annotated[annotation, results.Place(option.ending)]
+        annotation = Annotated[annotation, results.Destination(option.ending)]
     shown = inspect.Parameter.empty if default is MISSING else default
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=shown, annotation=annotation)
 
 
 @cache
-def _enumeration(option: Option) -> Any:
+def _enumeration(option: CommandOption) -> Any:
     return StrEnum(option.word.strip("-"), {value: value for value in option.kind})
 
 

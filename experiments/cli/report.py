@@ -28,10 +28,10 @@ Compare = Annotated[bool, typer.Option("--compare", help="Put two runs side by s
 Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="DIR|FILE.html", help="Where it goes. Default: <name>-report beside RUN."),
-    results.Place(folder=True),
+    results.Destination(folder=True),
 ]
 Pictures = Annotated[
-    Path | None, typer.Option("--png", metavar="DIR", help="Where the pictures go."), results.Place(folder=True)
+    Path | None, typer.Option("--png", metavar="DIR", help="Where the pictures go."), results.Destination(folder=True)
 ]
 Tables = Annotated[bool, typer.Option("--tables", help="Print the tables and write no page.")]
 PAGE_ENDINGS = (".html", ".htm")

@@ -26,7 +26,7 @@ What = Annotated[
 Folder = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="DIR", help="Where a figure's files go. Default: runs/NAME."),
-    results.Place(folder=True),
+    results.Destination(folder=True),
 ]
 Points = Annotated[
     int | None, typer.Option("--points", metavar="N", help="Of a file: repeat N points, drawn. Default: all.")

@@ -40,7 +40,7 @@ def reserved(given: Mapping[str, Any]) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Place:
+class Destination:
     """Mark of an option that names a destination, with the usual ending of its files, such as ``.json``."""
 
     ending: str = ""
@@ -51,8 +51,9 @@ class Place:
 def placed(command: inspect.Signature, given: Mapping[str, Any]) -> Iterator[None]:
     """Check the destinations of a command's results, and protect the files of its inputs within the block.
 
-    Inputs are the files that an option or argument of ``command`` without a :class:`Place` names. Raises InputError,
-    before any work is done, if two options name one file, a file cannot be written, or a file must not be replaced.
+    Inputs are the files that an option or argument of ``command`` without a :class:`Destination` names. Raises
+    InputError, before any work is done, if two options name one file, a file cannot be written, or a file must not be
+    replaced.
     """
     places = {name: kind for name, part in command.parameters.items() if (kind := _place(part)) is not None}
     files = [path for name, value in given.items() if name not in places for path in _files(value)]
@@ -67,8 +68,8 @@ def placed(command: inspect.Signature, given: Mapping[str, Any]) -> Iterator[Non
         yield
 
 
-def _place(part: inspect.Parameter) -> Place | None:
-    return next((mark for mark in getattr(part.annotation, "__metadata__", ()) if isinstance(mark, Place)), None)
+def _place(part: inspect.Parameter) -> Destination | None:
+    return next((mark for mark in getattr(part.annotation, "__metadata__", ()) if isinstance(mark, Destination)), None)
 
 
 def _word(part: inspect.Parameter) -> str:

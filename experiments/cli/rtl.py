@@ -11,12 +11,12 @@ import typer
 from byoc.options import CompileOptions
 from experiments.cli import golden, options, results
 from experiments.literal import say
-from experiments.running.given import Given, Machine
+from experiments.running.given import Given, MachineChoice
 from isa.errors import InputError
 
 if TYPE_CHECKING:
     from dla_sim.presets import Preset
-    from experiments.rtl.windows import Window
+    from experiments.rtl.windows import RunWindow
     from isa.program import Program
     from isa.progress import Progress
 
@@ -32,17 +32,19 @@ Network = Annotated[
     ),
 ]
 BuildFolder = Annotated[
-    Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to make."), results.Place(folder=True)
+    Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to make."), results.Destination(folder=True)
 ]
 LogFolder = Annotated[
     Path | None,
     typer.Option("--logs", metavar="DIR", help="Keep what Yosys says there; nothing comes from the cache."),
-    results.Place(folder=True),
+    results.Destination(folder=True),
 ]
 WaveFile = Annotated[
-    Path, typer.Option("--output", "-o", metavar="FILE.vcd|FILE.fst", help="Where the waves go."), results.Place()
+    Path, typer.Option("--output", "-o", metavar="FILE.vcd|FILE.fst", help="Where the waves go."), results.Destination()
 ]
-CaseFile = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where the case goes."), results.Place()]
+CaseFile = Annotated[
+    Path, typer.Option("--output", "-o", metavar="FILE", help="Where the case goes."), results.Destination()
+]
 Replacing = Annotated[
     list[Path] | None,
     typer.Option("--with", metavar="FILE.v", help="Put its modules in the places of ours called so. Repeatable."),
@@ -60,7 +62,9 @@ CycleRange = Annotated[str | None, typer.Option("--cycles", metavar="FIRST:END",
 @app.command("build")
 @options.limited
 @options.expanded
-def build(hardware: Machine, output: BuildFolder, replacing: Replacing = None, executable: Simulated = True) -> None:
+def build(
+    hardware: MachineChoice, output: BuildFolder, replacing: Replacing = None, executable: Simulated = True
+) -> None:
     """Write the Verilog of a machine, a model of its scratchpad, and an executable that simulates it."""
     _require()
     from experiments.rtl.build import write_build
@@ -74,7 +78,7 @@ def build(hardware: Machine, output: BuildFolder, replacing: Replacing = None, e
 @options.limited
 @options.expanded
 def synth(
-    hardware: Machine,
+    hardware: MachineChoice,
     logs: LogFolder = None,
     cost: options.Cost = None,
     json: options.Json = None,
@@ -103,7 +107,7 @@ def synth(
 @options.limited
 @options.expanded
 def ports(
-    hardware: Machine,
+    hardware: MachineChoice,
     choices: CompileOptions,
     model: Network = None,
     seed: options.Seed = 0,
@@ -236,7 +240,7 @@ def waves(
     return 1 if outcome.count else 0
 
 
-def _machine(chosen: Machine) -> Preset:
+def _machine(chosen: MachineChoice) -> Preset:
     from experiments.running.inference import hardware_of
 
     return hardware_of(chosen)
@@ -269,14 +273,14 @@ def _modules(replacing: list[Path] | None) -> dict[str, str]:
     return {str(path): text_of(read_bytes(path, MAXIMUM_VERILOG, "Verilog"), str(path)) for path in replacing or ()}
 
 
-def _window(command: int | None, layer: str | None, cycles: str | None) -> Window:
-    from experiments.rtl.windows import Window
+def _window(command: int | None, layer: str | None, cycles: str | None) -> RunWindow:
+    from experiments.rtl.windows import RunWindow
 
     if [command, layer, cycles].count(None) != 2:
         raise InputError("waves need one of --command WORD, --layer NAME and --cycles FIRST:END")
     if cycles is None:
-        return Window(command=command, layer=layer)
+        return RunWindow(command=command, layer=layer)
     first, separator, end = cycles.partition(":")
     if not separator or not first.isdecimal() or not end.isdecimal() or int(first) >= int(end):
         raise InputError(f"--cycles {cycles}: write it as FIRST:END, for example 1000:1200")
-    return Window(cycles=(int(first), int(end)))
+    return RunWindow(cycles=(int(first), int(end)))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Export = Annotated[
     Path | None,
     typer.Option("--export", metavar="FILE.csv|.parquet", help="Also write the rows as a table."),
-    results.Place(),
+    results.Destination(),
 ]
 
 
@@ -73,7 +73,7 @@ def _check_cost(cost: str | None, export: Path | None) -> None:
 Picture = Annotated[
     Path | None,
     typer.Option("--png", metavar="FILE.png", help="Draw the front and the progress."),
-    results.Place(".png"),
+    results.Destination(".png"),
 ]
 
 

@@ -12,10 +12,10 @@ import typer
 from experiments.cli import options, results
 from experiments.literal import say
 from experiments.systems.request import (
-    Conditions,
     Kept,
     SplitRequest,
     SystemCommand,
+    SystemOptions,
     SystemRequest,
     SystemSweepRequest,
 )
@@ -131,7 +131,7 @@ def _sweep(wanted: SystemCommand, texts: list[str], json: Path | None, csv: Path
         from experiments.systems.sweep import parse_axes, sweep_json
 
     with options.stoppable(), options.stages() as progress:
-        conditions = {item.name: getattr(wanted, item.name) for item in (*fields(Conditions), *fields(Kept))}
+        conditions = {item.name: getattr(wanted, item.name) for item in (*fields(SystemOptions), *fields(Kept))}
         found = sweep_requested(SystemSweepRequest(axes=parse_axes(texts), **conditions | {"progress": progress}))
     found.show(report_console())
     if json is not None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from byoc.options import Choices, GroupChoice, LayerChoice
     from byoc.package.package import Package
     from dla_sim.presets import Preset
-    from experiments.tune.explain import Explanation, RegionLayouts, Taken
+    from experiments.tune.explain import Explanation, LayerCycles, RegionLayouts
     from experiments.tune.tuning import Tuned
 
 
@@ -132,7 +132,7 @@ def explain(wanted: Compiling, layer: LayerName = None, json: options.Json = Non
         _print_explanation(found)
 
 
-def _list(chosen: Sequence[Choices], cycles: Sequence[Mapping[str, Taken]]) -> None:
+def _list(chosen: Sequence[Choices], cycles: Sequence[Mapping[str, LayerCycles]]) -> None:
     from experiments.report.terminal import line, plain_table, report_console
 
     waits = any(one.bank_waits for region in cycles for one in region.values())

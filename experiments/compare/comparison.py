@@ -85,7 +85,7 @@ class LayerPair:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class RunComparison:
     """Changes from ``a`` to ``b``: differing conditions, totals, cycles by kind, and layers.
 
     ``kinds`` contains kinds that both sides record. Layers are matched by name and ordered as in A; layers of B alone
@@ -122,7 +122,7 @@ class Comparison:
         return "equal" if known == len(self.layers) else f"{known} equal"
 
 
-def compare(a: Snapshot, b: Snapshot) -> Comparison:
+def compare(a: Snapshot, b: Snapshot) -> RunComparison:
     """Return the changes from ``a`` to ``b``."""
     first = {layer.name: layer for layer in a.layers}
     second = {layer.name: layer for layer in b.layers}
@@ -132,7 +132,7 @@ def compare(a: Snapshot, b: Snapshot) -> Comparison:
     }
     totals = {name: (a.totals.get(name), b.totals.get(name)) for name in (*FIGURES, *a.totals, *b.totals)}
     kinds = {name: (a.kinds[name], b.kinds[name]) for name in a.kinds if name in b.kinds}
-    return Comparison(
+    return RunComparison(
         a,
         b,
         {key: pair for key, pair in texts.items() if pair[0] != pair[1]},
@@ -175,7 +175,7 @@ def _type(value: NDArray[Any]) -> str:
     return f"{value.dtype} {list(value.shape)}"
 
 
-def comparison_json(found: Comparison) -> dict[str, Any]:
+def comparison_json(found: RunComparison) -> dict[str, Any]:
     return {
         "schema": "dla-golden-diff/1",
         "a": found.a.title,
@@ -192,7 +192,7 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
     }
 
 
-def comparison_rows(found: Comparison) -> list[dict[str, Any]]:
+def comparison_rows(found: RunComparison) -> list[dict[str, Any]]:
     """Return a row per layer: name, verdict on its values, and every figure of A and of B; unknown figures are None."""
     return [
         {"layer": layer.name, "values": layer.values, "remark": layer.remark}

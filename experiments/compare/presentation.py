@@ -11,14 +11,14 @@ from experiments.compare.comparison import (
     MILLISECONDS,
     MOVERS,
     OF_RUNS,
-    Comparison,
     LayerPair,
     Pair,
+    RunComparison,
     comparison_rows,
 )
 from experiments.figure import SHARE, measure
 from experiments.report.charts.interactive import MARGIN_PIXELS, figure
-from experiments.report.charts.model import FASTER, FIRST, SECOND, SLOWER, Bars, Chart, Series
+from experiments.report.charts.model import FASTER, FIRST, SECOND, SLOWER, BarChart, Chart, Series
 from experiments.report.html import CHOOSER, Section, chart_place, joined, page, pairs, table, table_place
 from experiments.report.shown import Presentation
 from experiments.report.terminal import Printed, ReportTable, line, plain_table
@@ -34,7 +34,7 @@ NO_CONDITION = ("nothing but the results", "", "")
 NO_MOVERS = "no layer's cycles changed"
 
 
-def comparison_tables(found: Comparison) -> Iterator[Printed]:
+def comparison_tables(found: RunComparison) -> Iterator[Printed]:
     for words in side_lines(found):
         yield line(": ".join(words))
     yield _table(("what differs", "left"), ("A", "fold"), ("B", "fold"), rows=condition_rows(found))
@@ -47,18 +47,18 @@ def comparison_tables(found: Comparison) -> Iterator[Printed]:
         yield line(f"{layer.name}: {layer.remark}", style="red")
 
 
-def side_lines(found: Comparison) -> Iterable[Sequence[str]]:
+def side_lines(found: RunComparison) -> Iterable[Sequence[str]]:
     """Yield letter, title and, if known, command of both sides."""
     for letter, side in (("A", found.a), ("B", found.b)):
         yield (letter, side.title, side.command) if side.command else (letter, side.title)
 
 
-def condition_rows(found: Comparison) -> Iterable[Sequence[str]]:
+def condition_rows(found: RunComparison) -> Iterable[Sequence[str]]:
     """Return the conditions that differ; if none does, one row that says so."""
     return [(name, *pair) for name, pair in found.conditions.items()] or [NO_CONDITION]
 
 
-def totals_rows(found: Comparison) -> Iterable[Sequence[str]]:
+def totals_rows(found: RunComparison) -> Iterable[Sequence[str]]:
     """Yield name, A, B, difference, and change in percent: values first, cycles by kind last."""
     if found.has_values:
         yield "values", "", found.verdict, "", ""
@@ -102,27 +102,27 @@ def change(before: float, after: float) -> str:
     return "" if not share else f"{share:+.1%}".replace("%", " %")
 
 
-def layer_headings(found: Comparison) -> tuple[str, ...]:
+def layer_headings(found: RunComparison) -> tuple[str, ...]:
     """Return the headings of the columns after the layer's name: text columns first, then figures that a side knows."""
     known = [heading for name, heading in _COLUMNS.items() if _known(found, name)]
     return (*_words(found), "cycles A", "cycles B", "B - A", "change", *known)
 
 
-def _words(found: Comparison) -> tuple[str, ...]:
+def _words(found: RunComparison) -> tuple[str, ...]:
     kinds = ("kind",) if any(layer.kinds for layer in found.layers) else ()
     return (*kinds, "values") if found.has_values else kinds
 
 
-def first_figure(found: Comparison) -> int:
+def first_figure(found: RunComparison) -> int:
     """Return how many of :func:`layer_headings` are text columns."""
     return len(_words(found))
 
 
-def _known(found: Comparison, name: str) -> bool:
+def _known(found: RunComparison, name: str) -> bool:
     return any(value is not None for layer in found.layers for value in layer.figures[name])
 
 
-def layer_row(found: Comparison, layer: LayerPair) -> Sequence[str]:
+def layer_row(found: RunComparison, layer: LayerPair) -> Sequence[str]:
     """Return the cells of a layer under :func:`layer_headings`."""
     cells = {"kind": " + ".join(layer.kinds), "values": layer.values}
     before, after = layer.figures["cycles"]
@@ -139,7 +139,7 @@ def _arrow(pair: Pair) -> str:
     return " → ".join(_number(value, "") for value in dict.fromkeys(pair))
 
 
-def _layers_table(found: Comparison, heading: str, layers: Iterable[LayerPair]) -> ReportTable:
+def _layers_table(found: RunComparison, heading: str, layers: Iterable[LayerPair]) -> ReportTable:
     headings, words = layer_headings(found), first_figure(found)
     columns = [
         (name, "left" if number < words else "right", _RANKS.get(name, 0)) for number, name in enumerate(headings)
@@ -157,7 +157,7 @@ def _table(*columns: tuple[str, str] | tuple[str, str, int], rows: Iterable[Sequ
 _LAYERS = ("layer-changes", "layer-cycles", "layer-traffic")
 
 
-def comparison_charts(found: Comparison) -> tuple[Chart, ...]:
+def comparison_charts(found: RunComparison) -> tuple[Chart, ...]:
     """Return all charts; none if neither side has a layer, and no chart of kinds unless both sides know them."""
     if not found.layers:
         return ()
@@ -169,11 +169,11 @@ def comparison_charts(found: Comparison) -> tuple[Chart, ...]:
     )
 
 
-def _names(found: Comparison) -> tuple[str, ...]:
+def _names(found: RunComparison) -> tuple[str, ...]:
     return tuple(layer.name for layer in found.layers)
 
 
-def change_chart(found: Comparison) -> Bars:
+def change_chart(found: RunComparison) -> BarChart:
     """Return a chart of the cycles that each layer gained or lost."""
     changes = [layer.change for layer in found.layers]
     series = (
@@ -186,16 +186,16 @@ def change_chart(found: Comparison) -> Bars:
         "The changes add up to the change of the total."
     )
     title = "Change of cycles per layer"
-    return Bars("layer-changes", title, axis, "cycles", _names(found), series, note=note, signed=True)
+    return BarChart("layer-changes", title, axis, "cycles", _names(found), series, note=note, signed=True)
 
 
-def cycles_chart(found: Comparison) -> Bars:
+def cycles_chart(found: RunComparison) -> BarChart:
     """Return a chart of the cycles of each layer on both sides."""
     series = _both([layer.figures["cycles"] for layer in found.layers])
-    return Bars("layer-cycles", "Cycles per layer", "cycles", "cycles", _names(found), series, grouped=True)
+    return BarChart("layer-cycles", "Cycles per layer", "cycles", "cycles", _names(found), series, grouped=True)
 
 
-def traffic_chart(found: Comparison) -> Bars:
+def traffic_chart(found: RunComparison) -> BarChart:
     """Return a chart of the bytes that each layer read from and wrote to system memory, on both sides."""
     moved = []
     for layer in found.layers:
@@ -204,13 +204,13 @@ def traffic_chart(found: Comparison) -> Bars:
     size, unit = measure(bytes_ for pair in moved for bytes_ in pair)
     series = _both([tuple(bytes_ / size for bytes_ in pair) for pair in moved])
     title, axis = "DRAM traffic per layer, read and written", f"DRAM traffic ({unit})"
-    return Bars("layer-traffic", title, axis, unit, _names(found), series, grouped=True)
+    return BarChart("layer-traffic", title, axis, unit, _names(found), series, grouped=True)
 
 
-def kinds_chart(found: Comparison) -> Bars:
+def kinds_chart(found: RunComparison) -> BarChart:
     """Return a chart of the cycles of the run by kind, on both sides."""
     series = _both(found.kinds.values())
-    return Bars(
+    return BarChart(
         "kind-cycles", "Cycles by kind", "cycles", "cycles", tuple(found.kinds), series, layers=False, grouped=True
     )
 
@@ -221,7 +221,7 @@ def _both(rows: Iterable[tuple[float | None, ...]]) -> tuple[Series, Series]:
     return Series("A", tuple(one or 0 for one in first), FIRST), Series("B", tuple(one or 0 for one in second), SECOND)
 
 
-def comparison_page(found: Comparison) -> str:
+def comparison_page(found: RunComparison) -> str:
     """Return the page as HTML text; equal comparisons give equal text."""
     charts = comparison_charts(found)
     drawn = {chart.identity: chart for chart in charts}
@@ -242,7 +242,7 @@ def comparison_page(found: Comparison) -> str:
     return page(f"{found.a.title} against {found.b.title}", sections, _data(found, charts), ["gantt.js", "layers.js"])
 
 
-def _data(found: Comparison, charts: tuple[Chart, ...]) -> dict[str, Any]:
+def _data(found: RunComparison, charts: tuple[Chart, ...]) -> dict[str, Any]:
     return {
         "figures": [figure(chart) for chart in charts],
         "layers": [{"name": layer.name, "kind": layer.kinds[0] if layer.kinds else ""} for layer in found.layers],
@@ -254,7 +254,7 @@ def _data(found: Comparison, charts: tuple[Chart, ...]) -> dict[str, Any]:
     }
 
 
-def _layer_table(found: Comparison) -> dict[str, Any]:
+def _layer_table(found: RunComparison) -> dict[str, Any]:
     """Return the table of the page: every figure of every layer on both sides, largest changes first.
 
     ``layers`` holds the layer's number for each row.
@@ -272,7 +272,7 @@ def _layer_table(found: Comparison) -> dict[str, Any]:
     }
 
 
-def _said(found: Comparison, layer: LayerPair) -> Iterable[Any]:
+def _said(found: RunComparison, layer: LayerPair) -> Iterable[Any]:
     """Yield name, kind, verdict on the values, and change of the cycles, relative and absolute.
 
     The relative change is None if a side does not have the layer.

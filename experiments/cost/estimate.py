@@ -30,7 +30,7 @@ Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
-class Activity:
+class EnergyEvents:
     """Events of a run that cost energy.
 
     ``sram_bytes`` counts bytes of the scratchpad: for EX, each operand read once and each result written once, and for
@@ -45,8 +45,8 @@ class Activity:
     register_writes: int
     unpriced_bytes: int = 0
 
-    def __add__(self, other: Activity) -> Activity:
-        return Activity(
+    def __add__(self, other: EnergyEvents) -> EnergyEvents:
+        return EnergyEvents(
             self.macs + other.macs,
             self.sram_bytes + other.sram_bytes,
             self.dram_bytes + other.dram_bytes,
@@ -69,11 +69,11 @@ _AREA = Figure(
 )  # fmt: skip
 
 
-class _Part(BaseModel):
+class _CostPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class EnergyParts(_Part):
+class EnergyParts(_CostPart):
     """Energy of the whole run by component, in picojoules."""
 
     mac: Positive
@@ -83,7 +83,7 @@ class EnergyParts(_Part):
     total: Annotated[Positive, _ENERGY]
 
 
-class AreaParts(_Part):
+class AreaParts(_CostPart):
     """Area of the machine by component, in square micrometres."""
 
     pe: Positive
@@ -91,7 +91,7 @@ class AreaParts(_Part):
     total: Annotated[Positive, _AREA]
 
 
-class MeasuredLogic(_Part):
+class MeasuredLogic(_CostPart):
     """Gates of a machine's data path and control, counted by synthesis, and their area.
 
     ``gates`` are gate equivalents; memories are not included. ``machine`` is the synthesised machine, which has the
@@ -103,7 +103,7 @@ class MeasuredLogic(_Part):
     square_micrometres: Annotated[Positive, Figure("measured logic", "µm²", name="measured_logic_um2")]
 
 
-class Estimate(_Part):
+class Estimate(_CostPart):
     """Energy of a run and area of its machine, estimated with a cost table.
 
     ``sources`` gives the publication and the process node of every figure used. Only ``logic`` is measured; it is None
@@ -120,7 +120,7 @@ class Estimate(_Part):
     sources: Mapping[str, str]
 
 
-def estimate(table: CostTable, arch: Arch, activity: Activity) -> Estimate:
+def estimate(table: CostTable, arch: Arch, activity: EnergyEvents) -> Estimate:
     """Estimate the energy of ``activity`` and the area of a machine with ``arch``, by ``table``."""
     byte = table.energy.sram.byte(arch.sram_bytes // arch.sram_banks)
     logic = measured_logic(table, arch)
@@ -147,7 +147,7 @@ def estimate(table: CostTable, arch: Arch, activity: Activity) -> Estimate:
     )
 
 
-def _energy(table: CostTable, activity: Activity, sram_byte: float) -> EnergyParts:
+def _energy(table: CostTable, activity: EnergyEvents, sram_byte: float) -> EnergyParts:
     parts = {
         "mac": activity.macs * table.energy.mac.picojoules,
         "sram": activity.sram_bytes * sram_byte,
@@ -195,18 +195,18 @@ FlatRow = Mapping[str, Any]
 MainMemory = Literal["DRAM", "SRAM"]
 
 
-def run_activity(traces: Iterable[Trace], main_memory: MainMemory = "DRAM") -> Activity:
+def run_activity(traces: Iterable[Trace], main_memory: MainMemory = "DRAM") -> EnergyEvents:
     """Return the activity of all regions of a run together, on a machine with this main memory."""
-    total = Activity(0, 0, 0, 0)
+    total = EnergyEvents(0, 0, 0, 0)
     for trace in traces:
         moved = trace.dram_read_bytes + trace.dram_write_bytes + trace.fetch_bytes
         flash = trace.flash_read_bytes + (trace.fetch_bytes if trace.workload.timing.flash is not None else 0)
         dram = moved - flash if main_memory == "DRAM" else 0
-        total += Activity(trace.macs, trace.sram_moved_bytes, dram, trace.register_writes, moved - dram)
+        total += EnergyEvents(trace.macs, trace.sram_moved_bytes, dram, trace.register_writes, moved - dram)
     return total
 
 
-def layer_activities(trace: Trace, main_memory: MainMemory = "DRAM") -> tuple[Activity, ...]:
+def layer_activities(trace: Trace, main_memory: MainMemory = "DRAM") -> tuple[EnergyEvents, ...]:
     """Return the activity of each of ``trace.layers``, in order; their sum is the activity of the run.
 
     The words of a command are its own word and the register writes before it. ``OP_END`` counts for the last command.
@@ -225,7 +225,7 @@ def layer_activities(trace: Trace, main_memory: MainMemory = "DRAM") -> tuple[Ac
     sums = np.zeros((len(columns), len(labels.layers)), dtype=np.int64)
     for total, column in zip(sums, columns, strict=True):
         np.add.at(total, labels.layer, column)
-    return tuple(Activity(*map(int, one)) for one in sums.T)
+    return tuple(EnergyEvents(*map(int, one)) for one in sums.T)
 
 
 def layer_energies(
@@ -240,10 +240,10 @@ def layer_energies(
     }
 
 
-def row_activity(row: FlatRow) -> Activity:
+def row_activity(row: FlatRow) -> EnergyEvents:
     """Return the activity of a sweep point from a row of ``experiments.sweep.results.flat_rows`` with status ok."""
     words = row["instructions"] + row["register_writes"]
-    return Activity(
+    return EnergyEvents(
         macs=row["macs"],
         sram_bytes=row["sram_moved_bytes"],
         dram_bytes=row["dram_read_bytes"] + row["dram_write_bytes"] + COMMAND_WORD_BYTES * words,

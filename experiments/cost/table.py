@@ -28,11 +28,11 @@ Amount = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
-class _Part(BaseModel):
+class _TablePart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class Sourced(_Part):
+class Sourced(_TablePart):
     """Base of a table's figures: the process node and the publication that a figure comes from."""
 
     node: Text
@@ -51,14 +51,14 @@ class Area(Sourced):
     square_micrometres: Amount
 
 
-class Size(_Part):
+class Size(_TablePart):
     """Energy per byte of a memory with ``bytes`` bytes, in picojoules."""
 
     bytes: int = Field(ge=1, le=1 << 40)
     picojoules: Amount
 
 
-class Cost(NamedTuple):
+class EnergyCost(NamedTuple):
     """Energy in picojoules; ``note`` says how it was derived if the table has no entry for it, else it is None."""
 
     picojoules: float
@@ -86,25 +86,27 @@ class SramEnergy(Sourced):
             raise ValueError("the sizes must rise from one entry to the next")
         return value
 
-    def byte(self, bank_bytes: int) -> Cost:
+    def byte(self, bank_bytes: int) -> EnergyCost:
         """Return the energy per byte of a bank of ``bank_bytes``.
 
         A size outside the table gets the energy of the nearest entry, and a note that says so.
         """
         first, last = self.sizes[0], self.sizes[-1]
         if bank_bytes < first.bytes:
-            return Cost(first.picojoules, _outside(bank_bytes, first, "smaller", "upper"))
+            return EnergyCost(first.picojoules, _outside(bank_bytes, first, "smaller", "upper"))
         if bank_bytes > last.bytes:
-            return Cost(last.picojoules, _outside(bank_bytes, last, "larger", "lower"))
+            return EnergyCost(last.picojoules, _outside(bank_bytes, last, "larger", "lower"))
         above = next(size for size in self.sizes if size.bytes >= bank_bytes)
         if above.bytes == bank_bytes:
-            return Cost(above.picojoules, None)
+            return EnergyCost(above.picojoules, None)
         below = [size for size in self.sizes if size.bytes < bank_bytes][-1]
         if self.between == "next-larger":
-            return Cost(above.picojoules, f"SRAM banks of {bank_bytes} bytes cost what the table has for {above.bytes}")
+            return EnergyCost(
+                above.picojoules, f"SRAM banks of {bank_bytes} bytes cost what the table has for {above.bytes}"
+            )
         between = _power_law(below, above, bank_bytes)
         note = f"SRAM banks of {bank_bytes} bytes: {between:.4g} pJ a byte by a power law through the table's"
-        return Cost(between, f"{note} {below.bytes} and {above.bytes} bytes")
+        return EnergyCost(between, f"{note} {below.bytes} and {above.bytes} bytes")
 
 
 def _outside(bank_bytes: int, nearest: Size, than: str, bound: str) -> str:
@@ -123,7 +125,7 @@ def _power_law(below: Size, above: Size, nbytes: int) -> float:
     return below.picojoules * math.exp(exponent * math.log(nbytes / below.bytes))
 
 
-class Energies(_Part):
+class Energies(_TablePart):
     """Energies of one int8 multiply-accumulate, one scratchpad byte, one system memory byte and one register write."""
 
     mac: Energy
@@ -132,7 +134,7 @@ class Energies(_Part):
     register_write: Energy
 
 
-class Areas(_Part):
+class Areas(_TablePart):
     """Areas of one processing element, one KiB of scratchpad and one gate equivalent of synthesised logic."""
 
     pe: Area
@@ -140,7 +142,7 @@ class Areas(_Part):
     gate: Area | None = None
 
 
-class CostTable(_Part):
+class CostTable(_TablePart):
     """Cost table. ``name`` is the built-in name or the file that was requested."""
 
     name: str
@@ -184,7 +186,7 @@ MEASURED = FOLDER / "measured-gates.csv"
 Key = tuple[int, int, int, int, str]
 
 
-class Measured(BaseModel):
+class SynthesisedGates(BaseModel):
     """Gates of one synthesised machine by Yosys: data path and control without memories (``dla_sim.rtl.synthesis``).
 
     ``machine`` is a preset and the differences from it. ``gates`` are gate equivalents and include the flip-flops of
@@ -212,17 +214,17 @@ class Measured(BaseModel):
         return self.ic, self.oc, self.ow, self.lanes, self.numerics
 
 
-def read_measured(path: Path = MEASURED) -> list[Measured]:
+def read_measured(path: Path = MEASURED) -> list[SynthesisedGates]:
     """Return the rows of a table in file order."""
     with open(path, encoding="utf-8", newline="") as file:
-        return [Measured.model_validate(row) for row in csv.DictReader(file)]
+        return [SynthesisedGates.model_validate(row) for row in csv.DictReader(file)]
 
 
 @cache
-def _by_key() -> Mapping[Key, Measured]:
+def _by_key() -> Mapping[Key, SynthesisedGates]:
     return {row.key: row for row in read_measured()}
 
 
-def measured(arch: Arch) -> Measured | None:
+def measured(arch: Arch) -> SynthesisedGates | None:
     """Return the committed measurement of a machine's array, lanes and numerics; None if there is none."""
     return _by_key().get((arch.pe.ic, arch.pe.oc, arch.pe.ow, arch.lanes, arch.numerics))

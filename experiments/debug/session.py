@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dla_sim.device import Device
 from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES
-from dla_sim.inspection import MachineState, Playback, UnitState, Waiting, state_at
+from dla_sim.inspection import MachineState, Playback, QueuedCommand, UnitState, state_at
 from dla_sim.presets import Preset
 from experiments.debug import commit_log
 from experiments.report.figures import RegionRun
@@ -135,7 +135,7 @@ def _doing(run: RegionRun, unit: UnitState) -> str:
     return f"executes {_name(run, unit.executing)}, {cycles}"
 
 
-def _reason(run: RegionRun, waiting: Waiting) -> str:
+def _reason(run: RegionRun, waiting: QueuedCommand) -> str:
     if waiting.behind is not None:
         return f"behind word {_word(run, waiting.behind)}"
     end = run.trace.times.end

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from experiments.explore.objectives import Objectives, hypervolume
-from experiments.explore.search import Found
+from experiments.explore.search import EvaluatedPoint
 from experiments.figure import shown
-from experiments.report.charts.model import BLUE, GREY, ORANGE, Measure, Picture, Scatter, Series, Steps, Style
+from experiments.report.charts.model import BLUE, GREY, ORANGE, Measure, Picture, Scatter, Series, StepChart, Style
 from experiments.report.plots import picture
 from experiments.report.shown import Presentation, Shown
 from experiments.report.terminal import Printed, ReportTable, line, plain_table
@@ -51,8 +51,8 @@ class Exploration(Shown):
     conditions: Mapping[str, Any]
     objectives: Objectives
     settings: tuple[str, ...]
-    found: tuple[Found, ...]
-    front: tuple[Found, ...]
+    found: tuple[EvaluatedPoint, ...]
+    front: tuple[EvaluatedPoint, ...]
     grid_points: int
     reference: Pair | None
     comparison: GridComparison | None
@@ -88,7 +88,7 @@ class Exploration(Shown):
         best = {found.row["key"] for found in self.front}
         return [{"front": found.row["key"] in best, **self._point(found)} for found in self.found]
 
-    def _point(self, found: Found) -> dict[str, Any]:
+    def _point(self, found: EvaluatedPoint) -> dict[str, Any]:
         chosen = {name: found.row.get(name) for name in self.settings}
         ok = found.costs is not None
         values = {o.name: o.value(found.row) if ok else None for o in self.objectives}
@@ -127,7 +127,7 @@ def _places(found: Exploration, pairs: Sequence[Pair | None]) -> tuple[Pair, ...
     return tuple((first * pair[0], second * pair[1]) for pair in pairs if pair is not None)
 
 
-def growth_chart(found: Exploration, reference: Pair) -> Steps:
+def growth_chart(found: Exploration, reference: Pair) -> StepChart:
     """Return the chart of the hypervolume over the number of evaluated points."""
     compared = found.comparison
     pairs = [point.costs for point in found.found]
@@ -143,7 +143,7 @@ def growth_chart(found: Exploration, reference: Pair) -> Steps:
             marks.append((f"random order: {compared.by_chance:g} (median)", compared.by_chance))
     unit = "share of the grid's" if compared and compared.grid_hypervolume else "share of the last"
     series = (Series("search", tuple(value / whole for value in grown), Style(BLUE)),)
-    return Steps(
+    return StepChart(
         "growth", "Hypervolume", 1, len(grown), series, limits, unit, "", "hypervolume",
         f"points evaluated (of {found.grid_points} in the grid)", tuple(marks),
     )  # fmt: skip
@@ -158,7 +158,7 @@ def front_table(found: Exploration) -> ReportTable:
     return table
 
 
-def _cells(found: Exploration, point: Found) -> Iterator[str]:
+def _cells(found: Exploration, point: EvaluatedPoint) -> Iterator[str]:
     return (shown_value(objective.value(point.row)) for objective in found.objectives)
 
 

@@ -16,12 +16,12 @@ from experiments.cost.estimate import costed
 from experiments.cost.table import DEFAULT_TABLE, CostTable, load_table
 from experiments.explore.exploration import GOAL, Exploration, GridComparison
 from experiments.explore.objectives import Objectives, costs, hypervolume, needed, parse_objectives
-from experiments.explore.search import Evaluate, Found, Proposal, search
+from experiments.explore.search import Evaluate, EvaluatedPoint, Proposal, search
 from experiments.running.declared import command_of
 from experiments.running.door import door
 from experiments.sweep.request import SAMPLERS, ExploreRequest
 from experiments.sweep.results import FlatRow, Pair, front
-from experiments.sweep.session import Session, going_on_in, results_file, specified
+from experiments.sweep.session import SweepSession, going_on_in, results_file, specified
 from experiments.sweep.spec import Spec
 from isa.errors import InputError
 
@@ -35,7 +35,7 @@ def explored(
     conditions: Mapping[str, Any],
     objectives: Objectives,
     settings: tuple[str, ...],
-    found: Sequence[Found],
+    found: Sequence[EvaluatedPoint],
     grid_points: int,
     grid: Sequence[Pair | None] | None,
 ) -> Exploration:
@@ -74,7 +74,7 @@ def _reference(objectives: Objectives, pairs: Sequence[Pair]) -> Pair | None:
     return first, second
 
 
-def against_grid(found: Sequence[Found], grid: Sequence[Pair | None], reference: Pair) -> GridComparison:
+def against_grid(found: Sequence[EvaluatedPoint], grid: Sequence[Pair | None], reference: Pair) -> GridComparison:
     """Compare the points of a search, in their order, with the whole grid."""
     total = _volume(grid, reference)
     reached = _volume([item.costs for item in found], reference)
@@ -144,7 +144,7 @@ def explore_requested(wanted: ExploreRequest) -> Exploration:
     workers, scheduler = wanted.workers, wanted.scheduler
     with (
         going_on_in(place),
-        Session(spec, place, workers=workers, scheduler=scheduler, command=command, stage=stage) as session,
+        SweepSession(spec, place, workers=workers, scheduler=scheduler, command=command, stage=stage) as session,
     ):
         evaluate = _evaluator(session, table)
         grid = session.grid
@@ -173,7 +173,7 @@ def explore_requested(wanted: ExploreRequest) -> Exploration:
 explore = door("explore", ExploreRequest, ExploreRequest, explore_requested)
 
 
-def _evaluator(session: Session, table: CostTable) -> Evaluate:
+def _evaluator(session: SweepSession, table: CostTable) -> Evaluate:
     def evaluate(choices: Sequence[Proposal]) -> list[FlatRow | None]:
         return [None if row is None else next(costed([row], table)) for row in session.evaluate(choices)]
 
@@ -185,7 +185,7 @@ def _columns(settings: Sequence[str]) -> tuple[str, ...]:
     return tuple(column for name in settings for column in (("pe.ic", "pe.oc", "pe.ow") if name == "pe" else (name,)))
 
 
-def _whole_grid(session: Session, wanted: ExploreRequest, evaluate: Evaluate) -> tuple[Pair | None, ...] | None:
+def _whole_grid(session: SweepSession, wanted: ExploreRequest, evaluate: Evaluate) -> tuple[Pair | None, ...] | None:
     """Return the objectives of every point of the grid, by key; None if the grid is not to be run."""
     axes, points = session.grid.axes, session.grid.points
     combinations = math.prod(len(values) for values in axes.values())

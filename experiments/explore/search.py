@@ -172,7 +172,7 @@ ATTEMPTS = 10
 
 
 @dataclass(frozen=True)
-class Found:
+class EvaluatedPoint:
     """An evaluated point: its row, and its objectives if it has any."""
 
     row: FlatRow
@@ -188,22 +188,22 @@ def search(
     sampler: SamplerName = "nsga2",
     seed: int = 0,
     report: Callable[[int], None] = silent,
-) -> list[Found]:
+) -> list[EvaluatedPoint]:
     """Return up to ``points`` different points in the order in which they were found.
 
     Fewer are returned if the grid has no more, or if the sampler proposes nothing new. ``report`` is called with the
     number of points found so far. Raises InputError if Optuna is not installed.
     """
-    known: dict[str, Found] = {}
+    known: dict[str, EvaluatedPoint] = {}
     first = {name: values[0] for name, values in axes.items()}
     if all(len(values) == 1 for values in axes.values()):
-        return [Found(row, costs(row)) for row in evaluate([first]) if row is not None]
+        return [EvaluatedPoint(row, costs(row)) for row in evaluate([first]) if row is not None]
     proposer = Proposer(axes, sampler, seed)
     for _ in range(0, ATTEMPTS * points, TOGETHER):
         trials = proposer.ask(TOGETHER)
         rows = evaluate([first | choice for _, choice in trials])
         for (trial, _), row in zip(trials, rows, strict=True):
-            found = None if row is None else Found(row, costs(row))
+            found = None if row is None else EvaluatedPoint(row, costs(row))
             proposer.tell(trial, None if found is None else found.costs, excluded=found is None)
             if found is not None and len(known) < points:
                 known.setdefault(found.row["key"], found)

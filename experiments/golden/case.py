@@ -28,7 +28,7 @@ LEVELS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class GoldenCase:
     """A case to run.
 
     ``name`` is ``LEVEL/words-with-hyphens``; ``inputs`` are the bytes of each input tensor; ``timing`` has the values
@@ -70,7 +70,7 @@ class CommandRecord:
 
 
 @dataclass(frozen=True)
-class Cycles:
+class GoldenCycles:
     """Cycles of a whole run. For every unit, its causes in ``units`` sum to ``total``; so do the ``kinds``."""
 
     total: int
@@ -79,7 +79,7 @@ class Cycles:
 
 
 @dataclass(frozen=True, eq=False)
-class Record:
+class GoldenRecord:
     """Observations of one run.
 
     ``refused`` is the reason if the machine rejected the program; then nothing else is recorded. ``stopped`` names the
@@ -91,7 +91,7 @@ class Record:
     stopped: str | None = None
     commands: tuple[CommandRecord, ...] = ()
     outputs: Mapping[str, bytes] = field(default_factory=dict)
-    cycles: Cycles = field(default_factory=lambda: Cycles(0, {}, {}))
+    cycles: GoldenCycles = field(default_factory=lambda: GoldenCycles(0, {}, {}))
     totals: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -111,7 +111,7 @@ class StoredCase:
     inputs: Mapping[str, bytes]
     timing: Mapping[str, int]
     contents: bool
-    record: Record
+    record: GoldenRecord
 
     @property
     def level(self) -> str:
@@ -204,15 +204,15 @@ def _case(document: dict[str, Any], contents: Contents) -> StoredCase:
     )
 
 
-def _record(document: dict[str, Any], contents: Contents) -> Record:
+def _record(document: dict[str, Any], contents: Contents) -> GoldenRecord:
     cycles = document.get("cycles", {"total": 0})
     rows = [line for line in document.get("commands", "").splitlines() if line and not line.startswith("#")]
-    return Record(
+    return GoldenRecord(
         refused=document.get("refused"),
         stopped=document.get("stopped"),
         commands=tuple(_row(line, contents) for line in rows),
         outputs={name: contents(ref) for name, ref in document.get("outputs", {}).items()},
-        cycles=Cycles(int(cycles["total"]), cycles.get("units", {}), cycles.get("kinds", {})),
+        cycles=GoldenCycles(int(cycles["total"]), cycles.get("units", {}), cycles.get("kinds", {})),
         totals=document.get("totals", {}),
     )
 

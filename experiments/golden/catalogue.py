@@ -24,7 +24,7 @@ from byoc.importing import import_model
 from byoc.options import CompileOptions
 from dla_sim.presets import Preset, load_hardware
 from dla_sim.timing import Timing
-from experiments.golden.case import Case
+from experiments.golden.case import GoldenCase
 from experiments.golden.store import Reader
 from experiments.models.builder import NetworkBuilder
 from experiments.running.inference import infer
@@ -39,14 +39,14 @@ INDEX = "cases.json"
 NETWORKS = "networks"
 
 
-def catalogue(levels: Collection[str] = ()) -> Iterator[Case]:
+def catalogue(levels: Collection[str] = ()) -> Iterator[GoldenCase]:
     """Yield the cases of ``levels`` (of all levels if empty), ordered by level; each is built when it is needed."""
     yield from _loaded(one for one in _documents() if not levels or one["name"].partition("/")[0] in levels)
     if not levels or NETWORKS in levels:
         yield from _networks()
 
 
-def built_in_case(name: str) -> Case | None:
+def built_in_case(name: str) -> GoldenCase | None:
     """Return the case ``name``, or the first with that name if the level is omitted; None if there is none.
 
     Networks are found only by their full name.
@@ -64,7 +64,7 @@ def _documents() -> tuple[dict[str, Any], ...]:
         return tuple(json.loads(archive.read(INDEX)))
 
 
-def _loaded(documents: Iterable[Mapping[str, Any]]) -> Iterator[Case]:
+def _loaded(documents: Iterable[Mapping[str, Any]]) -> Iterator[GoldenCase]:
     reader = Reader(CASES.parent, (CASES.name,))
     for one in documents:
         images = one.get("images", {}).items()
@@ -73,7 +73,7 @@ def _loaded(documents: Iterable[Mapping[str, Any]]) -> Iterator[Case]:
         inputs = {name: reader.content(place) for name, place in one.get("inputs", {}).items()}
         timing = Timing.model_validate(one.get("timing", {})).model_dump()
         words = np.array([int(word, 16) for word in one["words"]], np.uint64) if "words" in one else None
-        yield Case(one["name"], one["description"], program, inputs, timing, words=words)
+        yield GoldenCase(one["name"], one["description"], program, inputs, timing, words=words)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ RECIPES = (
 )
 
 
-def _networks() -> Iterator[Case]:
+def _networks() -> Iterator[GoldenCase]:
     """Yield the networks of :data:`RECIPES`, one case per region; each network is one region here."""
     networks: dict[str, Network] = {}
     for recipe in RECIPES:
@@ -126,7 +126,7 @@ def _network(name: str) -> Network:
     return Network(name, import_model(thin_mobilenet(), name))
 
 
-def _cases(recipe: Recipe, network: Network) -> Iterator[Case]:
+def _cases(recipe: Recipe, network: Network) -> Iterator[GoldenCase]:
 
     hardware: Preset = load_hardware(recipe.preset, [f"numerics={recipe.numerics}"], recipe.isa)
     options = CompileOptions(
@@ -139,7 +139,7 @@ def _cases(recipe: Recipe, network: Network) -> Iterator[Case]:
         text = (
             f"{recipe.model} on {recipe.preset}, {recipe.isa}, numerics {recipe.numerics}, schedule {recipe.schedule}"
         )
-        yield Case(name, text, program, inputs, hardware.timing.model_dump(), recipe.contents)
+        yield GoldenCase(name, text, program, inputs, hardware.timing.model_dump(), recipe.contents)
 
 
 def thin_mobilenet() -> ModelProto:

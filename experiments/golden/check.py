@@ -11,7 +11,7 @@ import numpy as np
 from dla_sim.device import Device, Engine, Trace
 from dla_sim.engine.times import compute_times
 from dla_sim.timing import Timing
-from experiments.golden.case import Record, StoredCase
+from experiments.golden.case import GoldenRecord, StoredCase
 from experiments.golden.deviation import CheckedCase, Deviation, moment_of, value_deviation
 from experiments.golden.observe import (
     ENGINES,
@@ -40,7 +40,7 @@ def check_case(case: StoredCase) -> CheckedCase:
     program, trace = None, None
     try:
         program = runnable(case)
-        runs = _Runs(case, program)
+        runs = _CaseRuns(case, program)
         found += runs.deviations()
         trace = runs.trace
     except Exception as error:  # a broken assembler may raise anything; the encoding check has usually reported it
@@ -129,7 +129,7 @@ def _line_word(error: Exception, case: StoredCase) -> int | None:
     return sum(bool(line.strip()) and not line.startswith(".") for line in before)
 
 
-class _Runs:
+class _CaseRuns:
     """Runs of a case by both engines and both ways of execution, each compared with the record."""
 
     def __init__(self, case: StoredCase, program: Program) -> None:
@@ -163,7 +163,7 @@ class _Runs:
         summary = f"by the engine of '{aspect}': {message}; recorded: {before or 'it runs'}"
         return Deviation("refusal", None, summary, {"expected": before, "actual": now})
 
-    def _cycles(self, aspect: str, trace: Trace, record: Record) -> Iterator[Deviation]:
+    def _cycles(self, aspect: str, trace: Trace, record: GoldenRecord) -> Iterator[Deviation]:
         spans = list(zip(trace.times.start.tolist(), trace.times.end.tolist(), strict=True))
         for row, command, (start, end) in zip(record.commands, trace.commands, spans, strict=False):
             if (row.start, row.end) != (start, end):
@@ -183,7 +183,7 @@ class _Runs:
                 yield _table_deviation(aspect, None, table_before, table_now)
                 return
 
-    def _values(self, record: Record, order: list[int]) -> Iterator[Deviation]:
+    def _values(self, record: GoldenRecord, order: list[int]) -> Iterator[Deviation]:
         effects: dict[str, Effects] = {}
         for way in get_args(Way):
             try:
@@ -198,7 +198,7 @@ class _Runs:
         if record.stopped is None:
             yield from self._device(record)
 
-    def _device(self, record: Record) -> Iterator[Deviation]:
+    def _device(self, record: GoldenRecord) -> Iterator[Deviation]:
         """Compare the outputs of the device itself, which chooses its own order of execution."""
         try:
             trace = self.trace

@@ -21,7 +21,7 @@ from dla_sim.kernels.dispatch import Kernels
 from dla_sim.prepared import SystemMemory, highest_byte, scratchpad
 from dla_sim.timing import Timing
 from experiments.debug.commit_log import access_bytes, checksums
-from experiments.golden.case import CommandRecord, Cycles, Record
+from experiments.golden.case import CommandRecord, GoldenCycles, GoldenRecord
 from isa.access import Access
 from isa.assembler import command_text
 from isa.errors import InputError
@@ -131,9 +131,11 @@ def completion_order(trace: Trace) -> list[int]:
     return list(times.completion_order(trace.workload, trace.times))
 
 
-def cycles_of(trace: Trace) -> Cycles:
+def cycles_of(trace: Trace) -> GoldenCycles:
     """Return the cycles of a run, by cause and by kind."""
-    return Cycles(trace.cycles, {name: present(causes) for name, causes in trace.units.items()}, present(trace.kinds))
+    return GoldenCycles(
+        trace.cycles, {name: present(causes) for name, causes in trace.units.items()}, present(trace.kinds)
+    )
 
 
 def present(table: Mapping[str, int]) -> dict[str, int]:
@@ -188,12 +190,12 @@ def complaint(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def observe(program: Program, inputs: Inputs, timing: Timing, contents: bool) -> Record:
+def observe(program: Program, inputs: Inputs, timing: Timing, contents: bool) -> GoldenRecord:
     """Return the record of a run: values by the reference semantics, cycles by the event engine."""
     try:
         trace = run_timing(program, timing, simulate)
     except InputError as error:
-        return Record(refused=refusal(error))
+        return GoldenRecord(refused=refusal(error))
     effects = watch(program, inputs, completion_order(trace), "reference")
     rows = command_rows(trace, effects, contents)
-    return Record(None, effects.stopped, rows, effects.outputs, cycles_of(trace), totals_of(trace))
+    return GoldenRecord(None, effects.stopped, rows, effects.outputs, cycles_of(trace), totals_of(trace))

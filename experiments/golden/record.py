@@ -10,7 +10,7 @@ import numpy as np
 
 from dla_sim.presets import Preset, apply_settings
 from dla_sim.timing import Timing
-from experiments.golden.case import Case, Record, StoredCase
+from experiments.golden.case import GoldenCase, GoldenRecord, StoredCase
 from experiments.golden.check import assembled, check_case, require_variant, timing_of
 from experiments.golden.observe import observe
 from experiments.golden.store import NAME, Corpus, Event, corpus_to_replace, open_corpus, write_corpus
@@ -36,7 +36,7 @@ class Blessing:
     corpus: Corpus
 
 
-def record_case(case: Case) -> StoredCase:
+def record_case(case: GoldenCase) -> StoredCase:
     """Run ``case`` and return it with its record; raise DisagreementError if the kernels or an engine differ."""
     words = case.program.words if case.words is None else case.words
     program = replace(case.program, words=words)
@@ -67,7 +67,7 @@ def _agreed(case: StoredCase) -> StoredCase:
     return case
 
 
-def record_corpus(folder: Path, cases: Iterable[Case], progress: Progress) -> Corpus:
+def record_corpus(folder: Path, cases: Iterable[GoldenCase], progress: Progress) -> Corpus:
     """Record ``cases`` as the corpus in ``folder``. It replaces the old corpus in one step and keeps its history.
 
     Raises InputError for a folder with other content, and DisagreementError as :func:`record_case`.
@@ -82,7 +82,7 @@ def record_corpus(folder: Path, cases: Iterable[Case], progress: Progress) -> Co
     return write_corpus(folder, stored, history, Event("record", "", tool_version(), 0, (), ""))
 
 
-def record_missing(folder: Path, cases: Iterable[Case], progress: Progress) -> tuple[str, ...]:
+def record_missing(folder: Path, cases: Iterable[GoldenCase], progress: Progress) -> tuple[str, ...]:
     """Record the ``cases`` that the corpus in ``folder`` lacks, add them to it, and return their names.
 
     Existing cases do not change by a byte. A corpus that has all cases is not written. Raises as
@@ -101,7 +101,7 @@ def record_missing(folder: Path, cases: Iterable[Case], progress: Progress) -> t
     return names
 
 
-def add_case(folder: Path, case: Case) -> Corpus:
+def add_case(folder: Path, case: GoldenCase) -> Corpus:
     """Record ``case`` and add it to the corpus in ``folder``; create the corpus if there is none.
 
     Raises InputError for an invalid name or one that exists, and as :func:`record_corpus`.
@@ -144,11 +144,11 @@ def _renewed(case: StoredCase) -> StoredCase:
     require_variant(case)
     program = assembled(case)
     words = program.words if len(program.words) else case.words
-    record: Record = observe(replace(program, words=words), case.inputs, timing_of(case), case.contents)
+    record: GoldenRecord = observe(replace(program, words=words), case.inputs, timing_of(case), case.contents)
     return _agreed(replace(case, words=words, record=record))
 
 
-def own_case(file: Path, name: str, tensors: Iterable[str], settings: Iterable[str]) -> Case:
+def own_case(file: Path, name: str, tensors: Iterable[str], settings: Iterable[str]) -> GoldenCase:
     """Return a case of the user: the program in ``file`` (binary or assembly text) with ``tensors`` ("NAME=FILE.npy").
 
     ``settings`` ("key=value") belong to the Timing. Raises InputError for a file that is no program, a missing tensor,
@@ -160,7 +160,7 @@ def own_case(file: Path, name: str, tensors: Iterable[str], settings: Iterable[s
     if hardware.arch != base.arch:
         raise InputError(f"{file}: the program names its Arch; only settings of the timing can be given")
     inputs = {key: array.tobytes() for key, array in program_inputs(program, tensors).items()}
-    return Case(name, f"recorded from {file.name}", program, inputs, hardware.timing.model_dump())
+    return GoldenCase(name, f"recorded from {file.name}", program, inputs, hardware.timing.model_dump())
 
 
 def _program(file: Path) -> Program:

@@ -197,7 +197,7 @@ def write_corpus(folder: Path, cases: Iterable[StoredCase], history: tuple[Event
     one of the corpus; then nothing is changed.
     """
     old = corpus_to_replace(folder)
-    writer = Writer()
+    writer = ObjectWriter()
     entries: dict[str, Entry] = {}
     files: dict[str, bytes] = {}
     for case in sorted(cases, key=case_order):
@@ -289,7 +289,7 @@ def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
 
 
-class Writer:
+class ObjectWriter:
     """Converter of contents to references; it collects long contents as objects in one pack per ``level``."""
 
     def __init__(self) -> None:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Conditions:
+class RunConditions:
     """Conditions of a run: the command that repeats it, network's name, seed, machine and cost table."""
 
     command: str
@@ -68,7 +68,7 @@ class Conditions:
 
 
 def assemble(
-    conditions: Conditions,
+    conditions: RunConditions,
     compiled: CompiledNetwork,
     inputs: Mapping[str, NDArray[Any]],
     traces: Mapping[int, Trace],

@@ -17,7 +17,7 @@ from dla_sim.engine.accounts import causes_of
 from dla_sim.engine.times import completion_order
 from dla_sim.engine.workload import among_constants
 from dla_sim.presets import Preset
-from experiments.figure import Counts, Machine, measured, summed
+from experiments.figure import Counts, FigureMachine, measured, summed
 from experiments.report.schema import (
     OCCUPANCY_POINTS,
     TIMELINE_SPANS,
@@ -63,7 +63,7 @@ class RegionRun:
 
 def figures(hardware: Preset, runs: Sequence[RegionRun]) -> Figures:
     """Return the figures of all regions together; raise ValueError if a sum does not add up."""
-    causes, machine = tuple(causes_of(hardware.timing)), Machine(hardware.arch, hardware.timing)
+    causes, machine = tuple(causes_of(hardware.timing)), FigureMachine(hardware.arch, hardware.timing)
     return Figures(
         totals=Totals(**measured(Totals, machine, [run.counts for run in runs])),
         kinds=summed([run.trace.kinds for run in runs], KINDS),
@@ -96,7 +96,7 @@ def moved_once(program: Program) -> tuple[int, tuple[int, int]]:
     return once, (main, constants)
 
 
-def _layers(machine: Machine, runs: Sequence[RegionRun]) -> Iterable[Layer]:
+def _layers(machine: FigureMachine, runs: Sequence[RegionRun]) -> Iterable[Layer]:
     before = 0
     for run in runs:
         groups: dict[str, int] = {}

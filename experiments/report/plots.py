@@ -18,7 +18,7 @@ from experiments.report.charts.model import (
     CYCLES,
     ORANGE,
     VERMILION,
-    Bars,
+    BarChart,
     Gantt,
     Heat,
     Measure,
@@ -27,8 +27,8 @@ from experiments.report.charts.model import (
     Roofline,
     Scatter,
     Series,
-    Spans,
-    Steps,
+    SpanChart,
+    StepChart,
     shortened,
 )
 from isa.files import write_atomically
@@ -123,13 +123,13 @@ def plain(text: str) -> str:
     return literal(text).replace("$", r"\$")
 
 
-def bars_height(chart: Bars) -> float:
+def bars_height(chart: BarChart) -> float:
     """Return the height of a bar chart in inches."""
     rows = min(len(chart.labels), MOST_ROWS) * (len(chart.series) if chart.grouped else 1)
     return max(2.2, 1.4 + _ROW * rows)
 
 
-def draw_bars(axes: Axes, chart: Bars) -> None:
+def draw_bars(axes: Axes, chart: BarChart) -> None:
     """Draw horizontal bars, the first row at the top."""
     rows = _largest(chart)
     count = len(chart.series)
@@ -168,7 +168,7 @@ def draw_bars(axes: Axes, chart: Bars) -> None:
         axes.xaxis.set_major_formatter("{x:,g}")
 
 
-def _largest(chart: Bars) -> list[int]:
+def _largest(chart: BarChart) -> list[int]:
     sums = [sum(abs(series.values[row]) for series in chart.series) for row in range(len(chart.labels))]
     ranked = sorted(range(len(sums)), key=lambda row: (-sums[row], row))
     return sorted(ranked[:MOST_ROWS])
@@ -207,7 +207,7 @@ def draw_roofline(axes: Axes, chart: Roofline) -> None:
     _finish(axes, chart.title, across_title, "MACs per cycle", 1 + len(chart.marks))
 
 
-def draw_steps(axes: Axes, chart: Steps) -> None:
+def draw_steps(axes: Axes, chart: StepChart) -> None:
     """Draw levels over time, the first series as an area."""
     edges = [number * chart.width for number in range(len(chart.series[0].values))] + [chart.total]
     for number, series in enumerate(chart.series):
@@ -318,7 +318,7 @@ def draw_parallel(axes: Axes, chart: Parallel) -> None:
     legend_above(axes, 1)
 
 
-def draw_spans(axes: Axes, chart: Spans) -> None:
+def draw_spans(axes: Axes, chart: SpanChart) -> None:
     """Draw a row per place with its intervals of time."""
     for row, (name, style) in enumerate(chart.rows):
         found = [(span.begin, span.cycles) for span in chart.spans if span.row == row]
@@ -379,13 +379,13 @@ def legend_above(axes: Axes, entries: int) -> None:
 
 
 _DRAWINGS: dict[type, tuple[Callable[[Any], float], Callable[[Axes, Any], None]]] = {
-    Bars: (bars_height, draw_bars),
+    BarChart: (bars_height, draw_bars),
     Roofline: (lambda chart: 5.0, draw_roofline),
-    Spans: (lambda chart: 2.2, draw_spans),
+    SpanChart: (lambda chart: 2.2, draw_spans),
     Gantt: (lambda chart: 1.4 + 0.4 * len(chart.rows), draw_gantt),
     Scatter: (lambda chart: 5.0, draw_scatter),
     Heat: (lambda chart: min(12.0, 1.6 + 0.45 * len(chart.rows)), draw_heat),
     Parallel: (lambda chart: 5.0, draw_parallel),
-    Steps: (lambda chart: 4.0, draw_steps),
+    StepChart: (lambda chart: 4.0, draw_steps),
 }
 """Height in inches of each kind of chart, and the function that draws it."""

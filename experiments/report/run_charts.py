@@ -21,17 +21,17 @@ from experiments.report.charts.model import (
     SKY,
     UNKNOWN,
     WRITTEN,
-    Activity,
-    Bars,
+    BarChart,
     Chart,
+    ChartSpan,
     Gantt,
     Mark,
     Roofline,
     Series,
-    Span,
-    Spans,
-    Steps,
+    SpanChart,
+    StepChart,
     Style,
+    UnitActivity,
 )
 from experiments.report.schema import Layer, RunReport, Segment
 
@@ -66,19 +66,19 @@ def run_charts(report: RunReport) -> tuple[Chart, ...]:
     return (*first, *charts, *over_time, unit_causes(report))
 
 
-def whole_run(report: RunReport) -> Spans | None:
+def whole_run(report: RunReport) -> SpanChart | None:
     """Return accelerator, CPU and transfers over time; None if nothing takes time or the report is older."""
     found = report.end_to_end
     if found is None or not found.cycles:
         return None
-    spans: list[Span] = []
+    spans: list[ChartSpan] = []
     begin = 0
     for segment in found.segments:
-        spans.append(Span(list(PLACES).index(segment.on), begin, segment.cycles, _segment_label(segment)))
+        spans.append(ChartSpan(list(PLACES).index(segment.on), begin, segment.cycles, _segment_label(segment)))
         begin += segment.cycles
     shares = {"dla": found.dla_cycles, "cpu": found.cpu_cycles, "transfer": found.transfer_cycles}
     rows = tuple((f"{name} {found.share(shares[place]):.1%}", style) for place, (name, style) in PLACES.items())
-    return Spans("end-to-end", "The whole run, end to end", rows, tuple(spans), found.cycles, _WHOLE_NOTE)
+    return SpanChart("end-to-end", "The whole run, end to end", rows, tuple(spans), found.cycles, _WHOLE_NOTE)
 
 
 def _segment_label(segment: Segment) -> str:
@@ -88,7 +88,7 @@ def _segment_label(segment: Segment) -> str:
     return nodes if segment.region is None else f"region {segment.region}, {nodes}"
 
 
-def layer_cycles(report: RunReport) -> Bars:
+def layer_cycles(report: RunReport) -> BarChart:
     """Return a chart of each layer's cycles by part; older reports without a breakdown give one part."""
     names = tuple(layer.name for layer in report.layers)
     title, axis = "Cycles per layer, by what they went into", "cycles"
@@ -99,12 +99,12 @@ def layer_cycles(report: RunReport) -> Bars:
         title = "Cycles per layer"
         series = [Series("cycles", tuple(layer.cycles for layer in report.layers), Style(BLUE))]
     parts = len(series) > 1
-    return Bars("layer-cycles", title, axis, "cycles", names, tuple(series), note=_CYCLES_NOTE, parts=parts)
+    return BarChart("layer-cycles", title, axis, "cycles", names, tuple(series), note=_CYCLES_NOTE, parts=parts)
 
 
-def layer_utilization(report: RunReport) -> Bars:
+def layer_utilization(report: RunReport) -> BarChart:
     """Return a chart of each layer's utilisation of the array, coloured by kind."""
-    return Bars(
+    return BarChart(
         "layer-utilization",
         "Utilisation of the processing elements per layer",
         "utilisation (% of MACs the array could do in the layer's cycles)",
@@ -130,7 +130,7 @@ def by_kind(layers: tuple[Layer, ...], values: list[float]) -> tuple[Series, ...
     )
 
 
-def layer_traffic(report: RunReport) -> Bars:
+def layer_traffic(report: RunReport) -> BarChart:
     """Return a chart of the bytes that each layer read from and wrote to system memory."""
     read, written = ([getattr(layer, f"dram_{way}_bytes") for layer in report.layers] for way in ("read", "write"))
     size, unit = measure([*read, *written])
@@ -139,7 +139,7 @@ def layer_traffic(report: RunReport) -> Bars:
         Series("written", tuple(value / size for value in written), WRITTEN),
     )
     names = tuple(layer.name for layer in report.layers)
-    return Bars("layer-traffic", "DRAM traffic per layer", f"DRAM traffic ({unit})", unit, names, series)
+    return BarChart("layer-traffic", "DRAM traffic per layer", f"DRAM traffic ({unit})", unit, names, series)
 
 
 def units_chart(report: RunReport) -> Gantt | None:
@@ -152,7 +152,7 @@ def units_chart(report: RunReport) -> Gantt | None:
         return None
     kinds = tuple(dict.fromkeys(layer.kind for layer in report.layers))
     groups = [(kind, KINDS.get(kind, UNKNOWN)) for kind in kinds]
-    rows: list[tuple[str, tuple[Activity, ...]]] = []
+    rows: list[tuple[str, tuple[UnitActivity, ...]]] = []
     segments = () if report.end_to_end is None else report.end_to_end.segments
     for place in ("cpu", "transfer"):
         name, style = PLACES[place]
@@ -170,17 +170,17 @@ def units_chart(report: RunReport) -> Gantt | None:
     return Gantt("unit-timeline", "What every unit does, over time", tuple(groups), tuple(rows), total, note)
 
 
-def _elsewhere(segments: Sequence[Segment], place: str, group: int) -> Iterator[Activity]:
+def _elsewhere(segments: Sequence[Segment], place: str, group: int) -> Iterator[UnitActivity]:
     """Yield the activities of ``place``: the CPU, or transfers between CPU and accelerator."""
     begin = 0
     for segment in segments:
         end = begin + segment.cycles
         if segment.on == place and segment.cycles:
-            yield Activity(begin, end, segment.cycles, segment.nodes, group, _segment_label(segment))
+            yield UnitActivity(begin, end, segment.cycles, segment.nodes, group, _segment_label(segment))
         begin = end
 
 
-def _activities(report: RunReport, unit: str, kinds: Sequence[str]) -> Iterator[Activity]:
+def _activities(report: RunReport, unit: str, kinds: Sequence[str]) -> Iterator[UnitActivity]:
     assert report.timeline is not None
     spans = report.timeline.units[unit]
     later = _delays(report)
@@ -191,7 +191,7 @@ def _activities(report: RunReport, unit: str, kinds: Sequence[str]) -> Iterator[
         of = report.layers[layer] if layer >= 0 else None
         group = 0 if of is None else kinds.index(of.kind)
         name = "" if of is None else of.name
-        yield Activity(begin + delay, end + delay, active, commands, group, name, layer)
+        yield UnitActivity(begin + delay, end + delay, active, commands, group, name, layer)
 
 
 def _delays(report: RunReport) -> list[tuple[int, int]]:
@@ -213,7 +213,7 @@ def _delays(report: RunReport) -> list[tuple[int, int]]:
     return delays or [(0, 0)]
 
 
-def occupancy_chart(report: RunReport) -> Steps | None:
+def occupancy_chart(report: RunReport) -> StepChart | None:
     """Return a chart of the scratchpad's live bytes over the run; None for older reports that lack them."""
     found = report.occupancy
     if found is None:
@@ -231,17 +231,17 @@ def occupancy_chart(report: RunReport) -> Steps | None:
         "that nobody reads again are not counted, so the highest address used can lie above."
     )
     title, total = "SRAM occupancy over time", report.totals.cycles
-    return Steps("sram-occupancy", title, found.cycles_per_point, total, (peak, mean), limits, unit, note)
+    return StepChart("sram-occupancy", title, found.cycles_per_point, total, (peak, mean), limits, unit, note)
 
 
-def unit_causes(report: RunReport) -> Bars:
+def unit_causes(report: RunReport) -> BarChart:
     """Return a chart of the causes of every unit's cycles, in per cent of the run's cycles."""
     units = tuple(report.units)
     total = report.totals.cycles or 1
     shares = {cause: tuple(100 * report.units[unit].get(cause, 0) / total for unit in units) for cause in CAUSES}
     series = tuple(Series(cause, found, CAUSES[cause]) for cause, found in shares.items() if any(found))
     title, axis = "Cycles of the units by cause", "% of the run's cycles"
-    return Bars("unit-causes", title, axis, "%", units, series, layers=False, limit=100.0)
+    return BarChart("unit-causes", title, axis, "%", units, series, layers=False, limit=100.0)
 
 
 def roofline(report: RunReport) -> Roofline:

@@ -17,7 +17,7 @@ from dla_sim.engine.bus import PORTS
 from dla_sim.engine.times import completion_order
 from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES
 from dla_sim.inspection import bus_usage, live_bytes, token_pairs
-from dla_sim.memory import Port, busiest
+from dla_sim.memory import ExPort, busiest
 from experiments.report.figures import RegionRun
 from experiments.report.schema import WITHIN
 from isa.arch import Arch
@@ -103,7 +103,9 @@ def _commands(trace: Trace, arch: Arch, offset: int) -> Iterator[Event]:
         }
         served = busiest(command, operands, arch) if "sram" in by_cause else None
         if served is not None:
-            waits = {"waits for port": served.by.name} if isinstance(served.by, Port) else {"waits for bank": served.by}
+            waits = (
+                {"waits for port": served.by.name} if isinstance(served.by, ExPort) else {"waits for bank": served.by}
+            )
             arguments |= {**waits, "words of it": dict(served.words)}
         name = source.layer if source is not None and source.layer else command.instruction.mnemonic
         yield _slice(command.unit.name, name, KINDS[kind], (offset + start, offset + end), arguments)

@@ -13,7 +13,7 @@ FIGURES: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class Figure:
+class ClaimFigure:
     """One comparison: whether it supports the claim, and the text with its figures."""
 
     supports: bool
@@ -27,7 +27,7 @@ class Claim:
     name: str
     statement: str
     rule: str
-    figures: tuple[Figure, ...]
+    figures: tuple[ClaimFigure, ...]
 
     @property
     def holds(self) -> bool:

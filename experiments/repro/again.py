@@ -52,7 +52,7 @@ _POINT_CONDITIONS = ("key", "package", "preset", "version")
 
 
 @dataclass(frozen=True)
-class Deviation:
+class FigureDeviation:
     """A value that differs. ``name`` is a key of a report, or a point with its column."""
 
     name: str
@@ -72,7 +72,7 @@ class Repetition:
     """
 
     compared: int
-    deviations: tuple[Deviation, ...]
+    deviations: tuple[FigureDeviation, ...]
     changes: tuple[str, ...]
 
 
@@ -99,7 +99,7 @@ def run_again(path: Path, command_line: CommandLine) -> Repetition:
     names = [name for name in dict.fromkeys((*old, *new)) if name not in _RUN_CONDITIONS]
     differing = [name for name in names if old.get(name) != new.get(name)]
     changes = () if before.version == after.version else (f"version was {before.version} and is {after.version}",)
-    deviations = (Deviation(name, old.get(name), new.get(name)) for name in differing)
+    deviations = (FigureDeviation(name, old.get(name), new.get(name)) for name in differing)
     return Repetition(len(names), tuple(deviations), changes)
 
 
@@ -201,11 +201,11 @@ def _changes(manifest: Record, networks: dict[str, Preparation]) -> Iterator[str
             yield f"the package of {name} was {digest[:16]} and is {networks[name].package.digest[:16]}"
 
 
-def _deviation(stored: Record, repeated: Record | None) -> Deviation | None:
+def _deviation(stored: Record, repeated: Record | None) -> FigureDeviation | None:
     point = f"point {stored['key']}"
     if repeated is None:
-        return Deviation(f"{point}: status", stored["status"], "not in the grid")
+        return FigureDeviation(f"{point}: status", stored["status"], "not in the grid")
     for name in COLUMNS:
         if name not in _POINT_CONDITIONS and stored[name] != repeated[name]:
-            return Deviation(f"{point}: {name}", stored[name], repeated[name])
+            return FigureDeviation(f"{point}: {name}", stored[name], repeated[name])
     return None

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from experiments.repro import Claim, Figure
+from experiments.repro import Claim, ClaimFigure
 from isa.plugins import variant
 
 Scenario = Literal["none", "emulated", "native"]
@@ -71,7 +71,7 @@ class Bar:
         return f"{self.memory} {self.pes} {self.side}"
 
 
-class Bars:
+class ClaimBars:
     """Bars of one schedule. Raises ValueError if two bars have the same configuration."""
 
     def __init__(self, bars: Iterable[Bar]) -> None:
@@ -95,12 +95,12 @@ class Bars:
         return sorted(shown, key=lambda bar: (bar.sram_bytes, bar.pes, bar.side))
 
 
-def bars_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, Bars]:
+def bars_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, ClaimBars]:
     """Return the bars by schedule, from rows in the form of ``experiments.sweep.results.flat_rows``."""
     found: dict[str, list[Bar]] = {}
     for row in rows:
         found.setdefault(row["schedule"], []).append(_bar(row))
-    return {schedule: Bars(bars) for schedule, bars in found.items()}
+    return {schedule: ClaimBars(bars) for schedule, bars in found.items()}
 
 
 def _bar(row: Mapping[str, Any]) -> Bar:
@@ -130,7 +130,7 @@ BENT = 0.01
 """Distance from the straight line, as a share of the line's value, from which a bar counts as not linear."""
 
 
-def evaluate(bars: Bars) -> tuple[Claim, ...]:
+def evaluate(bars: ClaimBars) -> tuple[Claim, ...]:
     """Decide every claim on the bars of one schedule; raise KeyError if a bar that decides one is missing."""
     fast = bars.at("native", MIDDLE, 128, "O")
     places = [(memory, pes, side) for memory in (SMALL, LARGE) for pes in PES for side in SIDES]
@@ -173,8 +173,10 @@ def evaluate(bars: Bars) -> tuple[Claim, ...]:
             "512 KiB is the smallest power of two that tiling along the output channels supports",
             "every configuration runs with 512 KiB and none with 256 KiB",
             (
-                Figure(all(bar.ran for bar in small), f"512 KiB: {_ran(small)} of {len(small)} configurations run"),
-                Figure(
+                ClaimFigure(
+                    all(bar.ran for bar in small), f"512 KiB: {_ran(small)} of {len(small)} configurations run"
+                ),
+                ClaimFigure(
                     not any(bar.ran for bar in smaller),
                     f"256 KiB: {_ran(smaller)} of {len(smaller)} configurations run"
                     + (f" ({reasons})" if reasons else ""),
@@ -190,22 +192,22 @@ def evaluate(bars: Bars) -> tuple[Claim, ...]:
     )
 
 
-def _faster(fast: Bar, slow: Bar) -> Figure:
+def _faster(fast: Bar, slow: Bar) -> ClaimFigure:
     """Compare two bars; the figure supports the claim if ``fast`` takes fewer EX cycles than ``slow``."""
     if not (fast.ran and slow.ran):
         return _missing(fast, slow)
     heights = f"{fast.label} {fast.height:,} {_sign(fast.height, slow.height)} {slow.label} {slow.height:,}"
     totals = f"totals with DMA {fast.total:,} {_sign(fast.total or 0, slow.total or 0)} {slow.total:,}"
-    return Figure(fast.height < slow.height, f"{SCENARIOS[fast.scenario]}: {heights}; {totals}")
+    return ClaimFigure(fast.height < slow.height, f"{SCENARIOS[fast.scenario]}: {heights}; {totals}")
 
 
-def _slower(emulated: Bar, native: Bar) -> Figure:
+def _slower(emulated: Bar, native: Bar) -> ClaimFigure:
     if not (emulated.ran and native.ran):
         return _missing(emulated, native)
     depth, small = emulated.ex.get("DEPTH", 0), native.ex.get("DEPTH", 0)
     supports = emulated.height > native.height and depth >= DRASTIC * small > 0
     times = f"{depth / small:.1f} x" if small else "no native DEPTH"
-    return Figure(
+    return ClaimFigure(
         supports,
         f"{emulated.label}: DEPTH {depth:,} and {small:,} EX cycles ({times}), "
         f"bar {emulated.height:,} and {native.height:,} ({emulated.height / native.height:.2f} x); "
@@ -213,36 +215,36 @@ def _slower(emulated: Bar, native: Bar) -> Figure:
     )
 
 
-def _growth(bars: Bars, scenario: Scenario, pes: int) -> Figure:
+def _growth(bars: ClaimBars, scenario: Scenario, pes: int) -> ClaimFigure:
     used = [bars.at(scenario, memory, pes, side) for side in ("O", "I") for memory in (SMALL, LARGE)]
     if not all(bar.ran and bar.ex.get("CONV") for bar in used):
         return _missing(*used)
     conv = [bar.ex["CONV"] for bar in used]
     output, input_ = conv[0] / conv[1], conv[2] / conv[3]
-    return Figure(
+    return ClaimFigure(
         output >= STARVED and output > input_,
         f"{SCENARIOS[scenario]}: {pes} O CONV {conv[1]:,} to {conv[0]:,} EX cycles ({output:.3f} x), "
         f"{pes} I {conv[3]:,} to {conv[2]:,} ({input_:.3f} x)",
     )
 
 
-def _bend(bars: Bars, pes: int, side: Side) -> Figure:
+def _bend(bars: ClaimBars, pes: int, side: Side) -> ClaimFigure:
     used = [bars.at("native", memory, pes, side) for memory in (SMALL, MIDDLE, LARGE)]
     if not all(bar.ran for bar in used):
         return _missing(*used)
     first, middle, last = (bar.height for bar in used)
     line = first + (last - first) * (MIDDLE - SMALL) / (LARGE - SMALL)
     off = (middle - line) / line
-    return Figure(
+    return ClaimFigure(
         abs(off) > BENT,
         f"{pes} {side}: {first:,}, {middle:,}, {last:,} EX cycles at 512 KiB, 1 MiB, 256 MiB; "
         f"the line has {line:,.0f} at 1 MiB ({off:+.1%}); {_totals(*used)}",
     )
 
 
-def _missing(*bars: Bar) -> Figure:
+def _missing(*bars: Bar) -> ClaimFigure:
     absent = ", ".join(f"{bar.label} ({bar.message or 'no cycles'})" for bar in bars if not bar.ran or not bar.ex)
-    return Figure(False, f"cannot be decided without {absent or 'cycles of CONV'}")
+    return ClaimFigure(False, f"cannot be decided without {absent or 'cycles of CONV'}")
 
 
 def _ran(bars: Iterable[Bar]) -> int:

@@ -21,8 +21,8 @@ from matplotlib.figure import Figure
 
 from experiments.report.charts.model import KINDS as STYLES
 from experiments.repro import Claim, claim_lines
-from experiments.repro.claims import KINDS, MEMORIES, SCENARIOS, Bar, Bars, Scenario, bars_of, evaluate
-from experiments.sweep.session import Session
+from experiments.repro.claims import KINDS, MEMORIES, SCENARIOS, Bar, ClaimBars, Scenario, bars_of, evaluate
+from experiments.sweep.session import SweepSession
 from experiments.sweep.spec import load_spec
 from isa.files import write_atomically
 from isa.progress import Progress, silent
@@ -37,7 +37,7 @@ NEAR = 0.09
 _DPI = 110
 
 
-def draw(bars: Mapping[str, Bars]) -> bytes:
+def draw(bars: Mapping[str, ClaimBars]) -> bytes:
     """Return the image as PNG; ``bars`` by schedule. Equal bars give equal bytes."""
     schedules = [schedule for schedule in ROWS if schedule in bars]
     widths = [max(len(bars[schedule].panel(scenario)) for schedule in schedules) for scenario in SCENARIOS]
@@ -136,10 +136,10 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Reproduction:
+class Figure4:
     """Result of the reproduction: bars and claims by schedule, and the files written."""
 
-    bars: Mapping[str, Bars]
+    bars: Mapping[str, ClaimBars]
     claims: Mapping[str, tuple[Claim, ...]]
     files: tuple[Path, ...]
 
@@ -149,7 +149,7 @@ class Reproduction:
         return all(claim.holds for claim in self.claims["seed"])
 
 
-def reproduce(folder: Path, *, workers: int | None = None, stage: Progress = silent) -> Reproduction:
+def reproduce(folder: Path, *, workers: int | None = None, stage: Progress = silent) -> Figure4:
     """Run the missing rows of ``folder``/sponner2021-fig4.sqlite, then write .csv, .png and .txt next to it.
 
     Raises InputError if the folder cannot be written.
@@ -160,13 +160,13 @@ def reproduce(folder: Path, *, workers: int | None = None, stage: Progress = sil
     files = [folder / f"{NAME}.{ending}" for ending in contents]
     for file, content in zip(files, contents.values(), strict=True):
         write_atomically(file, content)
-    return Reproduction(bars, claims, (*files, folder / f"{NAME}.sqlite"))
+    return Figure4(bars, claims, (*files, folder / f"{NAME}.sqlite"))
 
 
-def run(results: Path, *, workers: int | None = None, stage: Progress = silent) -> dict[str, Bars]:
+def run(results: Path, *, workers: int | None = None, stage: Progress = silent) -> dict[str, ClaimBars]:
     """Return the bars by schedule; configurations with a row in ``results`` of this version are not run again."""
     spec = load_spec(SPECIFICATION)
-    with Session(spec, results, workers=workers, command=f"dla repro {NAME}", stage=stage) as session:
+    with SweepSession(spec, results, workers=workers, command=f"dla repro {NAME}", stage=stage) as session:
         axes = session.grid.axes
         stage(f"running {session.grid.points} configurations")
         choices = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
@@ -174,7 +174,7 @@ def run(results: Path, *, workers: int | None = None, stage: Progress = silent) 
     return bars_of(row for row in rows if row is not None)
 
 
-def table(bars: Mapping[str, Bars]) -> str:
+def table(bars: Mapping[str, ClaimBars]) -> str:
     """Return the bars as CSV with the columns :data:`COLUMNS`, for every configuration that was run."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")

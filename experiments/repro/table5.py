@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from dla_sim.systems.policies import CO_OPTIMISED
-from dla_sim.systems.spec import Conditions, System, parse_system
+from dla_sim.systems.spec import System, SystemConditions, parse_system
 from dla_sim.systems.work import Plans
 from experiments.models.detection import point_pillars, ssd_mobilenet_v1, yolo_v8n
-from experiments.repro import Claim, Figure, claim_lines
+from experiments.repro import Claim, ClaimFigure, claim_lines
 from experiments.systems.plans import PlanMaker
 from experiments.systems.report import SystemReport, TaskResult
 from experiments.systems.running import run_system
@@ -144,7 +144,7 @@ FRAMES = 20
 
 
 @dataclass(frozen=True)
-class Reproduction:
+class Table5:
     """Result of the reproduction: the runs in the table's order, the claims, and the files written."""
 
     runs: tuple[Run, ...]
@@ -161,7 +161,7 @@ def applications() -> tuple[str, ...]:
     return tuple(f"{detector}{size}" for detector in DETECTORS for size in SIZES)
 
 
-def reproduce(folder: Path, *, only: Iterable[str] | None = None, progress: Progress = silent) -> Reproduction:
+def reproduce(folder: Path, *, only: Iterable[str] | None = None, progress: Progress = silent) -> Table5:
     """Run all applications (or ``only`` some), and write models, systems, table and claims into ``folder``.
 
     Raises InputError if the folder cannot be written.
@@ -177,7 +177,7 @@ def reproduce(folder: Path, *, only: Iterable[str] | None = None, progress: Prog
     texts = {"csv": table(runs), "txt": "\n".join(claim_lines(claims))}
     for ending, text in texts.items():
         write_atomically(folder / f"{NAME}.{ending}", text)
-    return Reproduction(tuple(runs), claims, (*files, *(folder / f"{NAME}.{ending}" for ending in texts)))
+    return Table5(tuple(runs), claims, (*files, *(folder / f"{NAME}.{ending}" for ending in texts)))
 
 
 def write_system(folder: Path, application: str) -> Path:
@@ -215,7 +215,7 @@ def run_application(system: System, plans: Plans, progress: Progress = silent) -
     for segment, policy, preempt in SEGMENTS:
         progress(f"{system.name} under {policy}")
         now = system.conditions
-        chosen = replace(system, conditions=Conditions(policy, preempt, now.quantum, now.until))
+        chosen = replace(system, conditions=SystemConditions(policy, preempt, now.quantum, now.until))
         found.append(Run(system.name, segment, run_system(chosen, plans)))
     return found
 
@@ -231,7 +231,9 @@ def evaluate(runs: Iterable[Run]) -> tuple[Claim, ...]:
             "default-starves",
             "by default, without preemption, modules make no progress at all",
             "in every application no job of some module ends",
-            tuple(Figure(bool(one[0].starved), f"{one[0].application}: {', '.join(one[0].starved)}") for one in steps),
+            tuple(
+                ClaimFigure(bool(one[0].starved), f"{one[0].application}: {', '.join(one[0].starved)}") for one in steps
+            ),
         ),
         Claim(
             "time-sharing-misses-2d",
@@ -250,27 +252,30 @@ def evaluate(runs: Iterable[Run]) -> tuple[Claim, ...]:
             "with migration and models chosen together with the schedule, all deadlines are met",
             "no frame is late or dropped",
             tuple(
-                Figure(not one[4].miss_rate, f"{one[4].application}: {one[4].miss_rate:.1%} missed") for one in steps
+                ClaimFigure(not one[4].miss_rate, f"{one[4].application}: {one[4].miss_rate:.1%} missed")
+                for one in steps
             ),
         ),
     )
 
 
-def _sharing(run: Run) -> Figure:
+def _sharing(run: Run) -> ClaimFigure:
     camera, clock = run.task(CAMERA), run.report.clock_hz
     if camera.response is None or camera.deadline is None:
-        return Figure(False, f"{run.application}: no job of the {CAMERA} ends")
+        return ClaimFigure(False, f"{run.application}: no job of the {CAMERA} ends")
     mean, deadline = camera.response.mean / clock * 1e3, camera.deadline / clock * 1e3
     late = f"{camera.late} of {camera.ended} late"
-    return Figure(not run.starved and mean > deadline, f"{run.application}: {mean:.1f} ms of {deadline:.0f}, {late}")
+    return ClaimFigure(
+        not run.starved and mean > deadline, f"{run.application}: {mean:.1f} ms of {deadline:.0f}, {late}"
+    )
 
 
-def _falling(before: list[Run], after: list[Run]) -> Figure:
+def _falling(before: list[Run], after: list[Run]) -> ClaimFigure:
     rates = [[run.miss_rate for run in runs] for runs in (before, after)]
     earlier, later = (sum(each) / len(each) for each in rates)
     lower = sum(second < first for first, second in zip(*rates, strict=True))
     text = f"{after[0].segment}: {earlier:.1%} before, {later:.1%}; lower in {lower} of {len(after)} applications"
-    return Figure(later < earlier, text)
+    return ClaimFigure(later < earlier, text)
 
 
 COLUMNS = ("application", "scheduling", "module", "model", "mean_ms", "deviation_ms", "ended", "late", "skipped")

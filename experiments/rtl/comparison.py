@@ -17,7 +17,7 @@ from dla_sim.rtl.simulator.running import Outcome, difference_text
 from experiments.golden.check import require_variant, runnable, timing_of
 from experiments.golden.observe import tensors
 from experiments.golden.store import Corpus
-from experiments.rtl.export import Source
+from experiments.rtl.export import ExportSource
 from isa.access import SPACE_NAMES
 from isa.arch import Arch
 
@@ -43,7 +43,7 @@ def corpus_cases(corpus: Corpus, names: Iterable[str], within: Callable[[Arch], 
             yield Case(name, program, inputs, timing, expect(program, inputs, timing))
 
 
-def source_case(source: Source) -> Case:
+def source_case(source: ExportSource) -> Case:
     """Return the case for the hardware of an export's source."""
     program, timing = source.program, source.timing
     inputs = tensors(program, source.inputs)

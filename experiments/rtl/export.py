@@ -23,7 +23,7 @@ from dla_sim.engine.accounts import CAUSES
 from dla_sim.engine.simulation import simulate
 from dla_sim.timing import Timing
 from experiments.debug.commit_log import access_bytes
-from experiments.golden.case import Record, StoredCase
+from experiments.golden.case import GoldenRecord, StoredCase
 from experiments.golden.catalogue import built_in_case
 from experiments.golden.check import require_variant, runnable, timing_of
 from experiments.golden.observe import Effects, Watcher, completion_order, run_timing, watch
@@ -55,7 +55,7 @@ Run = tuple[int, bytes]
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class ExportSource:
     """Program to export, its inputs (bytes of each tensor), its Timing, and its record if there is one."""
 
     name: str
@@ -63,11 +63,11 @@ class Source:
     program: Program
     inputs: Mapping[str, bytes]
     timing: Timing
-    record: Record | None = None
+    record: GoldenRecord | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class Moved:
+class OperandRows:
     """An operand at the time of its command: the access, and its rows as (address, bytes) in order."""
 
     access: Access
@@ -93,8 +93,8 @@ class Operation:
     end: int
     compute_cycles: int
     waits: int
-    reads: tuple[Moved, ...]
-    writes: tuple[Moved, ...]
+    reads: tuple[OperandRows, ...]
+    writes: tuple[OperandRows, ...]
     stops: bool = False
 
 
@@ -106,7 +106,7 @@ class Export:
     the stop, or None. ``sram`` images end after the last byte that the program can touch.
     """
 
-    source: Source
+    source: ExportSource
     trace: Trace
     sram_before: Bytes
     dram_before: Bytes
@@ -116,7 +116,7 @@ class Export:
     stopped: str | None
 
 
-def case_source(case: StoredCase) -> Source:
+def case_source(case: StoredCase) -> ExportSource:
     """Return the source of a golden case; raise InputError if the machine must reject it or lacks its ISA variant."""
     require_variant(case)
     if case.record.refused is not None:
@@ -124,10 +124,10 @@ def case_source(case: StoredCase) -> Source:
             f"case {case.name} is a program that the machine refuses ({case.record.refused}); nothing runs, so there "
             "is nothing to export"
         )
-    return Source(case.name, case.description, runnable(case), case.inputs, timing_of(case), case.record)
+    return ExportSource(case.name, case.description, runnable(case), case.inputs, timing_of(case), case.record)
 
 
-def build_export(source: Source) -> Export:
+def build_export(source: ExportSource) -> Export:
     """Execute ``source`` with the reference semantics and record everything.
 
     Raises:
@@ -164,15 +164,15 @@ def _operations(watcher: Watcher, trace: Trace) -> tuple[Operation, ...]:
     return tuple(found)
 
 
-def _moved(access: Access, machine: Machine) -> Moved:
+def _moved(access: Access, machine: Machine) -> OperandRows:
     if not access.total:
-        return Moved(access, ())
+        return OperandRows(access, ())
     content, size = access_bytes(access, machine), access.nbytes
     starts = row_starts(access).tolist()
-    return Moved(access, tuple((at, content[n * size : (n + 1) * size]) for n, at in enumerate(starts)))
+    return OperandRows(access, tuple((at, content[n * size : (n + 1) * size]) for n, at in enumerate(starts)))
 
 
-def _check_order(source: Source, in_order: Effects, timed: Effects) -> None:
+def _check_order(source: ExportSource, in_order: Effects, timed: Effects) -> None:
     """Raise InputError if the results depend on the order in which the machine completes commands."""
     if in_order.stopped != timed.stopped:
         return  # the first of two overflowing commands does not determine the memories
@@ -184,7 +184,7 @@ def _check_order(source: Source, in_order: Effects, timed: Effects) -> None:
             )
 
 
-def _check_record(source: Source, trace: Trace, timed: Effects) -> None:
+def _check_record(source: ExportSource, trace: Trace, timed: Effects) -> None:
     if source.record is None:
         return
     starts, ends = trace.times.start.tolist(), trace.times.end.tolist()
@@ -196,7 +196,7 @@ def _check_record(source: Source, trace: Trace, timed: Effects) -> None:
             )
 
 
-def corpus_source(folder: Path, name: str) -> Source:
+def corpus_source(folder: Path, name: str) -> ExportSource:
     """Return the case ``name`` (its level may be omitted) of the corpus in ``folder``, as recorded.
 
     Raises InputError for no case or several cases with that name, and for a case that cannot be read or run.
@@ -208,7 +208,7 @@ def corpus_source(folder: Path, name: str) -> Source:
     return case_source(corpus.case(names[0]))
 
 
-def catalogue_source(name: str) -> Source:
+def catalogue_source(name: str) -> ExportSource:
     """Record the built-in case ``name`` and return it; without a level the first with that name, except networks."""
     case = built_in_case(name)
     if case is None:
@@ -219,7 +219,7 @@ def catalogue_source(name: str) -> Source:
     return case_source(record_case(case))
 
 
-def program_source(file: Path, tensors: Iterable[str], settings: Iterable[str]) -> Source:
+def program_source(file: Path, tensors: Iterable[str], settings: Iterable[str]) -> ExportSource:
     """Return the program in ``file`` with ``tensors`` ("NAME=FILE.npy") and Timing ``settings`` ("key=value").
 
     Raises InputError for a file that is no program, and for a program that the machine rejects.
@@ -305,8 +305,8 @@ def _image_text(runs: Iterable[Run]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _by_space(writes: Iterable[Moved]) -> dict[str, list[Moved]]:
-    found: dict[str, list[Moved]] = {}
+def _by_space(writes: Iterable[OperandRows]) -> dict[str, list[OperandRows]]:
+    found: dict[str, list[OperandRows]] = {}
     for moved in writes:
         if moved.runs:
             found.setdefault(moved.access.space, []).append(moved)
@@ -373,7 +373,7 @@ def _plain(values: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     return ((name, int(value)) for name, value in values.items())
 
 
-def _operand(moved: Moved) -> dict[str, Any]:
+def _operand(moved: OperandRows) -> dict[str, Any]:
     access = moved.access
     return {
         "space": access.space, "address": access.address, "row_bytes": access.nbytes,

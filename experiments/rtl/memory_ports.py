@@ -113,7 +113,7 @@ def merged(found: Iterable[Ports], kind: type[ReadPort] | type[WritePort]) -> di
     return {width: widths.count(width) for width in sorted(set(widths), reverse=True)}
 
 
-class Stream(NamedTuple):
+class ByteStream(NamedTuple):
     """An operand of one command: its bytes, each counted once, in its compute cycles, and the banks that it spans."""
 
     instruction: str
@@ -132,7 +132,7 @@ class Needs(NamedTuple):
     bank_ports: int
 
 
-def streams(programs: Iterable[Program]) -> Iterator[Stream]:
+def streams(programs: Iterable[Program]) -> Iterator[ByteStream]:
     """Yield the streams of all commands of EX, without operands of no bytes."""
     for program in programs:
         arch = program.arch
@@ -146,7 +146,7 @@ def streams(programs: Iterable[Program]) -> Iterator[Stream]:
                 for name, one in zip(_named(command, accesses), accesses, strict=True):
                     if one.total:
                         banks = (one.end - 1) // bank_bytes - one.address // bank_bytes + 1
-                        yield Stream(command.instruction.mnemonic, name, access, one.total, cycles, banks)
+                        yield ByteStream(command.instruction.mnemonic, name, access, one.total, cycles, banks)
 
 
 def _named(command: Command, accesses: Sequence[Access]) -> list[str]:
@@ -163,9 +163,9 @@ def _named(command: Command, accesses: Sequence[Access]) -> list[str]:
     return names
 
 
-def stream_rows(found: Iterable[Stream]) -> list[dict[str, Any]]:
+def stream_rows(found: Iterable[ByteStream]) -> list[dict[str, Any]]:
     """Return one row per instruction and operand: mean and maximum bytes per compute cycle, and banks per stream."""
-    groups: dict[tuple[str, str, str], list[Stream]] = {}
+    groups: dict[tuple[str, str, str], list[ByteStream]] = {}
     for one in found:
         groups.setdefault((one.instruction, one.operand, one.access), []).append(one)
     return [

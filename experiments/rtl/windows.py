@@ -23,7 +23,7 @@ MARGIN = 8
 
 
 @dataclass(frozen=True)
-class Window:
+class RunWindow:
     """Part of a run: a ``command`` by word, a ``layer`` by name, or ``cycles`` as (first, end); one is given."""
 
     command: int | None = None
@@ -57,7 +57,7 @@ class Window:
 
 
 def write_window(
-    case: Case, window: Window, file: Path, progress: Progress = silent, replacing: Modules | None = None
+    case: Case, window: RunWindow, file: Path, progress: Progress = silent, replacing: Modules | None = None
 ) -> tuple[Outcome, int, int]:
     """Write the waves of ``window`` to ``file``, and return the outcome of the run and the range of cycles.
 

@@ -101,7 +101,7 @@ def summary_lines(hardware: Preset) -> Iterator[str]:
     )
 
 
-class Stream(NamedTuple):
+class WordStream(NamedTuple):
     """An operand of one command: its words, the command's cycles, and the banks that it spans."""
 
     instruction: str
@@ -121,7 +121,7 @@ class Waits(NamedTuple):
     for_port: tuple[int, int]
 
 
-def streams(programs: Iterable[Program], timing: Timing) -> Iterator[Stream]:
+def streams(programs: Iterable[Program], timing: Timing) -> Iterator[WordStream]:
     """Yield the streams of all commands of EX, without operands of no words; cycles include waits."""
     for program in programs:
         arch = program.arch
@@ -136,7 +136,7 @@ def streams(programs: Iterable[Program], timing: Timing) -> Iterator[Stream]:
                 if words[number] and access.total:
                     banks = (access.end - 1) // bank_bytes - access.address // bank_bytes + 1
                     side = "read" if number < len(operands.reads) else "write"
-                    yield Stream(
+                    yield WordStream(
                         command.instruction.mnemonic, layout.register, side, words[number], cycles, banks
                     )  # fmt: skip
 
@@ -148,9 +148,9 @@ def _waiting(demands: Demands, timing: Timing) -> Int64:
     return np.where(demands.unit == EX, waiting, 0)
 
 
-def stream_rows(found: Iterable[Stream]) -> list[dict[str, Any]]:
+def stream_rows(found: Iterable[WordStream]) -> list[dict[str, Any]]:
     """Return one row per instruction and operand: mean and maximum words per cycle, and banks per stream."""
-    groups: dict[tuple[str, str, str], list[Stream]] = {}
+    groups: dict[tuple[str, str, str], list[WordStream]] = {}
     for one in found:
         groups.setdefault((one.instruction, one.operand, one.access), []).append(one)
     return [

@@ -1,4 +1,4 @@
-"""Options of records, declared once: a field's :class:`Option` gives its form on command lines.
+"""Options of records, declared once: a field's :class:`CommandOption` gives its form on command lines.
 
 Fields without an option exist only in Python. The module imports little, because ``dla --help`` reads all options.
 """
@@ -26,7 +26,7 @@ def spelled(given: object) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class Option:
+class CommandOption:
     """Command-line form of a field: an option called ``word``, or an argument if ``word`` is empty.
 
     Attributes:
@@ -67,12 +67,12 @@ class Option:
         return named if self.kind is bool else [word for text in self.texts(value) for word in (*named, text)]
 
 
-def option(word: str, help: str, kind: Any = str, **more: Any) -> dict[str, Option]:
-    """Return the metadata of a field that command lines have as an :class:`Option`."""
-    return {_KEY: Option(word, help, kind, **more)}
+def option(word: str, help: str, kind: Any = str, **more: Any) -> dict[str, CommandOption]:
+    """Return the metadata of a field that command lines have as an :class:`CommandOption`."""
+    return {_KEY: CommandOption(word, help, kind, **more)}
 
 
-def specification(help: str, metavar: str, nowhere: str) -> dict[str, Option]:
+def specification(help: str, metavar: str, nowhere: str) -> dict[str, CommandOption]:
     """Return the metadata of an argument that is a file of keys; ``nowhere`` spells a value that is in no file."""
 
     def spelled(given: Any) -> list[str]:
@@ -81,17 +81,17 @@ def specification(help: str, metavar: str, nowhere: str) -> dict[str, Option]:
     return option("", help, Path, metavar=metavar, texts=spelled)
 
 
-def same(record: Any, name: str) -> dict[str, Option]:
+def same(record: Any, name: str) -> dict[str, CommandOption]:
     """Return the metadata of a field with the same option as a field of another record."""
     return {_KEY: declared(record)[name]}
 
 
-def declared(record: Any) -> dict[str, Option]:
+def declared(record: Any) -> dict[str, CommandOption]:
     """Return the options of a record, or of its class, by field name."""
     return {item.name: item.metadata[_KEY] for item in fields(record) if _KEY in item.metadata}
 
 
-def given_options(record: Any) -> Iterator[tuple[str, Option, Any]]:
+def given_options(record: Any) -> Iterator[tuple[str, CommandOption, Any]]:
     """Yield name, option and value of the fields of a record that differ from their default."""
     for item in fields(record):
         value = getattr(record, item.name)

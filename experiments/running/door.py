@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from byoc.options import CompileOptions
 from experiments.running.declared import declared
-from experiments.running.given import Subject
+from experiments.running.given import NetworkChoice
 from experiments.running.in_memory import in_onnx
 from isa.errors import InputError, meant
 from isa.typed import check_types, field_types
@@ -69,7 +69,7 @@ def door(
         _check_least(made)
         if choices:
             made = replace(made, options=made.options.replaced(choices))
-        if isinstance(made, Subject):
+        if isinstance(made, NetworkChoice):
             made = replace(made, model=in_onnx(made.model))
         return work(made)
 

@@ -69,7 +69,7 @@ def _setting_texts(settings: Settings) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class NetworkChoice:
     """A network: a built-in name, a file, or a model in memory."""
 
     model: Model = field(
@@ -83,7 +83,7 @@ class Subject:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Given(Subject):
+class Given(NetworkChoice):
     """All inputs that determine the package of a network.
 
     ``shapes`` fixes dynamic inputs, ``fixed`` makes inputs constants, ``cpu`` keeps nodes on the CPU
@@ -163,7 +163,7 @@ class Given(Subject):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Machine:
+class MachineChoice:
     """Choice of a machine: a preset's name or file, and changes of it.
 
     ``settings`` change keys (``{"pe.oc": 64, "sram_bytes": "64KiB"}``, or texts such as ``"pe.oc=64"``), ``isa``
@@ -208,7 +208,7 @@ class Machine:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Compiling(Given, Machine):
+class Compiling(Given, MachineChoice):
     """Network to compile, and the machine to compile it for."""
 
     options: CompileOptions = DEFAULTS
@@ -230,7 +230,7 @@ class Inferring:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ProgramRequest(Inferring, Machine):
+class ProgramRequest(Inferring, MachineChoice):
     """Request of ``dla simulate``: a program brings its own machine, and has tensors and memory images."""
 
     preset: str | Path | None = field(
@@ -288,7 +288,7 @@ class RunRequest(Inferring, Compiling):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class RunKeywords(RunRequest, CompileOptions, Subject):
+class RunKeywords(RunRequest, CompileOptions, NetworkChoice):
     """Keywords of ``dla.run``: the fields of the request, and the single fields of its options."""
 
 

@@ -84,7 +84,7 @@ class ComparedExecutor(Executor[Trace], Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class InputBatch:
     """Inputs of one inference or, with ``many``, of several.
 
     Their arrays were stacked along an additional axis (``stacked``) or concatenated along the first axis of the input.
@@ -107,24 +107,24 @@ class Batch:
         return np.concatenate(arrays) if one else np.stack(arrays)
 
 
-def batch_of(inputs: Inputs, wanted: Mapping[str, Shape], what: str = "inputs") -> Batch:
+def batch_of(inputs: Inputs, wanted: Mapping[str, Shape], what: str = "inputs") -> InputBatch:
     """Return arrays as feeds: one inference for an array of the input's shape, several along a first axis.
 
     The first axis is an additional one, or the first axis of the input if that has length 1. A list of arrays, or of
     arrays by input name, is a batch as well. Raises InputError if inputs have different numbers of samples, or none.
     """
     if isinstance(inputs, list | tuple) and any(isinstance(one, Mapping) or hasattr(one, "shape") for one in inputs):
-        return Batch(tuple(_named(one, wanted, what) for one in inputs), many=True)
+        return InputBatch(tuple(_named(one, wanted, what) for one in inputs), many=True)
     arrays = _named(inputs, wanted, what)
     axes = {name: _axis(array, wanted.get(name, ())) for name, array in arrays.items()}
     if not any(axes.values()):
-        return Batch((arrays,))
+        return InputBatch((arrays,))
     counts = {name: len(array) if axes[name] else 1 for name, array in arrays.items()}
     if not all(axes.values()) or len(set(counts.values())) > 1 or 0 in counts.values():
         raise InputError(f"{what}: the arrays have {counts} samples; give all of them the same number, at least one")
     samples = range(next(iter(counts.values())))
     feeds = ({name: a[n] if axes[name] == "own" else a[n : n + 1] for name, a in arrays.items()} for n in samples)
-    return Batch(tuple(feeds), many=True, stacked="own" in axes.values())
+    return InputBatch(tuple(feeds), many=True, stacked="own" in axes.values())
 
 
 def _axis(array: NDArray[Any], shape: Shape) -> str:

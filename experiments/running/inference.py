@@ -16,7 +16,7 @@ from dla_sim.device import Device, Engine, Trace
 from dla_sim.engine.times import CommandTimes, compute_times
 from dla_sim.engine.workload import Workload
 from dla_sim.presets import Preset, load_hardware
-from experiments.report.assemble import Conditions, assemble
+from experiments.report.assemble import RunConditions, assemble
 from experiments.report.figures import RegionRun
 from experiments.report.schema import Accuracy, Check, HardwareCheck, Suspicion
 from experiments.running.check import (
@@ -29,8 +29,8 @@ from experiments.running.check import (
 )
 from experiments.running.declared import command_of
 from experiments.running.door import door
-from experiments.running.given import Given, Host, Machine, RunKeywords, RunRequest
-from experiments.running.in_memory import Batch, ComparedExecutor, Feeds
+from experiments.running.given import Given, Host, MachineChoice, RunKeywords, RunRequest
+from experiments.running.in_memory import ComparedExecutor, Feeds, InputBatch
 from experiments.running.network import Network, load, network_batch
 from experiments.running.result import Result
 from isa.errors import InputError
@@ -139,14 +139,14 @@ def _imported(given: Given) -> Package:
 import_model = door("import_model", Given, Given, _imported)
 
 
-def hardware_of(machine: Machine) -> Preset:
+def hardware_of(machine: MachineChoice) -> Preset:
     """Return the chosen machine; raise InputError as :func:`load_hardware` does."""
     preset = None if machine.preset is None else str(machine.preset)
     return load_hardware(preset, machine.settings, machine.isa, machine.memory_mode)
 
 
 @dataclass(frozen=True, eq=False)
-class _Checked:
+class _CheckedOutputs:
     """Outputs of every inference of a batch, with their common check and warnings."""
 
     check: Check
@@ -154,7 +154,7 @@ class _Checked:
     outputs: tuple[Tensors, ...]
 
 
-def _checked(done: Inference, batch: Batch, progress: Progress) -> _Checked:
+def _checked(done: Inference, batch: InputBatch, progress: Progress) -> _CheckedOutputs:
     """Run the rest of a batch after its first inference ``done``, and check every inference against the oracle."""
     progress("checking every region output")
     compiled = done.compiled
@@ -168,19 +168,19 @@ def _checked(done: Inference, batch: Batch, progress: Progress) -> _Checked:
         for suspicion in find_warnings(compiled, feeds, result):
             suspicions.setdefault((suspicion.kind, suspicion.tensor), suspicion)
     check = joint_check(compiled.package, compiled.arch.numerics, checks)
-    return _Checked(check, tuple(suspicions.values()), tuple(outputs))
+    return _CheckedOutputs(check, tuple(suspicions.values()), tuple(outputs))
 
 
 def _reported(
     request: RunRequest,
     done: Inference,
-    batch: Batch,
-    found: _Checked,
+    batch: InputBatch,
+    found: _CheckedOutputs,
     measured: Accuracy | None,
     table: CostTable | None,
     ran_on: HardwareCheck | None,
 ) -> Result:
-    conditions = Conditions(command_of("run", request), done.network.name, request.seed, done.hardware, table)
+    conditions = RunConditions(command_of("run", request), done.network.name, request.seed, done.hardware, table)
     given, traces = batch.joined(batch.feeds), done.result.traces
     report = assemble(conditions, done.compiled, given, traces, found.check, found.suspicions, measured, ran_on)
     return Result(report, batch.joined(found.outputs), done.network.package)

@@ -28,8 +28,8 @@ from experiments.running.declared import declared, given_options, spelled
 from experiments.running.door import door
 from experiments.running.given import Given, Shapes
 from experiments.running.in_memory import (
-    Batch,
     Feeds,
+    InputBatch,
     Inputs,
     Samples,
     Wanted,
@@ -244,10 +244,10 @@ def _wanted(model: ModelProto) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]
     }
 
 
-def network_batch(network: Network, inputs: Inputs | None, seed: int, options: CompileOptions) -> Batch:
+def network_batch(network: Network, inputs: Inputs | None, seed: int, options: CompileOptions) -> InputBatch:
     """Return the inputs of one inference or of several, from arrays or from :func:`network_feeds`."""
     if inputs is None or isinstance(inputs, str | Path):
-        return Batch((network_feeds(network, None if inputs is None else Path(inputs), seed, options),))
+        return InputBatch((network_feeds(network, None if inputs is None else Path(inputs), seed, options),))
     ports = connect(network.package, options).inputs
     return batch_of(inputs, {port.name: port.value.shape for port in ports})
 

@@ -21,7 +21,7 @@ from dla_sim.timing import Timing
 from experiments.models.inputs import load_input
 from experiments.report.figures import RegionRun, figures
 from experiments.report.schema import Figures
-from experiments.running.given import Machine, ProgramRequest
+from experiments.running.given import MachineChoice, ProgramRequest
 from experiments.running.inference import Inference, hardware_of, infer
 from experiments.running.network import load_network, network_batch
 from isa import program_file
@@ -44,7 +44,7 @@ class SimulatedRegion(RegionRun):
 
 
 @dataclass(frozen=True, eq=False)
-class Simulation:
+class PreparedSimulation:
     """Prepared simulation: ``regions`` returns the timing of its regions, ``finish`` outputs and figures."""
 
     hardware: Preset
@@ -52,7 +52,7 @@ class Simulation:
     finish: Callable[[], tuple[Tensors, Figures]]
 
 
-def simulate_package(file: Path, wanted: ProgramRequest) -> Simulation:
+def simulate_package(file: Path, wanted: ProgramRequest) -> PreparedSimulation:
     """Compile a package for the machine and run one inference, for the model's outputs and the machine's figures."""
     network, hardware, options = load_network(str(file)), hardware_of(wanted), wanted.options
     feeds = network_batch(network, wanted.inputs, wanted.seed, options).feeds[0]
@@ -63,7 +63,9 @@ def simulate_package(file: Path, wanted: ProgramRequest) -> Simulation:
         report = done.compiled.reports[index]
         bounds = report.compulsory_bytes, report.demand
         runs.append(SimulatedRegion(index, program, trace, *bounds, imaged=program, inputs=given[index]))
-    return Simulation(hardware, lambda: tuple(runs), lambda: (dict(done.result.outputs), figures(hardware, runs)))
+    return PreparedSimulation(
+        hardware, lambda: tuple(runs), lambda: (dict(done.result.outputs), figures(hardware, runs))
+    )
 
 
 def regions_given(done: Inference) -> dict[int, Tensors]:
@@ -71,7 +73,7 @@ def regions_given(done: Inference) -> dict[int, Tensors]:
     return {index: region_inputs(done.compiled.programs[index], done.result.values) for index in done.result.traces}
 
 
-def simulate_program(file: Path, wanted: ProgramRequest) -> Simulation:
+def simulate_program(file: Path, wanted: ProgramRequest) -> PreparedSimulation:
     """Prepare a program on tensors and memory images from files, for its output tensors and the machine's figures.
 
     The input is a ``.npz`` with arrays for some tensors; ``tensor`` (NAME=FILE.npy) replaces them.
@@ -97,10 +99,10 @@ def simulate_program(file: Path, wanted: ProgramRequest) -> Simulation:
             raise InputError(f"{file}: the program stopped: {error}") from error
         return dict(execution.outputs), figures(hardware, [RegionRun(0, program, execution.trace)])
 
-    return Simulation(hardware, regions, finish)
+    return PreparedSimulation(hardware, regions, finish)
 
 
-def hardware_for(file: Path, program: Program, machine: Machine) -> Preset:
+def hardware_for(file: Path, program: Program, machine: MachineChoice) -> Preset:
     """Return the machine for ``program``: the preset with its changes, or the program's Arch with default timing.
 
     Raises InputError if the result is not the Arch that the program was made for.

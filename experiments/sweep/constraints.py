@@ -72,14 +72,14 @@ def parse_constraint(text: str) -> Constraint:
         tree = ast.parse(_SINGLE_EQUALS.sub(lambda found: found[1] or "==", text.strip()), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise InputError(f"constraints: '{text}' is not an expression such as pe.count in [64, 128]") from error
-    builder = _Builder(text)
+    builder = _ConstraintBuilder(text)
     evaluate = builder.condition(tree)
     if not builder.names:
         raise InputError(f"constraints: '{text}' names no key; choose from {', '.join(NAMES)}")
     return Constraint(text, frozenset(builder.names), evaluate)
 
 
-class _Builder:
+class _ConstraintBuilder:
     """Translator of a syntax tree into functions of the values; it collects the names that they read."""
 
     def __init__(self, text: str) -> None:

@@ -12,9 +12,9 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, 
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from experiments.sweep.pools import Pool
+from experiments.sweep.pools import WorkerPool
 from experiments.sweep.store import Row, Store
-from experiments.sweep.worker import Job, Result, message_of, unpacked
+from experiments.sweep.worker import WorkerJob, WorkerResult, message_of, unpacked
 from isa.errors import InputError
 from isa.progress import silent
 
@@ -45,7 +45,7 @@ Report = Callable[[Tally], None]
 
 
 @dataclass(eq=False, kw_only=True)
-class Task:
+class SweepTask:
     """A job and the conversion of its result into rows.
 
     ``suspect`` is True after the death of a worker that may have run this task. ``deaths`` counts the workers that
@@ -54,22 +54,22 @@ class Task:
 
     suspect: bool = False
     deaths: int = 0
-    job: Job
+    job: WorkerJob
 
-    def rows(self, result: Result) -> tuple[Row, ...]:
+    def rows(self, result: WorkerResult) -> tuple[Row, ...]:
         raise NotImplementedError
 
     def failed_rows(self, message: str) -> tuple[Row, ...]:
         raise NotImplementedError
 
-    def following(self, result: Result) -> Iterator[Item]:
+    def following(self, result: WorkerResult) -> Iterator[Item]:
         return iter(())
 
     def following_failed(self, message: str) -> Iterator[Item]:
         return iter(())
 
 
-Item = Task | tuple[Row, ...]
+Item = SweepTask | tuple[Row, ...]
 """A task, or rows that need no worker."""
 Points = TypeVar("Points", contravariant=True)
 """Type of a planner's input: points, or batches of points."""
@@ -94,14 +94,14 @@ Wanted = TypeVar("Wanted")
 class Driver(Generic[Wanted]):
     """Runs points of any kind until each has a row in ``store``."""
 
-    def __init__(self, planner: Planner[Wanted], store: Store, pool: Pool, report: Report = silent) -> None:
+    def __init__(self, planner: Planner[Wanted], store: Store, pool: WorkerPool, report: Report = silent) -> None:
         self.tally = Tally()
         self._store = store
         self._pool = pool
         self._report = report
         self._planner = planner
-        self._running: dict[Future[bytes], Task] = {}
-        self._suspects: deque[Task] = deque()
+        self._running: dict[Future[bytes], SweepTask] = {}
+        self._suspects: deque[SweepTask] = deque()
         self._sources: deque[Iterator[Item]] = deque()
 
     def run(self, points: Iterable[Wanted]) -> None:
@@ -131,27 +131,27 @@ class Driver(Generic[Wanted]):
             self._start(task)
         return bool(self._running or self._suspects)
 
-    def _next(self) -> Task | None:
+    def _next(self) -> SweepTask | None:
         """Return the next task, and write rows that need no task on the way."""
         while self._sources:
             item = next(self._sources[0], None)
             self._count(self._planner.skipped())
             if item is None:
                 self._sources.popleft()
-            elif isinstance(item, Task):
+            elif isinstance(item, SweepTask):
                 return item
             else:
                 self._write(item)
         return None
 
-    def _start(self, task: Task) -> None:
+    def _start(self, task: SweepTask) -> None:
         try:
             self._running[self._pool.submit(task.job)] = task
         except BrokenExecutor:
             self._recover([task])
 
     def _collect(self, done: Iterable[Future[bytes]]) -> None:
-        lost: list[Task] = []
+        lost: list[SweepTask] = []
         for future in done:
             task = self._running.pop(future)
             try:
@@ -167,12 +167,12 @@ class Driver(Generic[Wanted]):
         if lost:
             self._recover(lost)
 
-    def _accept(self, task: Task, result: Result) -> None:
+    def _accept(self, task: SweepTask, result: WorkerResult) -> None:
         self.tally.compilations += result.compilations
         self._settle(task.rows(result))
         self._sources.appendleft(task.following(result))
 
-    def _fail(self, task: Task, message: str) -> None:
+    def _fail(self, task: SweepTask, message: str) -> None:
         self._settle(task.failed_rows(message))
         self._sources.appendleft(task.following_failed(message))
 
@@ -194,7 +194,7 @@ class Driver(Generic[Wanted]):
         self.tally.stored += len(statuses)
         self.tally.stored_ok += sum(status == "ok" for status in statuses)
 
-    def _recover(self, lost: list[Task]) -> None:
+    def _recover(self, lost: list[SweepTask]) -> None:
         """Restart the workers and run every lost task again, alone.
 
         The task that killed the worker is known only if no other task was running, so all of them become suspects.

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 from experiments.interruption import delayed
-from experiments.sweep.worker import Job, run_job
+from experiments.sweep.worker import WorkerJob, run_job
 from isa.errors import InputError
 from isa.installation import remedy
 
@@ -32,7 +32,7 @@ PATIENCE_SECONDS = 5.0
 """Time that processes have to end by themselves; longer than any job."""
 
 
-class Pool(Protocol):
+class WorkerPool(Protocol):
     """Executor of jobs. ``window`` is the number of jobs that keeps all workers busy."""
 
     window: int
@@ -40,7 +40,7 @@ class Pool(Protocol):
     def warm(self) -> None:
         """Start the workers early, so that they get ready while the caller does other work."""
 
-    def submit(self, job: Job) -> Future[bytes]:
+    def submit(self, job: WorkerJob) -> Future[bytes]:
         """Queue a job and return its future."""
 
     def restart(self) -> None:
@@ -67,7 +67,7 @@ class LocalPool:
             for _ in range(self._workers):
                 self._submitted(_nothing)
 
-    def submit(self, job: Job) -> Future[bytes]:
+    def submit(self, job: WorkerJob) -> Future[bytes]:
         """Queue a job; the first one starts the processes. Raises BrokenExecutor if the executor is breaking down."""
         return self._submitted(run_job, job)
 
@@ -245,7 +245,7 @@ class Here:
     def warm(self) -> None:
         """Do nothing: this process is ready."""
 
-    def submit(self, job: Job) -> Future[bytes]:
+    def submit(self, job: WorkerJob) -> Future[bytes]:
         """Run a job and store its exception, if any, in the future; KeyboardInterrupt is raised at once."""
         future: Future[bytes] = Future()
         try:
@@ -286,7 +286,7 @@ class DaskPool:
     def warm(self) -> None:
         """Do nothing: the workers of a cluster are ready."""
 
-    def submit(self, job: Job) -> Future[bytes]:
+    def submit(self, job: WorkerJob) -> Future[bytes]:
         return self._executor.submit(run_job, job)
 
     def restart(self) -> None:
@@ -312,7 +312,7 @@ def _claiming() -> Callable[[], None]:
     return claim
 
 
-def open_pool(scheduler: str | None, workers: int | None) -> Pool:
+def open_pool(scheduler: str | None, workers: int | None) -> WorkerPool:
     """Return the Dask cluster at ``scheduler``, or else a pool of local processes.
 
     ``workers`` is the number of processes; None means one per processor. Raises InputError for less than 1.
@@ -327,7 +327,7 @@ def open_pool(scheduler: str | None, workers: int | None) -> Pool:
 
 
 @contextlib.contextmanager
-def opened(scheduler: str | None, workers: int | None) -> Iterator[Pool]:
+def opened(scheduler: str | None, workers: int | None) -> Iterator[WorkerPool]:
     """Open a pool as :func:`open_pool` does, start its workers, and close it at the end."""
     pool = open_pool(scheduler, workers)
     try:

@@ -25,7 +25,7 @@ class Misfit:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedPartition:
     """Partition that is ready to be compiled in any worker, and the nodes that stay on the CPU.
 
     ``host_cycles`` is an estimate.
@@ -43,9 +43,9 @@ class Preparation:
     def __init__(self, package: Package) -> None:
         self.package = package
         self._pool = CompilerPool()
-        self._last: Prepared | None = None
+        self._last: PreparedPartition | None = None
 
-    def prepared(self, arch: Arch, options: CompileOptions) -> Prepared:
+    def prepared(self, arch: Arch, options: CompileOptions) -> PreparedPartition:
         """Return the partition for a machine; a partition equal to the previous one is the same object."""
         found = _prepared(partition_package(self.package, arch, options, self._pool))
         if found != self._last:
@@ -53,8 +53,8 @@ class Preparation:
         return self._last
 
 
-def _prepared(found: Partition) -> Prepared:
-    return Prepared(
+def _prepared(found: Partition) -> PreparedPartition:
+    return PreparedPartition(
         regions=blank_regions(found.regions, found.graph.values),
         host_nodes=sum(len(part.nodes) for part in found.host_parts),
         host_cycles=sum(estimate_cycles(found.graph, part) for part in found.host_parts),

@@ -74,7 +74,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-class Session:
+class SweepSession:
     """Resources of a running sweep; a context manager.
 
     ``output`` is the results file; it is created if missing. ``workers`` local processes do the work, or the Dask
@@ -103,7 +103,7 @@ class Session:
             Manifest("dla-sweep", command, spec.text, folder, self.grid.points, packages).add_to(self.store)
             self._stack = stack.pop_all()
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> SweepSession:
         return self
 
     def __exit__(self, *reason: object) -> None:
@@ -151,10 +151,10 @@ def run_sweep(
 ) -> Tally:
     """Give every point of ``spec`` a row in the results file ``output``; points with a row are not run again.
 
-    Arguments are those of :class:`experiments.sweep.session.Session`. In addition, ``retry_failed`` first removes the
-    rows that failed, and ``report`` is called whenever rows have been written. Raises InputError as a session does.
+    Arguments are those of :class:`experiments.sweep.session.SweepSession`. In addition, ``retry_failed`` first removes
+    the rows that failed, and ``report`` is called whenever rows have been written. Raises InputError as a session does.
     """
-    with Session(spec, output, workers=workers, scheduler=scheduler, command=command, stage=stage) as session:
+    with SweepSession(spec, output, workers=workers, scheduler=scheduler, command=command, stage=stage) as session:
         if retry_failed:
             session.store.forget("failed")
         stage(f"running {session.grid.points} points")

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from byoc.options import PROGRAM_OPTIONS
 from dla_sim.presets import DEFAULT_PRESET, Preset, load_preset
-from experiments.running.declared import Option, declared
+from experiments.running.declared import CommandOption, declared
 from experiments.running.given import Given
 from experiments.sweep.axes import ARCH_KEYS, TIMING_KEYS, axis_values, check_key
 from experiments.sweep.constraints import Constraint, parse_constraint
@@ -30,7 +30,7 @@ _SEVERAL = BeforeValidator(lambda value: value if isinstance(value, list) else [
 """Accepts one value or a list of values."""
 
 
-class _Written(BaseModel):
+class _WrittenSpec(BaseModel):
     """Keys in the text of a specification, without the compiler's options."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -47,13 +47,13 @@ _OPTIONS: dict[str, Any] = {
     option.axis: (Annotated[list[option.type], _SEVERAL], Field(default=[option.default], min_length=1))  # type: ignore[name-defined]
     for option in PROGRAM_OPTIONS
 }
-_GIVEN: dict[str, Option] = {name: one for name, one in declared(Given).items() if one.word and one.repeats}
+_GIVEN: dict[str, CommandOption] = {name: one for name, one in declared(Given).items() if one.word and one.repeats}
 """Keys of a specification that apply to all networks, with the meaning of the ``dla run`` options."""
 _GIVEN_KEYS: dict[str, Any] = {
     name: ((one.table or (str if one.kind is Path else one.kind)) | None, Field(default=None, ge=one.least))
     for name, one in _GIVEN.items()
 }
-_Specification = create_model("_Specification", __base__=_Written, **_OPTIONS, **_GIVEN_KEYS)
+_Specification = create_model("_Specification", __base__=_WrittenSpec, **_OPTIONS, **_GIVEN_KEYS)
 _KEYS = ("networks", "presets", "isa", *_OPTIONS, *_GIVEN, "constraints", "arch", "timing")
 
 
@@ -125,7 +125,7 @@ def _first_problem(error: ValidationError) -> str:
     return f"{key} is {problem['input']!r}: {str(problem['msg']).removeprefix('Input ')}"
 
 
-def _checked(written: _Written, text: str, source: str, folder: Path) -> Spec:
+def _checked(written: _WrittenSpec, text: str, source: str, folder: Path) -> Spec:
     arch = {} if written.isa is None else {"isa": axis_values("isa", written.isa)}
     # Machines that differ only in scratchpad size share tilings, so they must follow each other: these keys come last.
     sizes = ("sram_bytes", "sram_banks")
@@ -180,7 +180,7 @@ def _arrays(written: Any) -> tuple[dict[str, int], ...]:
     return tuple(item for index, item in enumerate(found) if item not in found[:index])
 
 
-def _given(written: _Written, folder: Path) -> dict[str, Any]:
+def _given(written: _WrittenSpec, folder: Path) -> dict[str, Any]:
     """Return the keywords that apply to all networks; file names are relative to the specification's folder."""
     found = {name: getattr(written, name) for name in _GIVEN if getattr(written, name) is not None}
     return {name: folder / value if _GIVEN[name].kind is Path else value for name, value in found.items()}

@@ -17,11 +17,11 @@ from pydantic import ValidationError
 
 from byoc.options import CompileOptions
 from byoc.scheduling.default import sizeless
-from experiments.sweep.driver import Item, Task
+from experiments.sweep.driver import Item, SweepTask
 from experiments.sweep.grid import Batch, Keys
-from experiments.sweep.preparation import Misfit, Preparation, Prepared
+from experiments.sweep.preparation import Misfit, Preparation, PreparedPartition
 from experiments.sweep.store import FIGURE_COLUMNS, Row, Store, canonical
-from experiments.sweep.worker import MachineJob, NetworkJob, PointOutcome, Result, machine_problem
+from experiments.sweep.worker import MachineJob, NetworkJob, PointOutcome, WorkerResult, machine_problem
 from experiments.version import compiler_version
 from isa.arch import Arch
 
@@ -29,7 +29,7 @@ Status = Literal["ok", "infeasible", "failed"]
 _NO_FIGURES = (None,) * len(FIGURE_COLUMNS)
 
 
-class Point(NamedTuple):
+class SweepPoint(NamedTuple):
     """A point of a machine: its key, its Timing as canonical JSON, and its preset."""
 
     key: str
@@ -53,23 +53,23 @@ class SharedColumns:
         """Return the same columns with the CPU part: its number of nodes and its estimated cycles."""
         return replace(self, host_nodes=nodes, host_cycles=cycles)
 
-    def outcome_rows(self, points: Iterable[Point], outcomes: Iterable[PointOutcome]) -> tuple[Row, ...]:
+    def outcome_rows(self, points: Iterable[SweepPoint], outcomes: Iterable[PointOutcome]) -> tuple[Row, ...]:
         """Return the rows of points that a worker has processed: ok with their figures, or failed."""
         return tuple(
             self._row(point, "failed" if outcome.figures is None else "ok", outcome.message, None, outcome.figures)
             for point, outcome in zip(points, outcomes, strict=True)
         )
 
-    def infeasible_rows(self, points: Iterable[Point], misfit: Misfit) -> tuple[Row, ...]:
+    def infeasible_rows(self, points: Iterable[SweepPoint], misfit: Misfit) -> tuple[Row, ...]:
         """Return the rows of points whose machine is too small."""
         return tuple(self._row(point, "infeasible", misfit.message, misfit.missing_bytes) for point in points)
 
-    def failed_rows(self, points: Iterable[Point], message: str) -> tuple[Row, ...]:
+    def failed_rows(self, points: Iterable[SweepPoint], message: str) -> tuple[Row, ...]:
         return tuple(self._row(point, "failed", message) for point in points)
 
     def _row(
         self,
-        point: Point,
+        point: SweepPoint,
         status: Status,
         message: str | None,
         missing_bytes: int | None = None,
@@ -81,11 +81,11 @@ class SharedColumns:
         return (point.key, *shared, status, message, missing_bytes, *host, *(figures or _NO_FIGURES))
 
 
-Points = tuple[Point, ...]
+Points = tuple[SweepPoint, ...]
 
 
 @dataclass(eq=False)
-class NetworkTask(Task):
+class NetworkTask(SweepTask):
     """A job with the points that it settles, machine by machine.
 
     ``rest`` has further points of its only machine; they wait for the compiled programs.
@@ -95,14 +95,14 @@ class NetworkTask(Task):
     points: tuple[tuple[SharedColumns, Points], ...]
     rest: Iterator[Points] | None = None
 
-    def rows(self, result: Result) -> tuple[Row, ...]:
+    def rows(self, result: WorkerResult) -> tuple[Row, ...]:
         parts = zip(self.points, result.outcomes, strict=True)
         return tuple(row for (shared, points), outcomes in parts for row in shared.outcome_rows(points, outcomes))
 
     def failed_rows(self, message: str) -> tuple[Row, ...]:
         return tuple(row for shared, points in self.points for row in shared.failed_rows(points, message))
 
-    def following(self, result: Result) -> Iterator[Item]:
+    def following(self, result: WorkerResult) -> Iterator[Item]:
         """Yield the tasks for the points that waited for the machine's programs."""
         shared, machine = self.points[0][0], self.job.machines[0]
         for points in self.rest or ():
@@ -133,7 +133,7 @@ POINTS = 64
 class _Load:
     """One machine with few points, which can share a task with other machines."""
 
-    prepared: Prepared
+    prepared: PreparedPartition
     batch: Batch
     machine: MachineJob
     shared: SharedColumns
@@ -229,9 +229,9 @@ class NetworkPlanner:
         timings = iter(batch)
         while some := list(itertools.islice(timings, POINTS)):
             texts = [(canonical(timing), preset) for preset, timing in some]
-            points = [Point(keys.of(text), text, preset) for text, preset in texts]
+            points = [SweepPoint(keys.of(text), text, preset) for text, preset in texts]
             known = self._store.stored([point.key for point in points])
-            fresh: dict[str, Point] = {}
+            fresh: dict[str, SweepPoint] = {}
             for point in points:
                 if point.key in known or point.key in self._under_way or point.key in fresh:
                     self._skipped.append(known.get(point.key, "under way"))

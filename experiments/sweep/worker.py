@@ -1,7 +1,7 @@
 """Work of a worker process: compile networks without data, once for each machine and bus, and time every point.
 
-A :class:`Job` contains only plain values, so any executor can send it; caches in workers only save time. Regions are
-sent without weights, because a compilation without data does not need them. A :class:`RegionCompiler` caches what
+A :class:`WorkerJob` contains only plain values, so any executor can send it; caches in workers only save time. Regions
+are sent without weights, because a compilation without data does not need them. A :class:`RegionCompiler` caches what
 compilations of similar machines share.
 """
 
@@ -24,9 +24,9 @@ from byoc.estimate.bus import DEFAULT_BUS, Bus, bus_of
 from byoc.graph import Value
 from byoc.options import CompileOptions
 from byoc.scheduling.default import SearchPool, sizeless
-from dla_sim.program_timing import Cycles, ProgramTiming
+from dla_sim.program_timing import ProgramCycles, ProgramTiming
 from dla_sim.timing import Timing
-from experiments.figure import Counts, Machine, measured, summed
+from experiments.figure import Counts, FigureMachine, measured, summed
 from experiments.report.schema import UNITS, PointFigures
 from experiments.sweep.store import canonical
 from experiments.version import compiler_version
@@ -132,7 +132,7 @@ class NetworkJob:
     machines: tuple[MachineJob, ...]
     keep: bool = False
 
-    def run(self) -> Result:
+    def run(self) -> WorkerResult:
         """Return the outcomes of the job, as :func:`outcome_of` does."""
         return outcome_of(self)
 
@@ -151,7 +151,7 @@ class PointOutcome:
 
 
 @dataclass(frozen=True)
-class Result:
+class WorkerResult:
     """Outcomes of every machine's Timings, the number of compilations, and the programs if requested."""
 
     outcomes: tuple[tuple[PointOutcome, ...], ...]
@@ -159,14 +159,14 @@ class Result:
     programs: Programs = field(default_factory=dict)
 
 
-class Job(Protocol):
+class WorkerJob(Protocol):
     """A unit of work for a worker, for any kind of points."""
 
-    def run(self) -> Result:
+    def run(self) -> WorkerResult:
         """Return the outcomes of its points."""
 
 
-def run_job(job: Job) -> bytes:
+def run_job(job: WorkerJob) -> bytes:
     """Run a job and return its result, compressed.
 
     Small results fit into a pipe at once, so that a worker does not die in the middle of sending one.
@@ -174,13 +174,13 @@ def run_job(job: Job) -> bytes:
     return zlib.compress(pickle.dumps(job.run(), pickle.HIGHEST_PROTOCOL), level=1)
 
 
-def unpacked(data: bytes) -> Result:
+def unpacked(data: bytes) -> WorkerResult:
     """Return the result that :func:`run_job` packed."""
-    found: Result = pickle.loads(zlib.decompress(data))
+    found: WorkerResult = pickle.loads(zlib.decompress(data))
     return found
 
 
-def outcome_of(job: NetworkJob) -> Result:
+def outcome_of(job: NetworkJob) -> WorkerResult:
     """Compile the network for the machines of a job and time it; an error becomes the outcome of its points.
 
     Raises:
@@ -204,7 +204,7 @@ def outcome_of(job: NetworkJob) -> Result:
             except Exception as error:  # any exception belongs in the results row
                 found[row].update(dict.fromkeys(timings, PointOutcome(None, message_of(error))))
             else:
-                machines = {column: Machine(arch, timing) for column, timing in timings.items()}
+                machines = {column: FigureMachine(arch, timing) for column, timing in timings.items()}
                 found[row].update({at: _outcome(one, known[bus], timed) for at, one in machines.items()})
     outcomes = tuple(tuple(one for _, one in sorted(row.items())) for row in found)
     # Copies: a program caches its decoded commands, which need not be sent.
@@ -212,7 +212,7 @@ def outcome_of(job: NetworkJob) -> Result:
         bus: tuple(replace(item, program=replace(item.program)) for item in programs)
         for bus, programs in (made[0].items() if job.keep else ())
     }
-    return Result(outcomes, compilations, kept)
+    return WorkerResult(outcomes, compilations, kept)
 
 
 Outcomes = dict[int, PointOutcome]
@@ -243,7 +243,9 @@ def message_of(error: BaseException) -> str:
     return text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
 
 
-def _outcome(machine: Machine, programs: Sequence[CompiledProgram], timed: Sequence[ProgramTiming]) -> PointOutcome:
+def _outcome(
+    machine: FigureMachine, programs: Sequence[CompiledProgram], timed: Sequence[ProgramTiming]
+) -> PointOutcome:
     try:
         return PointOutcome(_figures(machine, programs, timed, [item.run(machine.timing) for item in timed]))
     except Exception as error:  # any exception belongs in the results row
@@ -257,7 +259,10 @@ def machine_problem(error: ValidationError) -> str:
 
 
 def _figures(
-    machine: Machine, programs: Sequence[CompiledProgram], timed: Sequence[ProgramTiming], runs: Sequence[Cycles]
+    machine: FigureMachine,
+    programs: Sequence[CompiledProgram],
+    timed: Sequence[ProgramTiming],
+    runs: Sequence[ProgramCycles],
 ) -> tuple[Any, ...]:
     """Return the figures of all regions together, in the order of ``FIGURE_COLUMNS``; the last three are JSON texts."""
     parts = [

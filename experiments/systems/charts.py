@@ -17,13 +17,13 @@ from experiments.report.charts.model import (
     SKY,
     VERMILION,
     YELLOW,
-    Activity,
-    Bars,
+    BarChart,
     Chart,
     Gantt,
     Series,
-    Steps,
+    StepChart,
     Style,
+    UnitActivity,
 )
 from experiments.systems.report import SAVING, SystemReport
 
@@ -52,7 +52,7 @@ def system_charts(report: SystemReport) -> tuple[Chart, ...]:
     return tuple(chart for chart in shown if chart is not None)
 
 
-def response_times(report: SystemReport) -> Bars:
+def response_times(report: SystemReport) -> BarChart:
     """Return the chart of response-time percentiles, in per cent of the deadlines if a task has one."""
     relative = any(task.deadline for task in report.tasks if task.response)
     tasks = [task for task in report.tasks if task.response and (task.deadline or not relative)]
@@ -72,10 +72,10 @@ def response_times(report: SystemReport) -> Bars:
     if relative:
         note += " Tasks without a deadline are in the table alone."
     names = tuple(task.name for task in tasks)
-    return Bars("response-times", title, axis, unit, names, tuple(series), layers=False, grouped=True, note=note)
+    return BarChart("response-times", title, axis, unit, names, tuple(series), layers=False, grouped=True, note=note)
 
 
-def task_causes(report: SystemReport) -> Bars:
+def task_causes(report: SystemReport) -> BarChart:
     """Return the chart of the components of a job's mean response time."""
     tasks = [task for task in report.tasks if task.ended]
     shares = {cause: tuple(task.causes[cause] / task.ended for task in tasks) for cause in CAUSES}
@@ -83,10 +83,10 @@ def task_causes(report: SystemReport) -> Bars:
     note = "Accelerator, CPU and transfers: what a job takes alone. The parts add up to the mean response time."
     names = tuple(task.name for task in tasks)
     title = "What the mean response time consists of"
-    return Bars("task-causes", title, "cycles of a job", "cycles", names, series, layers=False, note=note)
+    return BarChart("task-causes", title, "cycles of a job", "cycles", names, series, layers=False, note=note)
 
 
-def unit_use(report: SystemReport) -> Bars:
+def unit_use(report: SystemReport) -> BarChart:
     """Return the chart of busy cycles per unit; for accelerators, computing cycles of the array are separate."""
     computing = [100 * (unit.compute or 0) / report.cycles for unit in report.units]
     busy = [100 * unit.utilization for unit in report.units]
@@ -99,7 +99,7 @@ def unit_use(report: SystemReport) -> Bars:
     series = tuple(Series(name, found, style) for name, found, style in parts)
     names = tuple(unit.name for unit in report.units)
     title, axis = "Utilisation of the units", "% of the run's cycles"
-    return Bars("unit-use", title, axis, "%", names, series, layers=False, limit=100.0)
+    return BarChart("unit-use", title, axis, "%", names, series, layers=False, limit=100.0)
 
 
 def _where(cores: list[bool], wanted: bool, busy: list[float], computing: list[float]) -> tuple[float, ...]:
@@ -108,7 +108,7 @@ def _where(cores: list[bool], wanted: bool, busy: list[float], computing: list[f
     return tuple(max(0.0, whole - part) if core == wanted else 0.0 for core, whole, part in found)
 
 
-def memory_traffic(report: SystemReport) -> Steps:
+def memory_traffic(report: SystemReport) -> StepChart:
     """Return the chart of the memory's granted slots over time."""
     memory = report.memory
     width = report.cycles / len(memory.traffic)
@@ -117,7 +117,7 @@ def memory_traffic(report: SystemReport) -> Steps:
     limits = ((f"mean ({100 * memory.utilization:.1f} %)", 100 * memory.utilization),)
     series = (Series("slots granted", levels, Style(SKY)),)
     title, axis = "Traffic of the memory over time", "slots granted"
-    return Steps("memory-traffic", title, width, report.cycles, series, limits, "%", note, axis)
+    return StepChart("memory-traffic", title, width, report.cycles, series, limits, "%", note, axis)
 
 
 def units_timeline(report: SystemReport) -> Gantt | None:
@@ -140,7 +140,7 @@ def units_timeline(report: SystemReport) -> Gantt | None:
     return Gantt("unit-timeline", title, tuple(groups), rows, report.cycles, note, noun="stretches of work")
 
 
-def _activities(report: SystemReport, unit: str) -> Iterator[Activity]:
+def _activities(report: SystemReport, unit: str) -> Iterator[UnitActivity]:
     assert report.timeline is not None
     spans = report.timeline.units[unit]
     for begin, end, active, count, task in zip(
@@ -148,4 +148,4 @@ def _activities(report: SystemReport, unit: str) -> Iterator[Activity]:
     ):
         saving = task == SAVING
         name = "saving the scratchpad" if saving else report.tasks[task].name
-        yield Activity(begin, end, active, count, len(report.tasks) if saving else task, name)
+        yield UnitActivity(begin, end, active, count, len(report.tasks) if saving else task, name)

@@ -13,7 +13,7 @@ from byoc.operators.onnx_view import BOUNDARIES
 from byoc.partitioning.partition import HostPart
 from dla_sim.presets import Preset
 from dla_sim.systems.spec import CPU, System
-from dla_sim.systems.work import Plan, Plans, ProgramWork, Stage
+from dla_sim.systems.work import JobStage, Plan, Plans, ProgramWork
 from dla_sim.timing import Timing
 from experiments.report.assemble import end_to_end, host_estimate
 from experiments.running.given import Given
@@ -52,7 +52,7 @@ class PlanMaker:
         for number, task in enumerate(system.tasks):
             where = f"{system.source}: task '{task.name}'"
             if task.cpu is not None:
-                stage = Stage("cpu", ceil(task.cpu / system.speed))
+                stage = JobStage("cpu", ceil(task.cpu / system.speed))
                 plans[number, 0, CPU] = Plan(CPU, (stage,))
             for variant, choice in enumerate(task.variants):
                 for kind in task.on:
@@ -123,13 +123,15 @@ def _first_refusal(compiled: CompiledNetwork) -> str:
     return f"{why}; change the accelerator, or say in 'on' what can run it"
 
 
-def _stages_on_cores(network: Network, speed: float) -> list[Stage]:
+def _stages_on_cores(network: Network, speed: float) -> list[JobStage]:
     graph = network.package.graph
     whole = HostPart(nodes=tuple(graph.nodes), inputs=graph.inputs, outputs=graph.outputs)
-    return [Stage("cpu", ceil(estimate_cycles(graph, whole) / speed))]
+    return [JobStage("cpu", ceil(estimate_cycles(graph, whole) / speed))]
 
 
-def _stages(compiled: CompiledNetwork, works: Mapping[int, ProgramWork], bus_bytes: int, speed: float) -> list[Stage]:
+def _stages(
+    compiled: CompiledNetwork, works: Mapping[int, ProgramWork], bus_bytes: int, speed: float
+) -> list[JobStage]:
     """Return the stages of the end-to-end account of ``dla run``; CPU time is divided by the cores' speed."""
     alone = {index: work.alone for index, work in works.items()}
     account = end_to_end(compiled, host_estimate(compiled.partition), alone, bus_bytes)
@@ -137,9 +139,9 @@ def _stages(compiled: CompiledNetwork, works: Mapping[int, ProgramWork], bus_byt
     for segment in account.segments:
         if segment.on == "dla":
             assert segment.region is not None
-            stages.append(Stage("dla", segment.cycles, works[segment.region]))
+            stages.append(JobStage("dla", segment.cycles, works[segment.region]))
         elif segment.on == "cpu":
-            stages.append(Stage("cpu", ceil(segment.cycles / speed)))
+            stages.append(JobStage("cpu", ceil(segment.cycles / speed)))
         else:
-            stages.append(Stage("transfer", segment.cycles))
+            stages.append(JobStage("transfer", segment.cycles))
     return stages

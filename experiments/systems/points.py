@@ -21,11 +21,11 @@ from pydantic import TypeAdapter
 
 from dla_sim.systems.choices import RATE_STEPS, check_rate, highest_rate
 from dla_sim.systems.spec import System, check_work
-from experiments.sweep.driver import Driver, Item, Tally, Task
-from experiments.sweep.pools import Here, Pool, opened
+from experiments.sweep.driver import Driver, Item, SweepTask, Tally
+from experiments.sweep.pools import Here, WorkerPool, opened
 from experiments.sweep.session import Manifest
 from experiments.sweep.store import SYSTEMS, Row, Store, canonical
-from experiments.sweep.worker import PointOutcome, Result, message_of
+from experiments.sweep.worker import PointOutcome, WorkerResult, message_of
 from experiments.systems.plans import DoesNotFitError, PlanMaker
 from experiments.systems.report import SystemReport
 from experiments.systems.request import SystemSweepRequest
@@ -45,7 +45,7 @@ def _planner(sweep: str, cache: bool) -> PlanMaker:
 
 
 @dataclass(frozen=True, eq=False)
-class Point:
+class SystemPoint:
     """A system of a sweep, with its values on the axes and the package digests of its networks, by path."""
 
     system: System
@@ -68,10 +68,10 @@ class PointJob:
     """Job that runs a point of the sweep ``sweep``; relative paths start from ``folder``."""
 
     sweep: str
-    point: Point
+    point: SystemPoint
     folder: Path
 
-    def run(self) -> Result:
+    def run(self) -> WorkerResult:
         """Return the figures; infeasible if a network fits no accelerator, failed after any other error."""
         try:
             with chdir(self.folder):
@@ -80,7 +80,7 @@ class PointJob:
             outcome = PointOutcome(None, str(error), infeasible=True)
         except Exception as error:  # any exception belongs in the results row
             outcome = PointOutcome(None, message_of(error))
-        return Result(((outcome,),), 0)
+        return WorkerResult(((outcome,),), 0)
 
     def _figures(self) -> Figures:
         point, planner = self.point, _planner(self.sweep, self.point.cache)
@@ -109,12 +109,12 @@ def figures(report: SystemReport, choices: Sequence[str] = ()) -> Figures:
 
 
 @dataclass(eq=False)
-class PointTask(Task):
+class PointTask(SweepTask):
     """Task of the driver with the job of one point."""
 
     job: PointJob
 
-    def rows(self, result: Result) -> tuple[Row, ...]:
+    def rows(self, result: WorkerResult) -> tuple[Row, ...]:
         ((outcome,),) = result.outcomes
         status = "infeasible" if outcome.infeasible else "failed" if outcome.figures is None else "ok"
         return (self._row(status, outcome.message, *(outcome.figures or (None,))),)
@@ -134,7 +134,7 @@ class PointPlanner:
         self._sweep, self._store = sweep, store
         self._skipped: list[str] = []
 
-    def items(self, points: Iterable[Point]) -> Iterator[Item]:
+    def items(self, points: Iterable[SystemPoint]) -> Iterator[Item]:
         begun: set[str] = set()
         for point in points:
             known = self._store.stored([point.key])
@@ -171,12 +171,14 @@ def run_points(
     """
     sweep = f"{os.getpid()} {next(_sweeps)}"
     planner = _planner(sweep, wanted.cache)
-    points: list[Point] = []
+    points: list[SystemPoint] = []
     for axes, system in systems:
         check_work(system)
         if wanted.search_rate:
             check_rate(system)
-        points.append(Point(system, axes, planner.digests(system, wanted.progress), wanted.search_rate, wanted.cache))
+        points.append(
+            SystemPoint(system, axes, planner.digests(system, wanted.progress), wanted.search_rate, wanted.cache)
+        )
 
     def report(tally: Tally) -> None:
         wanted.progress(f"{tally.done} of {len(points)} points", tally.done, len(points))
@@ -193,5 +195,5 @@ def run_points(
     return [json.loads(row["figures"]) if row["status"] == "ok" else {"problem": row["message"]} for row in rows]
 
 
-def _pool(workers: int | None) -> AbstractContextManager[Pool]:
+def _pool(workers: int | None) -> AbstractContextManager[WorkerPool]:
     return closing(Here()) if workers is None else opened(None, workers)

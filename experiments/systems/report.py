@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from dla_sim.systems.check import PreemptionCheck
-from dla_sim.systems.simulate import CAUSES, Record
+from dla_sim.systems.simulate import CAUSES, SystemRecord
 from dla_sim.systems.spec import System, Task
 from dla_sim.systems.work import Plans
 from experiments.report.schema import Count, Fraction, Part, Text, Word
@@ -140,7 +140,7 @@ class Activities(Part):
         return self
 
 
-class Timeline(Part):
+class SystemTimeline(Part):
     """Activity of every unit over time: intervals that begin in the same ``window`` of cycles form one span.
 
     With a window of 1, each interval is a span: one program of a job, a piece of one, or a job's time on a core.
@@ -167,7 +167,7 @@ class SystemReport(Part):
     units: tuple[UnitResult, ...]
     memory: MemoryResult
     check: Pieces | None
-    timeline: Timeline | None = None
+    timeline: SystemTimeline | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> SystemReport:
@@ -195,11 +195,11 @@ class SystemReport(Part):
 def make_report(
     system: System,
     plans: Plans,
-    record: Record,
+    record: SystemRecord,
     variants: Sequence[int],
     check: PreemptionCheck | None = None,
     command: str = "",
-    timeline: Timeline | None = None,
+    timeline: SystemTimeline | None = None,
 ) -> SystemReport:
     """Return the report of a run; ``variants`` has the chosen variant of every task."""
     chosen, cycles = system.conditions, record.cycles

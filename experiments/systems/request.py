@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from byoc.options import DEFAULTS, CompileOptions
 from experiments.running.declared import option, same, specification
-from experiments.running.given import Given, Inferring, Subject
+from experiments.running.given import Given, Inferring, NetworkChoice
 from isa.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def _axis_texts(axes: Mapping[str, Any]) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class Splitting(Subject):
+class Splitting(NetworkChoice):
     """Request that has a network, a system, and the split: ``batch``, ``channels``, ``rows`` or ``pipeline``.
 
     The old name of ``by`` is ``way``.
@@ -70,7 +70,7 @@ class Described:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Conditions(Described):
+class SystemOptions(Described):
     """Options that replace keys of the system's table ``run``, and options of the run itself."""
 
     policy: str | None = field(
@@ -110,7 +110,7 @@ class Conditions(Described):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SystemRequest(Conditions):
+class SystemRequest(SystemOptions):
     """Arguments of ``dla system`` and ``dla.system``. ``watch`` is called with every interval of a unit."""
 
     check: bool = field(
@@ -121,7 +121,7 @@ class SystemRequest(Conditions):
 
 
 @dataclass(frozen=True, eq=False)
-class Swept(Described):
+class SystemAxes(Described):
     """Request that has a system and the axes of a sweep: values of its keys."""
 
     axes: Mapping[str, Any] = field(
@@ -153,7 +153,7 @@ class Kept:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SystemSweepRequest(Kept, Conditions, Swept):
+class SystemSweepRequest(Kept, SystemOptions, SystemAxes):
     """Arguments of ``dla system --sweep`` and ``dla.sweep_system``."""
 
 

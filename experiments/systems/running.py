@@ -11,7 +11,7 @@ from dla_sim.systems.simulate import Interval, Ways
 from dla_sim.systems.spec import System, check_work
 from dla_sim.systems.work import Plans
 from experiments.systems.plans import PlanMaker
-from experiments.systems.report import SAVING, Activities, SystemReport, Timeline, make_report
+from experiments.systems.report import SAVING, Activities, SystemReport, SystemTimeline, make_report
 from isa.progress import Progress, silent
 
 MOST_SPANS = 16_384
@@ -67,9 +67,9 @@ class Recorder:
         spans.append(span)
         return True
 
-    def timeline(self) -> Timeline:
+    def timeline(self) -> SystemTimeline:
         """Return the recorded timeline; a span's task is the one with the most cycles, or the lowest of several."""
-        return Timeline(
+        return SystemTimeline(
             window=self._window,
             units={
                 unit: Activities(

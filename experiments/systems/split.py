@@ -35,7 +35,7 @@ from byoc.splitting import (
 )
 from dla_sim.device import Device
 from dla_sim.presets import Preset
-from dla_sim.systems.jobs import Account, Job, account, jobs_of_images, simulate
+from dla_sim.systems.jobs import Account, ProgramJob, account, jobs_of_images, simulate
 from dla_sim.systems.spec import System
 from dla_sim.systems.work import ProgramWork
 from experiments.report.assemble import end_to_end, host_estimate
@@ -147,21 +147,23 @@ class TimedPrograms:
     def of(self, piece: Piece) -> ProgramWork:
         return self._works[piece.program]
 
-    def jobs_of_steps(self, steps: Sequence[Step]) -> list[Job]:
+    def jobs_of_steps(self, steps: Sequence[Step]) -> list[ProgramJob]:
         """Return the jobs of steps: every step waits for all jobs of the previous one."""
-        jobs: list[Job] = []
+        jobs: list[ProgramJob] = []
         before: tuple[int, ...] = ()
         for step in steps:
             first = len(jobs)
-            jobs += [Job(piece.accelerator, self.of(piece), before, step.whole is not None) for piece in step.pieces]
+            jobs += [
+                ProgramJob(piece.accelerator, self.of(piece), before, step.whole is not None) for piece in step.pieces
+            ]
             before = tuple(range(first, len(jobs)))
         return jobs
 
-    def jobs_of_stages(self, steps: Sequence[Step], images: int) -> list[Job]:
+    def jobs_of_stages(self, steps: Sequence[Step], images: int) -> list[ProgramJob]:
         """Return the jobs of a pipeline: images follow each other, and each has its own tensors between stages."""
         pieces = [step.pieces[0] for step in steps]
         return [
-            Job(piece.accelerator, self.of(piece), (image * len(pieces) + number - 1,) if number else ())
+            ProgramJob(piece.accelerator, self.of(piece), (image * len(pieces) + number - 1,) if number else ())
             for image in range(images)
             for number, piece in enumerate(pieces)
         ]
@@ -341,7 +343,7 @@ def _timed(
         jobs = single = programs.jobs_of_steps(steps)
     spans, slots = simulate(jobs, system)
     latency = max(end for _, end in simulate(single, system)[0])
-    _, slots_alone = simulate([Job(0, whole)], system)
+    _, slots_alone = simulate([ProgramJob(0, whole)], system)
     found = account(jobs, spans, whole.alone * images, len(accelerators))
     return _Timed(found, whole.alone, latency, (slots_alone * images, slots))
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from dla_sim.presets import quantity
 from dla_sim.systems.choices import policy_of
-from dla_sim.systems.spec import Document, System, checked, cycles_of, keys_of
+from dla_sim.systems.spec import System, SystemDocument, checked, cycles_of, keys_of
 from experiments.figure import shown
 from experiments.report.shown import Presentation, Shown
 from experiments.report.terminal import Column, Printed, ReportTable, line
@@ -193,7 +193,7 @@ def number_or_text(text: str) -> Value:
     return float(text) if found[1] else int(text)
 
 
-def checked_axes(axes: Mapping[str, Any], given: Document) -> dict[str, tuple[Value, ...]]:
+def checked_axes(axes: Mapping[str, Any], given: SystemDocument) -> dict[str, tuple[Value, ...]]:
     """Return the axes in their order, each with its values once.
 
     Raises InputError for a key that the system does not have, for invalid values, and if ``given`` is no valid system.
@@ -214,7 +214,7 @@ def checked_axes(axes: Mapping[str, Any], given: Document) -> dict[str, tuple[Va
     return found
 
 
-def with_values(given: Document, values: Mapping[str, Value]) -> Document:
+def with_values(given: SystemDocument, values: Mapping[str, Value]) -> SystemDocument:
     """Return the document with other values for some dotted keys."""
     known, changed = keys_of(given), deepcopy(dict(given.values))
     for key, value in values.items():
@@ -226,7 +226,7 @@ def with_values(given: Document, values: Mapping[str, Value]) -> Document:
     return replace(given, values=changed)
 
 
-def systems_of(given: Document, axes: Axes) -> list[System]:
+def systems_of(given: SystemDocument, axes: Axes) -> list[System]:
     """Return the system of every point, in order; raise InputError that locates the first invalid one."""
     systems = []
     for combination in product(*axes.values()):
@@ -239,7 +239,7 @@ def systems_of(given: Document, axes: Axes) -> list[System]:
     return systems
 
 
-def run_sweep(given: Document, wanted: SystemSweepRequest) -> SystemSweep:
+def run_sweep(given: SystemDocument, wanted: SystemSweepRequest) -> SystemSweep:
     """Run every point of the axes from :func:`checked_axes`, each exactly as its system alone.
 
     All systems are read before the first one runs. Raises InputError for invalid values and models. A point in which a

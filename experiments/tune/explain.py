@@ -184,7 +184,7 @@ class _WatchingPool(SearchPool[Compiled]):
         return found
 
 
-class Taken(NamedTuple):
+class LayerCycles(NamedTuple):
     """Cycles of a layer: the compiler's estimate for its schedule, and the simulated number.
 
     ``bank_waits``: the simulated cycles in which EX waits for banks of the scratchpad.
@@ -229,13 +229,14 @@ def region_layouts(
     return tuple(told) if any(one.layers for one in told) else ()
 
 
-def taken(compiled: Compiled, timing: Timing) -> Mapping[str, Taken]:
+def taken(compiled: Compiled, timing: Timing) -> Mapping[str, LayerCycles]:
     """Return the estimated and simulated cycles of a region's layers, by name."""
     program, report = compiled
     timed = ProgramTiming(program)
     cycles, waits = timed.layers(timing), timed.bank_waits(timing)
     return {
-        name: Taken(estimate, cycles.get(name, 0), waits.get(name, 0)) for name, estimate in report.estimates.items()
+        name: LayerCycles(estimate, cycles.get(name, 0), waits.get(name, 0))
+        for name, estimate in report.estimates.items()
     }
 
 
@@ -330,7 +331,7 @@ class _Account:
                     return budget
         return room
 
-    def explained(self, options: CompileOptions, cycles: Taken, shown: int) -> Explanation:
+    def explained(self, options: CompileOptions, cycles: LayerCycles, shown: int) -> Explanation:
         """Return the explanation with up to ``shown`` alternatives that fit, and as many that do not."""
         winner = tiling_of(self._choice)
         asked = [tiling for tiling, resident in self._search.watched.asked if resident == self._resident]

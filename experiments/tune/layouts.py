@@ -26,14 +26,14 @@ from isa.program import Program
 MOVEMENT = "OP_PERMUTE"
 
 
-class Operands(NamedTuple):
+class LayoutsOfLayer(NamedTuple):
     """An operation of a layer with the layouts of its operands, the result last, as (value, layout)."""
 
     operation: str
     operands: tuple[tuple[str, str], ...]
 
 
-class Moved(NamedTuple):
+class PermuteTotal(NamedTuple):
     """Total of a layer's ``OP_PERMUTE`` commands: bytes of their results, and EX cycles including waits."""
 
     commands: int
@@ -56,8 +56,8 @@ class Edge(NamedTuple):
 class LayerLayouts:
     """Layouts of a layer: its operations, its copies, and, for a convolution, both possible layouts with estimates."""
 
-    operations: tuple[Operands, ...]
-    moved: Moved
+    operations: tuple[LayoutsOfLayer, ...]
+    moved: PermuteTotal
     convolution: Layouts | None
 
     def content(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def layer_layouts(program: Program, layers: Sequence[Layer], arch: Arch, timing:
     found: dict[str, LayerLayouts] = {}
     for layer in layers:
         operation = layer.operation
-        listed = Operands(
+        listed = LayoutsOfLayer(
             operation.mnemonic or type(operation).__name__,
             tuple((one.value, layout_text(one)) for one in (*operation.inputs, operation.output)),
         )
@@ -108,26 +108,26 @@ def layer_layouts(program: Program, layers: Sequence[Layer], arch: Arch, timing:
         product = None
         if operation.mnemonic in CONVOLUTIONS:
             product = layouts_of(cast(Convolution, operation), mapping, arch, overhead)
-        known = found.get(layer.name, LayerLayouts((), moved.get(layer.name, Moved(0, 0, 0)), None))
+        known = found.get(layer.name, LayerLayouts((), moved.get(layer.name, PermuteTotal(0, 0, 0)), None))
         found[layer.name] = LayerLayouts(
             (*known.operations, listed), known.moved, known.convolution or product
         )  # fmt: skip
     return found
 
 
-def _moved(program: Program, timing: Timing) -> dict[str, Moved]:
+def _moved(program: Program, timing: Timing) -> dict[str, PermuteTotal]:
     prepared = prepare(program)
     times = compute_times(Workload(prepared.demands, timing))
     cycles = (times.end - times.start).tolist()
     begins = [source.first for source in program.provenance]
-    found: dict[str, Moved] = {}
+    found: dict[str, PermuteTotal] = {}
     for number, command in enumerate(prepared.commands):
         if command.instruction.mnemonic != MOVEMENT:
             continue
         name = program.provenance[bisect_right(begins, command.index) - 1].layer
-        before = found.get(name, Moved(0, 0, 0))
+        before = found.get(name, PermuteTotal(0, 0, 0))
         nbytes = sum(access.total for access in prepared.operands[number].writes)
-        found[name] = Moved(before.commands + 1, before.nbytes + nbytes, before.cycles + cycles[number])
+        found[name] = PermuteTotal(before.commands + 1, before.nbytes + nbytes, before.cycles + cycles[number])
     return found
 
 

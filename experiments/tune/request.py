@@ -8,7 +8,7 @@ from pathlib import Path
 
 from byoc.options import CompileOptions
 from experiments.running.declared import option
-from experiments.running.given import Compiling, Subject
+from experiments.running.given import Compiling, NetworkChoice
 from isa.progress import Progress, silent
 
 Report = Callable[[int, int], None]
@@ -16,7 +16,7 @@ Report = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Search:
+class SearchOptions:
     """Options of the search: number of measurements, seed, use of the learned model, and logs of other tunings."""
 
     measurements: int = field(
@@ -39,7 +39,7 @@ class Search:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TuneRequest(Search, Compiling):
+class TuneRequest(SearchOptions, Compiling):
     """Arguments of ``dla tune`` and ``dla.tune``."""
 
     log: str | Path | None = field(
@@ -51,5 +51,5 @@ class TuneRequest(Search, Compiling):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TuneKeywords(TuneRequest, CompileOptions, Subject):
+class TuneKeywords(TuneRequest, CompileOptions, NetworkChoice):
     """Keywords of ``dla.tune``: the fields of the request, and a keyword for each compiler option."""

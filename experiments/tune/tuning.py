@@ -37,7 +37,7 @@ from experiments.running.door import door
 from experiments.running.inference import hardware_of
 from experiments.running.network import Network, load
 from experiments.tune.model import CostModel, load_model, require_library
-from experiments.tune.request import Report, Search, TuneKeywords, TuneRequest
+from experiments.tune.request import Report, SearchOptions, TuneKeywords, TuneRequest
 from experiments.tune.search import Evolution
 from experiments.version import compiler_version
 from isa.errors import InputError
@@ -96,7 +96,7 @@ def tune_network(
     hardware: Preset,
     options: CompileOptions,
     path: Path,
-    wanted: Search,
+    wanted: SearchOptions,
     report: Report = silent,
 ) -> Tuned:
     """Measure schedules of ``network`` until the log at ``path`` has the requested number; save the model next to it.
@@ -131,7 +131,9 @@ def tune_network(
     return Tuned(read_log(path), min(len(logged), wanted.measurements), session.donor, options)
 
 
-def _header(network: Network, hardware: Preset, options: CompileOptions, wanted: Search, subject: Subject) -> Header:
+def _header(
+    network: Network, hardware: Preset, options: CompileOptions, wanted: SearchOptions, subject: Subject
+) -> Header:
     timing = json.dumps(hardware.timing.model_dump(), sort_keys=True).encode()
     donors = [hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in _donor_files(wanted)]
     return Header(
@@ -156,7 +158,7 @@ def _header(network: Network, hardware: Preset, options: CompileOptions, wanted:
     )
 
 
-def _donor_files(wanted: Search) -> Iterator[Path]:
+def _donor_files(wanted: SearchOptions) -> Iterator[Path]:
     """Yield the donor logs and the models stored next to them."""
     for path in map(Path, wanted.donors):
         yield path
@@ -185,7 +187,7 @@ def _opened(path: Path, header: Header) -> tuple[Record, ...]:
 class _Session:
     """Search over a subject that reads logged measurements first and then makes new ones."""
 
-    def __init__(self, subject: Subject, wanted: Search, donors: Sequence[TuningLog]) -> None:
+    def __init__(self, subject: Subject, wanted: SearchOptions, donors: Sequence[TuningLog]) -> None:
         self._subject, self._wanted, self._donors = subject, wanted, donors
         self.model = CostModel() if wanted.learn else None
         self.donor: Path | None = None

@@ -40,7 +40,7 @@ from experiments.sweep.session import run_sweep
 from experiments.sweep.spec import parse_spec
 from experiments.systems.plans import PlanMaker
 from experiments.tune.explain import compiled_regions, taken
-from experiments.tune.request import Search
+from experiments.tune.request import SearchOptions
 from experiments.tune.tuning import tune_network
 from isa.errors import InputError
 from isa.reading import toml_text
@@ -293,7 +293,7 @@ def _commands(
         return sum(one.cycles for region in made for one in taken(region, timing).values())
 
     def tuned() -> int:
-        search = Search(measurements=1, learn=False)
+        search = SearchOptions(measurements=1, learn=False)
         return int(tune_network(network, hardware, options, log, search).log.records[0].measurement.cycles or 0)
 
     def planned() -> int:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from experiments.golden.case import Case
+from experiments.golden.case import GoldenCase
 from experiments.golden.record import record_corpus
 from experiments.golden.store import Corpus
 from isa import encoding
@@ -18,7 +18,7 @@ from tests.golden_cases.machines import BALANCED
 from tests.golden_cases.operations import Addition, Convolution, Pooling, Product, Window
 
 
-def small_cases() -> list[Case]:
+def small_cases() -> list[GoldenCase]:
     """Four quick cases of two levels."""
     return [
         Convolution(Window((2, 4, 4)), 3, zeros=(5, 1)).case("L1/conv", "a convolution", BALANCED),

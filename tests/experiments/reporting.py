@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from experiments.compare.comparison import Comparison, compare
+from experiments.compare.comparison import RunComparison, compare
 from experiments.compare.sources import report_snapshot
 from experiments.report.schema import RunReport
 from experiments.running.inference import run
@@ -103,7 +103,7 @@ def with_scripts(value: Value) -> Value:
     return found
 
 
-def compared(before: RunReport, after: RunReport) -> Comparison:
+def compared(before: RunReport, after: RunReport) -> RunComparison:
     """Two runs side by side, called one and other."""
     return compare(report_snapshot(before, "one"), report_snapshot(after, "other"))
 

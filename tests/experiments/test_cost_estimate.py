@@ -15,7 +15,7 @@ from experiments.cost.estimate import (
     COLUMNS,
     NOT_COUNTED,
     UNPRICED,
-    Activity,
+    EnergyEvents,
     Estimate,
     cost_lines,
     costed,
@@ -70,7 +70,7 @@ def table() -> CostTable:
 
 def test_energy_and_area_worked_by_hand() -> None:
     arch = Arch(pe=PeArray(ic=2, oc=3, ow=4), sram_bytes=16 * 1024, sram_banks=16)
-    found = estimate(table(), arch, Activity(macs=100, sram_bytes=20, dram_bytes=10, register_writes=4))
+    found = estimate(table(), arch, EnergyEvents(macs=100, sram_bytes=20, dram_bytes=10, register_writes=4))
     assert found.energy_pj.model_dump() == {
         "mac": 200.0, "sram": 60.0, "dram": 50.0, "register_write": 28.0, "total": 338.0,
     }  # fmt: skip
@@ -100,19 +100,19 @@ def test_bytes_of_flash_and_of_system_sram_are_left_out_and_said_to_be() -> None
 
 def test_a_bank_that_the_table_does_not_have_is_noted() -> None:
     arch = Arch(sram_bytes=32 * 1024, sram_banks=16)
-    found = estimate(table(), arch, Activity(0, 1, 0, 0))
+    found = estimate(table(), arch, EnergyEvents(0, 1, 0, 0))
     assert found.notes[0].startswith("SRAM banks of 2048 bytes are larger than any in the table")
     assert found.notes[1] == NOT_COUNTED
 
 
 def test_lines_say_that_they_are_estimates() -> None:
     arch = Arch(pe=PeArray(ic=2, oc=3, ow=4), sram_bytes=16 * 1024, sram_banks=16)
-    lines = list(cost_lines(estimate(table(), arch, Activity(100 * 10**6, 20 * 10**6, 10 * 10**6, 4 * 10**6))))
+    lines = list(cost_lines(estimate(table(), arch, EnergyEvents(100 * 10**6, 20 * 10**6, 10 * 10**6, 4 * 10**6))))
     assert lines[0] == (
         "energy (estimate)", "338.0 µJ by round: MACs 59.2%, SRAM 17.8%, DRAM 14.8%, registers 8.3%",
     )  # fmt: skip
     assert lines[1] == ("area (estimate)", "0.000 mm² by round: PEs 55.9%, SRAM 44.1%")
-    nothing = list(cost_lines(estimate(table(), arch, Activity(0, 0, 0, 0))))
+    nothing = list(cost_lines(estimate(table(), arch, EnergyEvents(0, 0, 0, 0))))
     assert nothing[0][1] == "0.0 µJ by round: MACs 0, SRAM 0, DRAM 0, registers 0"
 
 
@@ -122,7 +122,7 @@ def test_logic_is_measured_where_its_array_was_synthesised() -> None:
     priced = bare.model_copy(update={"area": bare.area.model_copy(update={"gate": gate})})
     preset, *settings = row.machine.split()
     same, other = (load_hardware(preset, [*settings, *more]).arch for more in ((), ("post_lanes=63",)))
-    found = estimate(priced, same, Activity(0, 0, 0, 0))
+    found = estimate(priced, same, EnergyEvents(0, 0, 0, 0))
     assert found.logic is not None
     assert (found.logic.machine, found.logic.gates) == (row.machine, row.gates)
     assert found.logic.square_micrometres == row.gates / 2
@@ -130,7 +130,7 @@ def test_logic_is_measured_where_its_array_was_synthesised() -> None:
     millimetres = f"{row.gates / 2 / 1e6:.3f} mm² by round"
     said = f"{millimetres}: {row.gates:,} gate equivalents of {row.machine}; no memories in it"
     assert ("logic (measured)", said) in list(cost_lines(found))
-    for without in (estimate(priced, other, Activity(0, 0, 0, 0)), estimate(bare, same, Activity(0, 0, 0, 0))):
+    for without in (estimate(priced, other, EnergyEvents(0, 0, 0, 0)), estimate(bare, same, EnergyEvents(0, 0, 0, 0))):
         assert without.logic is None
         assert "area.gate" not in without.sources
         assert not any("measured" in name for name, _ in cost_lines(without))
@@ -240,7 +240,7 @@ def test_what_layers_did_is_all_that_the_run_did() -> None:
     program = compile(load_network("digits-cnn").package, Arch(isa="v4")).programs[0]
     trace = Device(program.arch).run(program, {}, timing_only=True).trace
     activities = layer_activities(trace)
-    assert sum(activities, Activity(0, 0, 0, 0)) == run_activity([trace])
+    assert sum(activities, EnergyEvents(0, 0, 0, 0)) == run_activity([trace])
     words, commands, before = Counter[str](), Counter[str](), -1
     for command, source in zip(trace.commands, trace.sources, strict=True):
         assert source is not None

@@ -10,7 +10,7 @@ import pytest
 from experiments.explore.exploration import lines, shown_value
 from experiments.explore.exploring import against_grid, explored
 from experiments.explore.objectives import OBJECTIVES, costs, parse_objectives
-from experiments.explore.search import TOGETHER, Found, Proposal, search
+from experiments.explore.search import TOGETHER, EvaluatedPoint, Proposal, search
 from experiments.sweep.request import SAMPLERS, SamplerName
 from experiments.sweep.results import FlatRow, Pair
 from isa.errors import InputError
@@ -48,7 +48,7 @@ def pair(row: FlatRow) -> Pair | None:
     return None if row["status"] != "ok" else (row["time"], row["price"])
 
 
-def keys(found: Sequence[Found]) -> list[str]:
+def keys(found: Sequence[EvaluatedPoint]) -> list[str]:
     return [item.row["key"] for item in found]
 
 
@@ -124,9 +124,9 @@ def test_a_grid_in_which_nothing_runs_has_no_front() -> None:
     assert list(lines(result)) == ["4 of 15 points evaluated (26.7%), 0 ok; 0 on the front"]
 
 
-def row_of(key: str, **values: Any) -> Found:
+def row_of(key: str, **values: Any) -> EvaluatedPoint:
     row = {"key": key, "status": "ok", "host_nodes": 1, "utilization": 0.5, **values}
-    return Found(row, costs(parse_objectives("cycles,utilization"), row))
+    return EvaluatedPoint(row, costs(parse_objectives("cycles,utilization"), row))
 
 
 def test_an_exploration_says_what_it_found() -> None:

@@ -9,7 +9,7 @@ from dla_sim.timing import Timing
 from experiments.compare.comparison import FIGURES, OF_RUNS
 from experiments.cost.estimate import COLUMNS as COSTS
 from experiments.explore.objectives import OBJECTIVES
-from experiments.figure import Counts, Figure, Machine, all_figures, figures_of, measured, summed
+from experiments.figure import Counts, Figure, FigureMachine, all_figures, figures_of, measured, summed
 from experiments.report.run_page import _HEADINGS
 from experiments.report.schema import Layer, PointFigures, RunReport, Totals
 from experiments.report.tables import LAYER_COLUMNS, total_lines
@@ -20,7 +20,7 @@ from isa.arch import Arch, PeArray
 from isa.errors import InputError
 from tests.experiments.reporting import tiny_run
 
-MACHINE = Machine(Arch(pe=PeArray(ic=2, oc=4)), Timing())
+MACHINE = FigureMachine(Arch(pe=PeArray(ic=2, oc=4)), Timing())
 
 
 @pytest.mark.parametrize("figure", figures_of(PointFigures), ids=lambda figure: figure.name)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.golden.case import LEVELS, Case, case_text, parse_case
+from experiments.golden.case import LEVELS, GoldenCase, case_text, parse_case
 from experiments.golden.catalogue import NETWORKS, catalogue
 from experiments.golden.check import verify
 from experiments.golden.record import record_case
@@ -82,7 +82,7 @@ def test_the_built_in_cases_are_what_their_programs_make() -> None:
             assert _told(built_in) == _told(case), case.name
 
 
-def _told(case: Case) -> list[object]:
+def _told(case: GoldenCase) -> list[object]:
     program = case.program
     segments = [(one.address, one.data.tobytes()) for one in program.segments]
     words = program.words.tolist(), None if case.words is None else case.words.tolist()

@@ -10,7 +10,7 @@ import plotly.graph_objects
 import pytest
 
 from experiments.report.charts.interactive import figure
-from experiments.report.charts.model import Bars, Gantt, Roofline, Spans
+from experiments.report.charts.model import BarChart, Gantt, Roofline, SpanChart
 from experiments.report.html import embedded
 from experiments.report.run_charts import (
     intensity,
@@ -128,7 +128,7 @@ def test_every_axis_has_a_title_with_its_unit() -> None:
     for chart in run_charts(tiny_run()):
         layout = figure(chart)["layout"]
         axes = (
-            ["xaxis"] if isinstance(chart, Bars | Gantt | Spans) else ["xaxis", "yaxis"]
+            ["xaxis"] if isinstance(chart, BarChart | Gantt | SpanChart) else ["xaxis", "yaxis"]
         )  # bars have names on the other one
         assert all(any(unit in layout[axis]["title"]["text"] for unit in units) for axis in axes), chart.identity
 

@@ -76,7 +76,9 @@ def _commands() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 def _mark(part: inspect.Parameter) -> Any:
     marks = getattr(part.annotation, "__metadata__", ())
-    return next((mark for mark in marks if hasattr(mark, "metavar") and not isinstance(mark, results.Place)), None)
+    return next(
+        (mark for mark in marks if hasattr(mark, "metavar") and not isinstance(mark, results.Destination)), None
+    )
 
 
 def _readers() -> Iterator[tuple[str, str, tuple[str, ...]]]:
@@ -89,7 +91,7 @@ def _readers() -> Iterator[tuple[str, str, tuple[str, ...]]]:
                 continue
             positional = isinstance(mark, typer.models.ArgumentInfo)
             marks = part.annotation.__metadata__
-            reads = READS.search(mark.metavar or "") and not any(isinstance(one, results.Place) for one in marks)
+            reads = READS.search(mark.metavar or "") and not any(isinstance(one, results.Destination) for one in marks)
             if reads and (command, part.name) not in OTHERS:
                 assert command in COMMANDS, f"dla {command} reads {mark.metavar}"
                 form = "BAD" if "=" not in mark.metavar else mark.metavar.partition("=")[0] + "=BAD"

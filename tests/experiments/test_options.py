@@ -15,7 +15,7 @@ from byoc.options import OPTIONS, PROGRAM_OPTIONS, Option
 from experiments.cli.main import command_called, main
 from experiments.compare.sources import snapshot_of
 from experiments.running.declared import command_of, declared, words_of
-from experiments.running.given import Given, Machine
+from experiments.running.given import Given, MachineChoice
 from experiments.sweep.constraints import NAMES
 from experiments.sweep.grid import Grid
 from experiments.sweep.results import AXES
@@ -57,7 +57,7 @@ def test_settings_are_written_as_they_are_read() -> None:
     texts = ["pe.oc=64", "post_lanes=none"]
     words = ["--set", "pe.oc=64", "--set", "post_lanes=none", "--isa", "v2"]
     for settings in ({"pe.oc": 64, "post_lanes": None}, texts, iter(texts)):
-        assert words_of(Machine(settings=settings, isa="v2")) == words
+        assert words_of(MachineChoice(settings=settings, isa="v2")) == words
 
 
 def test_places_are_named_by_their_options(capsys: pytest.CaptureFixture[str]) -> None:

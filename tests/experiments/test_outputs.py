@@ -15,7 +15,7 @@ import pytest
 import typer
 
 from experiments.cli.main import application, main
-from experiments.cli.results import Place
+from experiments.cli.results import Destination
 from experiments.literal import neutral
 from isa import files
 from isa.files import is_leftover
@@ -122,7 +122,7 @@ def test_every_option_that_writes_says_so() -> None:
     for name, command in _commands(application()):
         assert command.callback is not None
         for part in inspect.signature(command.callback).parameters.values():
-            marks = [one for one in getattr(part.annotation, "__metadata__", ()) if isinstance(one, Place)]
+            marks = [one for one in getattr(part.annotation, "__metadata__", ()) if isinstance(one, Destination)]
             expected = part.name in writing or (part.name == "log" and name in ("tune", "simulate"))
             assert bool(marks) == expected, f"{name}: {part.name}"
             found += expected

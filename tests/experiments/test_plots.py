@@ -10,7 +10,7 @@ import pytest
 from dla_sim.engine.accounts import CAUSES as CAUSE_NAMES
 from dla_sim.engine.breakdown import PARTS as PART_NAMES
 from experiments.compare.presentation import comparison_charts
-from experiments.report.charts.model import CAUSES, KINDS, PARTS, Bars
+from experiments.report.charts.model import CAUSES, KINDS, PARTS, BarChart
 from experiments.report.plots import HATCHES, MARKERS, MOST_ROWS, bars_height, save_charts
 from experiments.report.run_charts import layer_cycles, run_charts
 from experiments.sweep.charts import Scale, sweep_charts
@@ -51,7 +51,7 @@ def test_names_of_any_kind_and_many_layers(tmp_path: Path) -> None:
 
 def test_a_chart_without_entries_has_no_legend(tmp_path: Path) -> None:
     """As of a run whose layers multiply nothing."""
-    chart = Bars("empty", "no MACs", "MACs", "", ("layer",), ())
+    chart = BarChart("empty", "no MACs", "MACs", "", ("layer",), ())
     assert [size(picture)[0] for picture in save_charts([chart], tmp_path)] == [1200]
 
 
@@ -102,7 +102,7 @@ def test_scales_place_values() -> None:
 
 def test_bars_are_drawn_for_layers_that_lose_and_gain(tmp_path: Path) -> None:
     chart = next(
-        chart for chart in comparison_charts(compared(tiny_run("seed"), tiny_run())) if isinstance(chart, Bars)
+        chart for chart in comparison_charts(compared(tiny_run("seed"), tiny_run())) if isinstance(chart, BarChart)
     )
     assert sum(sum(series.values) for series in chart.series) == (
         tiny_run().totals.cycles - tiny_run("seed").totals.cycles

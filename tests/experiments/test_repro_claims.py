@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from experiments.repro.claims import KIB, MIB, SCENARIOS, SIDES, Bar, Bars, Claim, bars_of, evaluate
+from experiments.repro.claims import KIB, MIB, SCENARIOS, SIDES, Bar, Claim, ClaimBars, bars_of, evaluate
 from experiments.repro.figure4 import COLUMNS, claims_text, table
 
 MEMORIES = (256 * KIB, 512 * KIB, MIB, 256 * MIB)
@@ -37,7 +37,7 @@ def good() -> dict[tuple[str, int, int, str], Bar]:
 
 
 def claims(bars: Mapping[tuple[str, int, int, str], Bar]) -> dict[str, Claim]:
-    return {claim.name: claim for claim in evaluate(Bars(bars.values()))}
+    return {claim.name: claim for claim in evaluate(ClaimBars(bars.values()))}
 
 
 def with_ex(bar: Bar, **cycles: int) -> Bar:
@@ -156,7 +156,7 @@ def test_a_straight_line_is_linear() -> None:
 def test_two_bars_in_one_place_are_an_error() -> None:
     bar = Bar("none", "seed", MIB, 64, "I")
     with pytest.raises(ValueError, match="two bars 1 MiB 64 I in scenario none"):
-        Bars([bar, bar])
+        ClaimBars([bar, bar])
 
 
 def test_rows_of_a_sweep_become_bars() -> None:
@@ -171,7 +171,7 @@ def test_rows_of_a_sweep_become_bars() -> None:
 
 
 def test_the_table_has_a_row_a_configuration() -> None:
-    lines = table({"seed": Bars(good().values())}).splitlines()
+    lines = table({"seed": ClaimBars(good().values())}).splitlines()
     assert lines[0] == ",".join(COLUMNS)
     assert len(lines) == 1 + len(good())
     assert 'seed,none,figure 4a,256 KiB,262144,64,I,infeasible,,,,,,,"input does not fit, 7 missing"' in lines
@@ -181,7 +181,7 @@ def test_the_table_has_a_row_a_configuration() -> None:
 def test_the_text_shows_what_does_not_hold() -> None:
     bars = good()
     bars["emulated", 256 * MIB, 128, "O"] = with_ex(bars["emulated", 256 * MIB, 128, "O"], CONV=9000)
-    text = claims_text({"seed": evaluate(Bars(bars.values()))})
+    text = claims_text({"seed": evaluate(ClaimBars(bars.values()))})
     assert text.startswith("schedule seed (the published system's): 6 of 7 statements hold\n")
     assert "[DOES NOT HOLD] at 256 MiB, where nothing is tiled, output-parallel beats input-parallel" in text
     assert "    - depthwise emulated on OP_CONV: 256 MiB 128 O 14,010 > 256 MiB 128 I 13,010;" in text

@@ -13,7 +13,7 @@ from matplotlib.colors import to_rgb
 from experiments.cli.main import main
 from experiments.report.charts.model import KINDS as STYLES
 from experiments.repro import FIGURES
-from experiments.repro.figure4 import NAME, Reproduction, reproduce
+from experiments.repro.figure4 import NAME, Figure4, reproduce
 from tests.experiments.command_line import dla
 
 pytestmark = pytest.mark.slow
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def again(folder: Path) -> Reproduction:
+def again(folder: Path) -> Figure4:
     """A second run into the same folder."""
     return reproduce(folder, workers=1)
 
@@ -68,12 +68,12 @@ def test_the_committed_figure_is_current(folder: Path) -> None:
     assert made == committed
 
 
-def test_every_statement_of_the_paper_holds(again: Reproduction) -> None:
+def test_every_statement_of_the_paper_holds(again: Figure4) -> None:
     assert [claim.name for claim in again.claims["seed"] if not claim.holds] == []
     assert again.holds
 
 
-def test_a_better_compiler_changes_what_holds(again: Reproduction) -> None:
+def test_a_better_compiler_changes_what_holds(again: Figure4) -> None:
     """With the default schedule tiles no longer starve output-parallel machines, and 256 KiB is enough."""
     missing = {claim.name for claim in again.claims["default"] if not claim.holds}
     assert missing == {
@@ -84,7 +84,7 @@ def test_a_better_compiler_changes_what_holds(again: Reproduction) -> None:
     }
 
 
-def test_a_second_run_makes_the_same_files(folder: Path, again: Reproduction) -> None:
+def test_a_second_run_makes_the_same_files(folder: Path, again: Figure4) -> None:
     names = sorted(path.name for path in again.files)
     assert names == sorted(f"{NAME}.{ending}" for ending in ("csv", "png", "txt", "sqlite"))
     first = (folder / f"{NAME}.png").read_bytes()
@@ -92,7 +92,7 @@ def test_a_second_run_makes_the_same_files(folder: Path, again: Reproduction) ->
     assert (folder / f"{NAME}.png").read_bytes() == first
 
 
-def test_the_picture_shows_every_kind(folder: Path, again: Reproduction) -> None:
+def test_the_picture_shows_every_kind(folder: Path, again: Figure4) -> None:
     pixels = image.imread(folder / f"{NAME}.png")[:, :, :3]
     for kind in ("CONV", "DEPTH", "REQUANT"):
         colour = to_rgb(STYLES[kind].color)

@@ -139,7 +139,7 @@ def test_a_point_that_kills_its_workers_is_recorded_and_stops_nothing_else(
 _begin = driver.Driver._start
 
 
-def _deadly(self: driver.Driver, task: driver.Task) -> None:
+def _deadly(self: driver.Driver, task: driver.SweepTask) -> None:
     """Start a task; one for the machine with 16 KiB makes its worker end at once."""
     if task.job.machines[0].arch.sram_bytes != 16384:
         _begin(self, task)

@@ -17,7 +17,7 @@ from experiments.running.inference import infer
 from experiments.running.network import load_network, network_feeds
 from experiments.sweep import pools, preparation, session, tasks, worker
 from experiments.sweep.results import flat_rows, load
-from experiments.sweep.session import Session, run_sweep
+from experiments.sweep.session import SweepSession, run_sweep
 from experiments.version import compiler_version
 from isa.errors import InputError
 from tests.experiments.sweeping import rows_of, spec_of, statuses, swept
@@ -262,7 +262,7 @@ def test_a_session_runs_what_it_is_asked_for(tmp_path: Path) -> None:
         arch.pe.oc = [4, 8, 64]
         timing.bus_bytes = [8, 16]
     """
-    with Session(spec_of(tmp_path, text), tmp_path / "results.sqlite") as session:
+    with SweepSession(spec_of(tmp_path, text), tmp_path / "results.sqlite") as session:
         found = session.evaluate([{"pe.oc": 8, "bus_bytes": 16}, {"pe.oc": 64}, {"pe.oc": 8, "bus_bytes": 16}])
         assert found[1] is None
         assert found[0] is not None

@@ -18,7 +18,7 @@ from dla_sim.systems import simulate, work
 from dla_sim.systems.choices import RATE_STEPS, _by_quality, co_optimise, highest_rate
 from dla_sim.systems.machines import Machines, Running
 from dla_sim.systems.simulate import Interval
-from dla_sim.systems.spec import System, Variant, parse_system
+from dla_sim.systems.spec import System, TaskVariant, parse_system
 from dla_sim.systems.work import Preemptible
 from dla_sim.timing import Timing
 from experiments.cli.main import main
@@ -338,7 +338,7 @@ def test_choices_come_by_quality_one_at_a_time(seed: int) -> None:
     def of(tasks: int, most: int) -> System:
         made = [
             replace(base.tasks[0], name=str(number), variants=tuple(
-                Variant("digits-cnn", float(rng.randint(1, 3))) for _ in range(rng.randint(1, most))
+                TaskVariant("digits-cnn", float(rng.randint(1, 3))) for _ in range(rng.randint(1, most))
             ))
             for number in range(tasks)
         ]  # fmt: skip

@@ -12,9 +12,9 @@ import pytest
 
 from dla_sim.systems.choices import co_optimise
 from dla_sim.systems.policies import make_policy
-from dla_sim.systems.simulate import Interval, Record, Simulation
-from dla_sim.systems.spec import CPU, Preemption, System, Variant, parse_system
-from dla_sim.systems.work import Plan, Plans, ProgramWork, Stage
+from dla_sim.systems.simulate import Interval, SystemRecord, SystemSimulation
+from dla_sim.systems.spec import CPU, Preemption, System, TaskVariant, parse_system
+from dla_sim.systems.work import JobStage, Plan, Plans, ProgramWork
 from experiments.systems.plans import PlanMaker
 from tests.dla_sim.cases import Case, Step, build_program
 
@@ -23,14 +23,14 @@ Tasks = list[dict[str, object]]
 
 def _run(
     tasks: Tasks, policy: str, preemption: str, until: int, quantum: int = 0, cores: int = 1
-) -> tuple[Record, list[Interval]]:
+) -> tuple[SystemRecord, list[Interval]]:
     lines = [f"[cpu]\ncores = {cores}"]
     for task in tasks:
         lines.append("[[task]]")
         lines += [f"{key} = {value!r}".replace("'", '"') for key, value in task.items()]
     system = parse_system("\n".join(lines))
     intervals: list[Interval] = []
-    simulation = Simulation(
+    simulation = SystemSimulation(
         system, PlanMaker().plans(system), make_policy(policy, preemption, quantum), until, watch=intervals.append
     )
     return simulation.run(), sorted(intervals, key=lambda one: (one.start, one.unit))
@@ -215,13 +215,13 @@ def _layers(count: int, system: System) -> Plan:
     hardware = system.accelerators[0].hardware
     work = ProgramWork(build_program(Case(hardware.arch, {}, steps)), hardware)
     assert work.alone == 3 + 10 * count
-    return Plan("npu", (Stage("dla", work.alone, work),))
+    return Plan("npu", (JobStage("dla", work.alone, work),))
 
 
 def _on_accelerator(system: System) -> Plans:
     """Networks of as many layers as their name says; on the CPU of 30 cycles."""
     return {
-        (index, variant, kind): Plan(CPU, (Stage("cpu", 30),)) if kind == CPU else _layers(int(choice.model), system)
+        (index, variant, kind): Plan(CPU, (JobStage("cpu", 30),)) if kind == CPU else _layers(int(choice.model), system)
         for index, task in enumerate(system.tasks)
         for variant, choice in enumerate(task.variants)
         for kind in task.on
@@ -230,11 +230,11 @@ def _on_accelerator(system: System) -> Plans:
 
 def _run_on_accelerator(
     system: System, policy: str, preemption: Preemption, quantum: int = 0
-) -> tuple[Record, list[tuple[str, int, int]]]:
+) -> tuple[SystemRecord, list[tuple[str, int, int]]]:
     """The spans of a run, a's saving as "a saves"; what is on a core as "c on cpu0"."""
     found: list[Interval] = []
     plans = _on_accelerator(system)
-    record = Simulation(system, plans, make_policy(policy, preemption, quantum), 900, watch=found.append).run()
+    record = SystemSimulation(system, plans, make_policy(policy, preemption, quantum), 900, watch=found.append).run()
     spans = []
     for one in sorted(found, key=lambda one: (one.start, one.unit)):
         where = "" if one.unit == "npu" else f" on {one.unit}"
@@ -312,7 +312,7 @@ def test_variants_are_chosen_together_by_hand() -> None:
     """b is better with 6 layers, of 63 cycles: from 43 to 106, behind 75. With 3, from 43 to 76, it is one cycle late,
     with 2 it ends at 66. Nobody else can be better: c on the CPU has ended at 50."""
     system = parse_system(ACCELERATOR.replace('on = "npu"', 'on = ["npu", "cpu"]'))
-    several = replace(system.tasks[1], variants=tuple(Variant(str(n), float(n)) for n in (6, 3, 2)))
+    several = replace(system.tasks[1], variants=tuple(TaskVariant(str(n), float(n)) for n in (6, 3, 2)))
     system = replace(
         system,
         tasks=(system.tasks[0], several, system.tasks[2]),

@@ -26,7 +26,7 @@ from dla_sim.program_timing import ProgramTiming
 from experiments.running.network import Network, load_network
 from experiments.tune.explain import chosen_schedules, explain, explain_all
 from experiments.tune.model import CostModel, load_model
-from experiments.tune.request import Search
+from experiments.tune.request import SearchOptions
 from experiments.tune.tuning import clock_of, model_file, tune_network
 from experiments.version import compiler_version
 from isa.arch import Arch
@@ -50,7 +50,7 @@ def machine() -> Preset:
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The log of a search."""
     path = tmp_path_factory.mktemp("tune") / "digits.jsonl"
-    tune_network(digits(), machine(), DEFAULTS, path, Search(measurements=16))
+    tune_network(digits(), machine(), DEFAULTS, path, SearchOptions(measurements=16))
     return path
 
 
@@ -72,11 +72,11 @@ def test_every_schedule_is_replayed_exactly(log: Path) -> None:
 
 def test_the_same_search_writes_the_same_bytes(log: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.jsonl"
-    tune_network(digits(), machine(), DEFAULTS, again, Search(measurements=16))
+    tune_network(digits(), machine(), DEFAULTS, again, SearchOptions(measurements=16))
     assert again.read_bytes() == log.read_bytes()
     models = [[file.read_bytes() for file in (model_file(one),) if file.exists()] for one in (again, log)]
     assert models[0] == models[1]  # none where a few samples only were measured
-    tune_network(digits(), machine(), DEFAULTS, tmp_path / "other.jsonl", Search(measurements=10, search_seed=1))
+    tune_network(digits(), machine(), DEFAULTS, tmp_path / "other.jsonl", SearchOptions(measurements=10, search_seed=1))
     other = (tmp_path / "other.jsonl").read_bytes().split(b"\n")
     assert other[1] == log.read_bytes().split(b"\n")[1]  # the compiler's own schedule
     assert other[2:11] != log.read_bytes().split(b"\n")[2:11]
@@ -97,7 +97,12 @@ def test_a_search_that_was_killed_goes_on_where_it_was(log: Path, tmp_path: Path
     path.write_bytes(whole[: int(len(whole) * share)])
     measured: list[int] = []
     found = tune_network(
-        digits(), machine(), DEFAULTS, path, Search(measurements=16), lambda count, cycles: measured.append(count)
+        digits(),
+        machine(),
+        DEFAULTS,
+        path,
+        SearchOptions(measurements=16),
+        lambda count, cycles: measured.append(count),
     )
     assert path.read_bytes() == whole
     assert measured == list(range(1, 17))
@@ -106,23 +111,23 @@ def test_a_search_that_was_killed_goes_on_where_it_was(log: Path, tmp_path: Path
 
 def test_what_the_log_has_is_not_measured_again(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Subject, "measure", None)
-    assert tune_network(digits(), machine(), DEFAULTS, log, Search(measurements=16)).kept == 16
-    assert tune_network(digits(), machine(), DEFAULTS, log, Search(measurements=10)).kept == 10
+    assert tune_network(digits(), machine(), DEFAULTS, log, SearchOptions(measurements=16)).kept == 16
+    assert tune_network(digits(), machine(), DEFAULTS, log, SearchOptions(measurements=10)).kept == 10
 
 
 def test_without_the_model(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     path = tmp_path / "plain.jsonl"
     with pytest.raises(InputError, match=r"needs LightGBM; search with --no-model, or install it with: .+ 'lightgbm>="):
-        tune_network(digits(), machine(), DEFAULTS, path, Search(measurements=3))
+        tune_network(digits(), machine(), DEFAULTS, path, SearchOptions(measurements=3))
     assert not path.exists()
-    tune_network(digits(), machine(), DEFAULTS, path, Search(measurements=3, learn=False))
+    tune_network(digits(), machine(), DEFAULTS, path, SearchOptions(measurements=3, learn=False))
     assert not model_file(path).exists()
 
 
 def test_nothing_is_proposed_after_the_last_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Subject, "others", None)  # schedules for other memories, proposed second
-    search = Search(measurements=1, learn=False)
+    search = SearchOptions(measurements=1, learn=False)
     assert len(tune_network(digits(), machine(), DEFAULTS, tmp_path / "one.jsonl", search).log.records) == 1
 
 
@@ -136,7 +141,11 @@ def test_a_poor_schedule_is_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     poor = byoc.compile(digits().package, machine().arch, chosen).reports[0].choices
     monkeypatch.setattr(Subject, "own", lambda self: poor)
     found = tune_network(
-        digits(), machine(), DEFAULTS, tmp_path / "log.jsonl", Search(measurements=16, search_seed=seed, learn=model)
+        digits(),
+        machine(),
+        DEFAULTS,
+        tmp_path / "log.jsonl",
+        SearchOptions(measurements=16, search_seed=seed, learn=model),
     ).log
     assert found.records[0].choices == poor
     assert (found.best.measurement.cycles or 0) < 0.8 * (found.records[0].measurement.cycles or 0)
@@ -268,15 +277,19 @@ def test_schedules_are_transferred(log: Path, tmp_path: Path) -> None:
     lines[number] = replace(wanted, measurement=replace(wanted.measurement, cycles=1)).text(number)
     donor, path = tmp_path / "donor.jsonl", tmp_path / "again.jsonl"
     donor.write_text("".join(lines))
-    found = tune_network(digits(), machine(), DEFAULTS, path, Search(measurements=8, search_seed=3, donors=(donor,)))
+    found = tune_network(
+        digits(), machine(), DEFAULTS, path, SearchOptions(measurements=8, search_seed=3, donors=(donor,))
+    )
     assert found.donor == donor
     assert found.log.records[1] == wanted
     other = load_hardware(settings=["sram_bytes=4096", "pe.ic=16"])
-    tune_network(digits(), other, DEFAULTS, tmp_path / "other.jsonl", Search(measurements=6, donors=(log,)))
+    tune_network(digits(), other, DEFAULTS, tmp_path / "other.jsonl", SearchOptions(measurements=6, donors=(log,)))
     text = "".join(lines).replace('"residents":[', '"residents":["elsewhere",')  # a machine that fuses less
     donor.write_text(text.replace('"groups":[]', '"groups":[{"layers":["classifier"],"rows":0}]'))
     path = tmp_path / "less.jsonl"
-    less = tune_network(digits(), machine(), DEFAULTS, path, Search(measurements=3, search_seed=3, donors=(donor,)))
+    less = tune_network(
+        digits(), machine(), DEFAULTS, path, SearchOptions(measurements=3, search_seed=3, donors=(donor,))
+    )
     assert less.log.records[1] == wanted
 
 
@@ -310,26 +323,26 @@ def test_searches_that_do_not_go_on(log: Path, tmp_path: Path) -> None:
     for text in ("nothing of a log, nor a whole line", "a line\nand another"):
         mine.write_text(text)
         with pytest.raises(InputError, match="give a file that 'dla tune' wrote"):
-            tune_network(digits(), machine(), DEFAULTS, mine, Search(measurements=1))
+            tune_network(digits(), machine(), DEFAULTS, mine, SearchOptions(measurements=1))
         assert mine.read_text() == text
     with pytest.raises(InputError, match=r"made otherwise \(seed was 0 and is 1\); give another --log"):
-        tune_network(digits(), machine(), DEFAULTS, path, Search(measurements=30, search_seed=1))
+        tune_network(digits(), machine(), DEFAULTS, path, SearchOptions(measurements=30, search_seed=1))
     with pytest.raises(InputError, match=r"made otherwise \(machine was "):
-        tune_network(digits(), load_hardware(), DEFAULTS, path, Search(measurements=30))
+        tune_network(digits(), load_hardware(), DEFAULTS, path, SearchOptions(measurements=30))
     lines = path.read_text().splitlines(keepends=True)
     changed = json.loads(lines[2])
     changed["schedule"]["layers"][0]["rows"] = 1
     path.write_text("".join((*lines[:2], json.dumps(changed) + "\n")))
     with pytest.raises(InputError, match="line 3: the search does not try this schedule; remove this line"):
-        tune_network(digits(), machine(), DEFAULTS, path, Search(measurements=30))
+        tune_network(digits(), machine(), DEFAULTS, path, SearchOptions(measurements=30))
     with pytest.raises(InputError, match=f"--from {path} is the log itself; leave it out, or give another --log"):
-        tune_network(digits(), machine(), DEFAULTS, path, Search(measurements=30, donors=(path,)))
+        tune_network(digits(), machine(), DEFAULTS, path, SearchOptions(measurements=30, donors=(path,)))
     with pytest.raises(InputError, match=f"{tmp_path}: a directory; give a file as --log"):
-        tune_network(digits(), machine(), DEFAULTS, tmp_path, Search(measurements=1))
+        tune_network(digits(), machine(), DEFAULTS, tmp_path, SearchOptions(measurements=1))
     with pytest.raises(InputError, match="--measurements is 0; it must be 1 or more"):
-        tune_network(digits(), machine(), DEFAULTS, path, Search(measurements=0))
+        tune_network(digits(), machine(), DEFAULTS, path, SearchOptions(measurements=0))
     with pytest.raises(InputError, match="a tuning chooses the whole schedule; leave --schedule"):
-        tune_network(digits(), machine(), CompileOptions(schedule="seed"), path, Search(measurements=1))
+        tune_network(digits(), machine(), CompileOptions(schedule="seed"), path, SearchOptions(measurements=1))
 
 
 def test_states_and_choices() -> None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from experiments.golden.case import Case
+from experiments.golden.case import GoldenCase
 from tests.golden_cases import level0, level1, level2, level10, words
 
-Make = Callable[[], Iterator[Case]]
+Make = Callable[[], Iterator[GoldenCase]]
 SOURCES: Mapping[str, tuple[Make, ...]] = {
     "L0": (level0.cases,),
     "L1": (level1.instructions, level1.streams, words.cases),
@@ -19,7 +19,7 @@ SOURCES: Mapping[str, tuple[Make, ...]] = {
 }
 
 
-def made(level: str) -> Iterator[Case]:
+def made(level: str) -> Iterator[GoldenCase]:
     """The cases of a level, made one after another."""
     for source in SOURCES[level]:
         yield from source()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dla_sim.timing import Timing
-from experiments.golden.case import Case
+from experiments.golden.case import GoldenCase
 from experiments.golden.catalogue import CASES, INDEX
 from experiments.golden.store import INLINE_BYTES, digest_of
 from isa.assembler import disassemble
@@ -25,7 +25,7 @@ class Objects(dict[str, bytes]):
         return f"object:{digest_of(content)}"
 
 
-def document(case: Case, objects: Objects) -> dict[str, Any]:
+def document(case: GoldenCase, objects: Objects) -> dict[str, Any]:
     """A case as plain values; what every other case has, too, is left out."""
     usual = Timing().model_dump()
     found: dict[str, Any] = {

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.timing import Timing
-from experiments.golden.case import Case
+from experiments.golden.case import GoldenCase
 from isa.arch import Arch
 from isa.encoding import encode_operation, encode_set
 from isa.instruction import NEXT, PREVIOUS, Atoms, Blocks, Command, Layout, Plain, Unit
@@ -110,10 +110,10 @@ class Builder:
             tuple(self._sources), self._dram + 8 * len(words), self._dram,
         )  # fmt: skip
 
-    def case(self, name: str, description: str, timing: Timing | None = None, *, contents: bool = True) -> Case:
+    def case(self, name: str, description: str, timing: Timing | None = None, *, contents: bool = True) -> GoldenCase:
         """The case of the program so far."""
         values = (timing or Timing()).model_dump()
-        return Case(name, description, self.program(name), dict(self.inputs), values, contents)
+        return GoldenCase(name, description, self.program(name), dict(self.inputs), values, contents)
 
 
 def _flag(text: str, unit: Unit) -> str:
@@ -136,7 +136,7 @@ def single(
     registers: Mapping[str, int] | None = None,
     timing: Timing | None = None,
     **fields: int,
-) -> Case:
+) -> GoldenCase:
     """One instruction of EX: its operands loaded, the command, its result stored.
 
     ``operands`` maps the address register of each operand to its contents: activations become input tensors, weights

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.golden.case import Case
+from experiments.golden.case import GoldenCase
 from isa.arch import Arch
 from isa.variants import VARIANTS
 from tests.golden_cases.builder import Builder
@@ -31,7 +31,7 @@ from tests.golden_cases.operations import (
     shift_case,
 )
 
-Make = Callable[[str, str, Arch], Case]
+Make = Callable[[str, str, Arch], GoldenCase]
 POINT = Window((2, 2, 2), (1, 1), padding=(0, 0, 0, 0))
 COUNT = np.arange(-4, 4, dtype=np.int8)
 WIDE = np.arange(-8, 8, dtype=np.int32) * 3
@@ -43,7 +43,7 @@ def _ones(arch: Arch, channels: int) -> NDArray[np.uint8]:
 
 
 def _convolution(groups: int, depth: int) -> Make:
-    def make(name: str, text: str, arch: Arch) -> Case:
+    def make(name: str, text: str, arch: Arch) -> GoldenCase:
         weights = np.ones((2, depth, 1, 1), np.int8)
         case = Convolution(POINT, 2, groups, input=COUNT.reshape(2, 2, 2), weights=weights, channels=_ones(arch, 2))
         return case.case(name, text, arch)
@@ -51,26 +51,26 @@ def _convolution(groups: int, depth: int) -> Make:
     return make
 
 
-def _matmul(name: str, text: str, arch: Arch) -> Case:
+def _matmul(name: str, text: str, arch: Arch) -> GoldenCase:
     left, right = COUNT.reshape(2, 4), np.eye(4, dtype=np.int8)
     return Product((2, 4, 4), left=left, right=right, channels=_ones(arch, 4)).case(name, text, arch)
 
 
-def _dynamic(name: str, text: str, arch: Arch) -> Case:
+def _dynamic(name: str, text: str, arch: Arch) -> GoldenCase:
     left, right = COUNT.reshape(2, 4), np.eye(4, dtype=np.int8)
     return DynamicProduct((2, 4, 4), scale=1.0, left=left, right=right).case(name, text, arch)
 
 
-def _requant(name: str, text: str, arch: Arch) -> Case:
+def _requant(name: str, text: str, arch: Arch) -> GoldenCase:
     return Requantisation((1, 2, 8), input=WIDE.reshape(1, 2, 8), scale=np.ones(2)).case(name, text, arch)
 
 
-def _pool(name: str, text: str, arch: Arch) -> Case:
+def _pool(name: str, text: str, arch: Arch) -> GoldenCase:
     window = Window((2, 2, 2), (2, 2), (2, 2), padding=(0, 0, 0, 0))
     return Pooling(window=window, input=COUNT.reshape(2, 2, 2)).case(name, text, arch)
 
 
-def _resize(name: str, text: str, arch: Arch) -> Case:
+def _resize(name: str, text: str, arch: Arch) -> GoldenCase:
     """Two planes of two by two become three by two: between two rows lies their mean."""
     data = COUNT.reshape(2, 2, 2)
     return Resizing((2, 2, 2), (0.0, 0.5, 1.0), (0.0, 1.0), (0.5, 0.5), (0, 0), input=data).case(name, text, arch)
@@ -84,17 +84,17 @@ def _pair(mnemonic: str) -> Make:
     return lambda name, text, arch: pair_case(name, text, arch, mnemonic, (COUNT, COUNT[::-1].copy()))
 
 
-def _add(name: str, text: str, arch: Arch) -> Case:
+def _add(name: str, text: str, arch: Arch) -> GoldenCase:
     return Addition(scales=(0.5, 0.5, 0.5), pair=(COUNT, COUNT * 2)).case(name, text, arch)
 
 
-def _look_up(name: str, text: str, arch: Arch) -> Case:
+def _look_up(name: str, text: str, arch: Arch) -> GoldenCase:
     """Every value becomes its complement, -1 less itself."""
     complement = ~np.arange(256, dtype=np.uint8).view(np.int8)
     return LookUp((1, 1, 8), COUNT.reshape(1, 1, 8), complement.reshape(1, 256)).case(name, text, arch)
 
 
-def _permute(name: str, text: str, arch: Arch) -> Case:
+def _permute(name: str, text: str, arch: Arch) -> GoldenCase:
     """Two rows of four become four rows of two."""
     return Permutation(8, 8, ((2, 4, 1), (4, 1, 2)), input=COUNT).case(name, text, arch)
 
@@ -110,22 +110,22 @@ def _on_rows(mnemonic: str, **fields: int) -> Make:
     """Eight values as two rows of four; gains of 1 and 2, biases of 0 and 1."""
     pairs = np.array([[1.0, 0.0], [2.0, 0.0], [1.0, 1.0], [2.0, 1.0]])
 
-    def make(name: str, text: str, arch: Arch) -> Case:
+    def make(name: str, text: str, arch: Arch) -> GoldenCase:
         on_rows = OnRows(mnemonic, (2, 4, 1), fields, (0.5, 0.125), (0, 1), input=COUNT.reshape(8, 1), pairs=pairs)
         return on_rows.case(name, text, arch)
 
     return make
 
 
-def _wide_add(name: str, text: str, arch: Arch) -> Case:
+def _wide_add(name: str, text: str, arch: Arch) -> GoldenCase:
     return pair_case(name, text, arch, "OP_E32_ADD", (WIDE, WIDE[::-1].copy()))
 
 
-def _wide_shift(name: str, text: str, arch: Arch) -> Case:
+def _wide_shift(name: str, text: str, arch: Arch) -> GoldenCase:
     return shift_case(name, text, arch, WIDE, 1, rounding=0)
 
 
-def _copy(name: str, text: str, arch: Arch) -> Case:
+def _copy(name: str, text: str, arch: Arch) -> GoldenCase:
     """Eight bytes in and out; only the DMA instructions."""
     builder = Builder(arch, name.rpartition("/")[2])
     source, target = builder.input("input", COUNT), builder.output("result", "int8", (8,))
@@ -135,7 +135,7 @@ def _copy(name: str, text: str, arch: Arch) -> Case:
     return builder.case(name, text)
 
 
-def _end(name: str, text: str, arch: Arch) -> Case:
+def _end(name: str, text: str, arch: Arch) -> GoldenCase:
     """Nothing at all."""
     return Builder(arch, name.rpartition("/")[2]).case(name, text)
 
@@ -156,7 +156,7 @@ INSTRUCTIONS: Mapping[str, Make] = {
 """How the level-0 case of each instruction is made; the DMA instructions and OP_SYNC share one."""
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[GoldenCase]:
     """One case for each variant, numerics and instruction that moves or computes something, and for OP_END alone."""
     for isa, variant in VARIANTS.items():
         for numerics in ("onnxruntime", "fixed"):

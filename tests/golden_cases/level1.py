@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from dla_sim.timing import Timing
-from experiments.golden.case import Case
+from experiments.golden.case import GoldenCase
 from isa.arch import Arch, PeArray
 from isa.ops.lookup import TABLE_BYTES
 from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE
@@ -90,7 +90,7 @@ STRIDES: dict[str, dict[str, int]] = {
 }  # fmt: skip
 
 
-def instructions() -> Iterator[Case]:
+def instructions() -> Iterator[GoldenCase]:
     """All instructions on both numerics; convolutions, pools and products on every array and timing too."""
     yield from _windows("", BALANCED, GROUPED)
     yield from _windows("-fixed", FIXED, machine("v3", "fixed"))
@@ -109,7 +109,7 @@ def instructions() -> Iterator[Case]:
     yield from _resizes()
 
 
-def _windows(suffix: str, arch: Arch, grouped: Arch) -> Iterator[Case]:
+def _windows(suffix: str, arch: Arch, grouped: Arch) -> Iterator[GoldenCase]:
     for name, convolution in {**CONVOLUTIONS, **SEPARATE}.items():
         yield convolution.case(f"L1/{name}{suffix}", f"{convolution.mnemonic}, {name}", arch)
     for name, convolution in GROUPS.items():
@@ -120,7 +120,7 @@ def _windows(suffix: str, arch: Arch, grouped: Arch) -> Iterator[Case]:
         yield product.case(f"L1/{name}{suffix}", f"OP_MAT_MUL, {name}", arch)
 
 
-def _elementwise(suffix: str, arch: Arch) -> Iterator[Case]:
+def _elementwise(suffix: str, arch: Arch) -> Iterator[GoldenCase]:
     shapes = {"requant-planes": (1, 6, 20), "requant-matrix": (5, 8, 1)}
     for name, shape in shapes.items():
         yield Requantisation(shape, zero=-4).case(f"L1/{name}{suffix}", f"OP_REQUANT of {shape}", arch)
@@ -142,7 +142,7 @@ def _elementwise(suffix: str, arch: Arch) -> Iterator[Case]:
     yield shift_case(f"L1/wide-shift-left{suffix}", "OP_E32_SHIFT to the left", arch, small, 9, 0, 0)
 
 
-def _machines() -> Iterator[Case]:
+def _machines() -> Iterator[GoldenCase]:
     """The same work on every shape of the array and with every timing: other cycles, the same values."""
     chosen = {name: CONVOLUTIONS[name] for name in ("conv-1x1", "conv-3x3-stride-2", "conv-3x3-accumulators")}
     for place, arch in ARRAYS.items():
@@ -183,12 +183,12 @@ PAIRS: Mapping[str, Repeating] = {
 }
 
 
-def _pairs(suffix: str, arch: Arch) -> Iterator[Case]:
+def _pairs(suffix: str, arch: Arch) -> Iterator[GoldenCase]:
     for name, pair in PAIRS.items():
         yield pair.case(f"L1/{name}{suffix}", f"{pair.mnemonic} of {pair.shape}, repeats {pair.repeats}", arch)
 
 
-def _look_ups() -> Iterator[Case]:
+def _look_ups() -> Iterator[GoldenCase]:
     for name, shape in {"": (1, 1, 100), "-planes": (1, 6, 20), "-matrix": (5, 8, 1), "-rows": (2, 3, 300)}.items():
         yield LookUp(shape).case(f"L1/lut{name}", f"OP_LUT of {shape}", TABLES)
     few = machine("v4", "onnxruntime", post_lanes=3)
@@ -197,7 +197,7 @@ def _look_ups() -> Iterator[Case]:
         yield LookUp((1, 1, 333)).case(f"L1/{place}-lut", f"OP_LUT, timing {place}", TABLES, timing)
 
 
-def _dynamic_products() -> Iterator[Case]:
+def _dynamic_products() -> Iterator[GoldenCase]:
     shapes = {"vector": (1, 64, 10), "scores": (6, 24, 12), "column": (9, 7, 1)}
     for numerics in ("onnxruntime", "fixed"):
         arch, suffix = machine("v4", numerics), "-fixed" if numerics == "fixed" else ""
@@ -214,7 +214,7 @@ def _dynamic_products() -> Iterator[Case]:
         yield DynamicProduct((5, 10, 11)).case(f"L1/{place}-product", f"OP_DYN_MAT_MUL, timing {place}", TABLES, timing)
 
 
-def _permutations() -> Iterator[Case]:
+def _permutations() -> Iterator[GoldenCase]:
     moves = {
         "dense": Permutation(200, 100, ((100, 1, 1),)),
         "transposed": Permutation(300, 300, ((20, 15, 1), (15, 1, 20))),
@@ -234,7 +234,7 @@ def _permutations() -> Iterator[Case]:
         yield moves["shuffled"].case(f"L1/{place}-permute", f"OP_PERMUTE, timing {place}", TABLES, timing)
 
 
-def _last_look_ups() -> Iterator[Case]:
+def _last_look_ups() -> Iterator[GoldenCase]:
     """Every instruction that looks its results up, in one table and in one a channel."""
     tables = int8(generator("tables"), 8, TABLE_BYTES)
     depth = Convolution(Window((4, 6, 6)), groups=-1)
@@ -256,7 +256,7 @@ def _last_look_ups() -> Iterator[Case]:
     yield Pooling(tables=tables[0]).case("L1/one-lane-pool-table", "results of a pool looked up by 1 lane", one)
 
 
-def _idle_lanes() -> Iterator[Case]:
+def _idle_lanes() -> Iterator[GoldenCase]:
     """Every mapping of convolutions that leave lanes of the array idle: other cycles, the same values."""
     operations = {
         "conv": Convolution(Window((3, 7, 21)), 8),
@@ -272,7 +272,7 @@ def _idle_lanes() -> Iterator[Case]:
                 yield mapped.case(f"L1/{place}-{name}-mapping-{mapping}", text, arch)
 
 
-def _sums() -> Iterator[Case]:
+def _sums() -> Iterator[GoldenCase]:
     """Commands that start from earlier sums, to int8 and to int32, with fewer lanes than products."""
     few = machine("v4", "onnxruntime", post_lanes=3)
     for suffix, arch in (("", TABLES), ("-fixed", machine("v4", "fixed")), ("-few-lanes", few)):
@@ -300,7 +300,7 @@ ROWS: Mapping[str, OnRows] = {
 }
 
 
-def _rows() -> Iterator[Case]:
+def _rows() -> Iterator[GoldenCase]:
     fixed, few = machine("v4", "fixed"), machine("v4", "onnxruntime", post_lanes=3)
     for name, on_rows in ROWS.items():
         text = f"{on_rows.mnemonic} of {on_rows.shape}"
@@ -320,7 +320,7 @@ RESIZES: Mapping[str, Resizing] = {
 }
 
 
-def _resizes() -> Iterator[Case]:
+def _resizes() -> Iterator[GoldenCase]:
     for name, resizing in RESIZES.items():
         text = f"planes {resizing.shape} at {len(resizing.rows)} by {len(resizing.columns)} places"
         yield resizing.case(f"L1/resize-{name}", text, TABLES)
@@ -329,7 +329,7 @@ def _resizes() -> Iterator[Case]:
     yield RESIZES["smaller"].case("L1/few-lanes-resize", "interpolation on 3 lanes", few)
 
 
-def streams() -> Iterator[Case]:
+def streams() -> Iterator[GoldenCase]:
     """Transfers, tokens, pipelines."""
     for name in STRIDES:
         yield _gather(name)
@@ -346,7 +346,7 @@ def streams() -> Iterator[Case]:
     yield _long("L1/long-stream", Timing(fetch_bytes=64, fetch_buffers=2))
 
 
-def _gather(name: str) -> Case:
+def _gather(name: str) -> GoldenCase:
     """Rows apart in system memory come together; a whole copy goes back."""
     builder = Builder(BALANCED, f"gather-{name}")
     source = builder.input("input", int8(generator(name), 640))
@@ -357,7 +357,7 @@ def _gather(name: str) -> Case:
     return builder.case(f"L1/read-{name}", f"OP_DMA_READ in strides, {name}")
 
 
-def _scatter(name: str) -> Case:
+def _scatter(name: str) -> GoldenCase:
     builder = Builder(BALANCED, f"scatter-{name}")
     source = builder.input("input", int8(generator(name), 320))
     target = builder.output("result", "int8", (640,))
@@ -367,7 +367,7 @@ def _scatter(name: str) -> Case:
     return builder.case(f"L1/write-{name}", f"OP_DMA_WRITE in strides, {name}")
 
 
-def _unaligned(name: str, timing: Timing) -> Case:
+def _unaligned(name: str, timing: Timing) -> GoldenCase:
     """Rows of 7 bytes that straddle bursts, both ways at once."""
     builder = Builder(BALANCED, "unaligned")
     source = builder.input("input", int8(generator("unaligned"), 640))
@@ -383,7 +383,7 @@ def _unaligned(name: str, timing: Timing) -> Case:
     return builder.case(name, "unaligned rows in both directions at once", timing)
 
 
-def _pipeline(name: str, tiles: int, timing: Timing) -> Case:
+def _pipeline(name: str, tiles: int, timing: Timing) -> GoldenCase:
     """Double-buffered ReLU tiles: load, compute and store of different tiles overlap."""
     builder, size = Builder(BALANCED, "pipeline"), 96
     source = builder.input("input", int8(generator("pipeline"), tiles * size))
@@ -403,7 +403,7 @@ def _pipeline(name: str, tiles: int, timing: Timing) -> Case:
     return builder.case(name, "double-buffered tiles: the three units overlap", timing)
 
 
-def _tokens(name: str, arch: Arch) -> Case:
+def _tokens(name: str, arch: Arch) -> GoldenCase:
     """Every token queue, and a store that a later load waits for through EX."""
     builder = Builder(arch, "tokens")
     source = builder.input("input", int8(generator("tokens"), 64))
@@ -421,7 +421,7 @@ def _tokens(name: str, arch: Arch) -> Case:
     return builder.case(name, "tokens on every queue; a store is read back")
 
 
-def _interleaved(name: str) -> Case:
+def _interleaved(name: str) -> GoldenCase:
     """LD fills the even rows while ST stores the odd ones and EX reads them: neighbours, and no hazard."""
     builder = Builder(BALANCED, "interleaved")
     source = builder.input("input", int8(generator("interleaved"), 512))
@@ -443,7 +443,7 @@ def _pair(a: int, b: int, result: int, length: int) -> dict[str, int]:
     return {**values, "EX_LENGTH": length}
 
 
-def _unfused(name: str, arch: Arch) -> Case:
+def _unfused(name: str, arch: Arch) -> GoldenCase:
     """Accumulators, requantised in place, then an activation: the published system's way."""
     builder, rng, window = Builder(arch, "unfused"), generator("unfused"), Window((3, 5, 5))
     source = builder.input("input", int8(rng, 3, 5, 5))
@@ -464,7 +464,7 @@ def _unfused(name: str, arch: Arch) -> Case:
     return builder.case(name, "convolution to accumulators, requantised in place, element-wise in place")
 
 
-def _queue(name: str, timing: Timing) -> Case:
+def _queue(name: str, timing: Timing) -> GoldenCase:
     """More loads than a queue holds, with slow compute behind them: the command processor waits."""
     builder = Builder(BALANCED, "queue")
     source = builder.input("input", int8(generator("queue"), 512))
@@ -479,7 +479,7 @@ def _queue(name: str, timing: Timing) -> Case:
     return builder.case(name, "more commands than the queues hold", timing)
 
 
-def _long(name: str, timing: Timing) -> Case:
+def _long(name: str, timing: Timing) -> GoldenCase:
     """Many words and little work: command fetch is what counts."""
     builder = Builder(BALANCED, "long")
     source = builder.input("input", np.arange(64, dtype=np.int8))

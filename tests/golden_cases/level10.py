@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from dla_sim.timing import Timing
-from experiments.golden.case import Case
+from experiments.golden.case import GoldenCase
 from isa.arch import Arch
 from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE, MAX
 from tests.golden_cases.operations import (
@@ -31,14 +31,14 @@ from tests.golden_cases.operations import (
 
 CASES = 120
 Rng = np.random.Generator
-Draw = Callable[[Rng, str, Arch, Timing], Case]
+Draw = Callable[[Rng, str, Arch, Timing], GoldenCase]
 
 
 LATER = 128
 """Cases with these, those of instructions that came after the first 120."""
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[GoldenCase]:
     """:data:`LATER` cases; number n is drawn from the seed n and does not depend on the others."""
     for seed in range(LATER):
         rng = np.random.default_rng(1000 + seed)
@@ -103,7 +103,7 @@ def _window(rng: Rng, channels: int) -> Window:
 
 
 def _convolution(groups: int) -> Draw:
-    def draw(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+    def draw(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
         count = {0: 1, -1: 1}.get(groups) or _pick(rng, 1, 2, 3)
         inputs = count * int(rng.integers(1, 9))
         outputs = inputs * _pick(rng, 1, 2) if groups == -1 else count * int(rng.integers(1, 9))
@@ -117,7 +117,7 @@ def _convolution(groups: int) -> Draw:
     return draw
 
 
-def _pool(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+def _pool(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
     mode = _pick(rng, MAX, AVERAGE, GLOBAL_AVERAGE)
     window = _window(rng, int(rng.integers(1, 9)))
     if mode == GLOBAL_AVERAGE:
@@ -127,20 +127,20 @@ def _pool(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
     return pooling.case(name, "seeded OP_POOL", arch, timing)
 
 
-def _product(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+def _product(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
     m, k, n = (int(rng.integers(1, limit)) for limit in (7, 80, 20))
     relu, zero = bool(rng.integers(2)), _zero(rng)
     product = Product((m, k, n), bool(rng.integers(4)), relu, zero, _limits(rng, zero if relu else -128))
     return product.case(name, "seeded OP_MAT_MUL", arch, timing)
 
 
-def _requant(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+def _requant(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
     rows, channels, length = (int(rng.integers(1, limit)) for limit in (4, 9, 30))
     requantisation = Requantisation((rows, channels, length), _zero(rng), _limits(rng))
     return requantisation.case(name, "seeded OP_REQUANT", arch, timing)
 
 
-def _unary(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+def _unary(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
     mnemonic = ("OP_ACT_RELU", "OP_ACT_LRELU", "OP_E_ABS")[rng.integers(3)]
     scales = float(rng.uniform(0.01, 0.1)), float(rng.uniform(0.01, 0.1))
     zeros = _zero(rng), _zero(rng)
@@ -148,19 +148,19 @@ def _unary(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
     return unary.case(name, f"seeded {mnemonic}", arch, timing)
 
 
-def _look_up(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+def _look_up(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
     shape = int(rng.integers(1, 4)), _pick(rng, 1, 1, 3, 8), _pick(rng, 1, 30, 300)
     return LookUp(shape).case(name, "seeded OP_LUT", arch, timing)
 
 
-def _dynamic(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+def _dynamic(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
     m, k, n = (int(rng.integers(1, limit)) for limit in (7, 80, 20))
     zeros, limits = (_zero(rng), _zero(rng), _zero(rng)), _limits(rng)
     product = DynamicProduct((m, k, n), bool(rng.integers(2)), bool(rng.integers(4)), 0.0002, zeros, limits)
     return product.case(name, "seeded OP_DYN_MAT_MUL", arch, timing)
 
 
-def _permute(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+def _permute(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
     """A transposition of up to four dimensions, some of whose sources are read again or left out."""
     counts = [_pick(rng, 1, 2, 3, 7, 20) for _ in range(4)]
     steps, leaps = [0] * 4, [0] * 4
@@ -175,7 +175,7 @@ def _permute(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
     return Permutation(source, result, dims, fill).case(name, "seeded OP_PERMUTE", arch, timing)
 
 
-def _repeating(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+def _repeating(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
     mnemonic = ("OP_E_MUL", "OP_E_SUB", "OP_B_ADD", "OP_B_MIN", "OP_B_MAX")[rng.integers(5)]
     a, b, y = (float(rng.uniform(0.01, 0.1)) for _ in range(3))
     offset, shape = _pick(rng, 0, 128), (int(rng.integers(1, 9)), _pick(rng, 1, 30, 170))
@@ -188,7 +188,7 @@ def _repeating(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
 def _rows(mnemonic: str, **fields: int) -> Draw:
     """Rows of any shape; every field below its number of values."""
 
-    def draw(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+    def draw(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
         shape = int(rng.integers(1, 4)), _pick(rng, 2, 9, 40, 200), _pick(rng, 1, 1, 8, 33)
         scales = float(rng.uniform(0.005, 0.2)), float(rng.uniform(0.004, 0.05))
         zeros = int(rng.integers(-128, 128)), int(rng.integers(-128, 128))
@@ -201,7 +201,7 @@ def _rows(mnemonic: str, **fields: int) -> Draw:
     return draw
 
 
-def _resize(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+def _resize(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
     height, width = int(rng.integers(1, 12)), int(rng.integers(1, 12))
     rows, columns = (
         tuple(np.sort(rng.uniform(-0.5, size, rng.integers(1, 14))).astype(np.float32).tolist())
@@ -212,7 +212,7 @@ def _resize(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
     return Resizing(shape, rows, columns, scales, zeros).case(name, "seeded OP_RESIZE", arch, timing)
 
 
-def _addition(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+def _addition(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
     a, b, y = (float(rng.uniform(0.01, 0.1)) for _ in range(3))
     offset = _pick(rng, 0, 128)
     first, second, third = (_zero(rng) + offset for _ in range(3))
@@ -220,7 +220,7 @@ def _addition(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
     return added.case(name, "seeded OP_E_ADD", arch, timing)
 
 
-def _pair(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+def _pair(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
     mnemonic = ("OP_C_MIN", "OP_C_MAX", "OP_E32_ADD")[rng.integers(3)]
     length = int(rng.integers(1, 200))
     if mnemonic == "OP_E32_ADD":
@@ -229,7 +229,7 @@ def _pair(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
     return pair_case(name, f"seeded {mnemonic}", arch, mnemonic, (int8(rng, length), int8(rng, length)), None, timing)
 
 
-def _shift(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+def _shift(rng: Rng, name: str, arch: Arch, timing: Timing) -> GoldenCase:
     data = rng.integers(-(2**31), 2**31, int(rng.integers(1, 100)), dtype=np.int32)
     return shift_case(name, "seeded OP_E32_SHIFT", arch, data, int(rng.integers(0, 32)), 1, int(rng.integers(3)))
 

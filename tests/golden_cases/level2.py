@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.timing import Timing
-from experiments.golden.case import Case
+from experiments.golden.case import GoldenCase
 from isa.arch import Arch
 from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE
 from isa.ops.requant import ChannelScales, pack_records
@@ -73,7 +73,7 @@ LARGEST: Mapping[str, Window] = {
 }
 
 
-def values() -> Iterator[Case]:
+def values() -> Iterator[GoldenCase]:
     """Values, on both numerics."""
     for suffix, arch in (("", BALANCED), ("-fixed", FIXED)):
         yield from _requantisation(suffix, arch)
@@ -89,7 +89,7 @@ def values() -> Iterator[Case]:
     yield from _resizes()
 
 
-def _requantisation(suffix: str, arch: Arch) -> Iterator[Case]:
+def _requantisation(suffix: str, arch: Arch) -> Iterator[GoldenCase]:
     """Scales of a half and a quarter make ties of every second value."""
     ties = Requantisation((1, 2, 24), 0, input=ODD.reshape(1, 2, 24), scale=np.array([0.5, 0.5]))
     yield ties.case(f"L2/requant-ties{suffix}", "ties to even, or away from zero", arch)
@@ -117,7 +117,7 @@ def _requantisation(suffix: str, arch: Arch) -> Iterator[Case]:
         yield from _rounded_once(arch)
 
 
-def _raw_multipliers(arch: Arch) -> Case:
+def _raw_multipliers(arch: Arch) -> GoldenCase:
     """Multipliers and shifts at their limits; a product of exactly half, of either sign; both roundings at once."""
     multipliers = [1 << 30, (1 << 31) - 1, 0, 1 << 30, 1 << 30, (1 << 30) + 1, -(1 << 31)]
     shifts = [1, 0, 5, -1, -31, -3, 0]
@@ -128,7 +128,7 @@ def _raw_multipliers(arch: Arch) -> Case:
     return case.case("L2/requant-multipliers-fixed", "limits of multiplier and shift; ties of both roundings", arch)
 
 
-def _saturating_shifts(arch: Arch) -> Case:
+def _saturating_shifts(arch: Arch) -> GoldenCase:
     """Shifts to the left that take accumulators beyond int32, and some just not."""
     raw = np.array([[0, (1 << 30) + 12345, shift] for shift in (1, 7, 12, 20, 24, 29, 30)], "<i4")
     powers = np.array([0, 1, 2, 6, 7, 8, 11, 18, 19, 24, 28, 30])
@@ -137,7 +137,7 @@ def _saturating_shifts(arch: Arch) -> Case:
     return case.case("L2/requant-shifts-saturate-fixed", "accumulators that a left shift takes beyond int32", arch)
 
 
-def _rounded_once(arch: Arch) -> Iterator[Case]:
+def _rounded_once(arch: Arch) -> Iterator[GoldenCase]:
     """Records that hold a float64 factor: ties, products that float64 rounds to a tie, both ends; some that do not."""
     factors = np.array([0.5, 0.5 / 3, 5.5 / 3, np.nextafter(0.5, 0), 3.7, 2.0**-23, 2.0**-40, 1e-12])
     scales = ChannelScales(factors.astype(np.float32), factors, once=True)
@@ -154,7 +154,7 @@ def _rounded_once(arch: Arch) -> Iterator[Case]:
     yield product.case("L2/matmul-once-fixed", "a factor in every second channel record", arch)
 
 
-def _pools(suffix: str, arch: Arch) -> Iterator[Case]:
+def _pools(suffix: str, arch: Arch) -> Iterator[GoldenCase]:
     pairs = np.arange(-32, 32, dtype=np.int8).reshape(4, 4, 4)
     window = Window((4, 4, 4), (1, 2), (1, 1), padding=NONE)
     average = Pooling(AVERAGE, window, (0.1, 0.1), input=pairs)
@@ -175,7 +175,7 @@ def _pools(suffix: str, arch: Arch) -> Iterator[Case]:
     )
 
 
-def _elementwise(suffix: str, arch: Arch) -> Iterator[Case]:
+def _elementwise(suffix: str, arch: Arch) -> Iterator[GoldenCase]:
     for short, mnemonic in (("relu", "OP_ACT_RELU"), ("leaky", "OP_ACT_LRELU"), ("abs", "OP_E_ABS")):
         for name, scales, zeros in (("ties", (0.5, 1.0), (0, 0)), ("saturates", (0.5, 0.125), (-7, 3))):
             unary = Unary(mnemonic, scales=scales, slope=0.5, zeros=zeros, input=EVERY)
@@ -204,7 +204,7 @@ def _elementwise(suffix: str, arch: Arch) -> Iterator[Case]:
         yield pair_case(f"L2/{short}-every{suffix}", f"{mnemonic} of every value", arch, mnemonic, (EVERY, others))
 
 
-def _accumulators(suffix: str, arch: Arch) -> Iterator[Case]:
+def _accumulators(suffix: str, arch: Arch) -> Iterator[GoldenCase]:
     """Long sums of extreme products: beyond 2**24, where float32 rounds, and up to the last int32."""
     low = np.full((128, 3, 3), -128, np.int8)
     for name, weight in (("highest", -128), ("lowest", 127)):
@@ -225,7 +225,7 @@ def _accumulators(suffix: str, arch: Arch) -> Iterator[Case]:
         yield product.case(f"L2/matmul-{name}{suffix}", f"131071 products of 2**14 and {bias}", wide)
 
 
-def _wide(suffix: str, arch: Arch) -> Iterator[Case]:
+def _wide(suffix: str, arch: Arch) -> Iterator[GoldenCase]:
     data = np.concatenate([LIMITS, ODD])
     for rounding, word in enumerate(("floor", "even", "away")):
         for amount in (0, 1, 3, 31):
@@ -239,7 +239,7 @@ def _wide(suffix: str, arch: Arch) -> Iterator[Case]:
     yield pair_case(f"L2/wide-add-overflow{suffix}", "a sum that stops the machine", arch, "OP_E32_ADD", over)
 
 
-def shapes() -> Iterator[Case]:
+def shapes() -> Iterator[GoldenCase]:
     """Shapes, on both numerics where they round."""
     for suffix, arch, grouped in (("", BALANCED, GROUPED), ("-fixed", FIXED, machine("v3", "fixed"))):
         yield from _smallest(suffix, arch, grouped)
@@ -251,7 +251,7 @@ def shapes() -> Iterator[Case]:
     yield _overlap()
 
 
-def _smallest(suffix: str, arch: Arch, grouped: Arch) -> Iterator[Case]:
+def _smallest(suffix: str, arch: Arch, grouped: Arch) -> Iterator[GoldenCase]:
     for groups, name in ((0, "conv"), (-1, "depth"), (1, "group")):
         one = Convolution(POINT, 1, groups)
         yield one.case(f"L2/{name}-1x1x1{suffix}", "one element", grouped if groups == 1 else arch)
@@ -263,7 +263,7 @@ def _smallest(suffix: str, arch: Arch, grouped: Arch) -> Iterator[Case]:
     yield Addition(1).case(f"L2/add-1{suffix}", "one element", arch)
 
 
-def _windows(suffix: str, arch: Arch) -> Iterator[Case]:
+def _windows(suffix: str, arch: Arch) -> Iterator[GoldenCase]:
     for name, window in WINDOWS.items():
         channels = window.shape[0]
         convolution = Convolution(window, 5, zeros=(-77, 9))
@@ -275,7 +275,7 @@ def _windows(suffix: str, arch: Arch) -> Iterator[Case]:
         yield average.case(f"L2/average-{name}{suffix}", f"OP_POOL average, {name}", arch)
 
 
-def _channels() -> Iterator[Case]:
+def _channels() -> Iterator[GoldenCase]:
     """Channels that are no multiple of the array's sides."""
     for inputs, outputs in CHANNELS:
         arch = machine("v3", "onnxruntime")
@@ -292,7 +292,7 @@ def _channels() -> Iterator[Case]:
         yield grouped.case(f"L2/group-{groups}-{inputs}-to-{outputs}", "groups that leave the array idle", arch)
 
 
-def _largest() -> Iterator[Case]:
+def _largest() -> Iterator[GoldenCase]:
     """Fields at their largest values, as far as a scratchpad can hold what they mean."""
     arch = machine("v2", "onnxruntime", sram_bytes=1 << 23)
     for name, window in LARGEST.items():
@@ -316,7 +316,7 @@ def _largest() -> Iterator[Case]:
     yield builder.case("L2/read-count-1048575", "the same byte a million times")
 
 
-def _gaps() -> Iterator[Case]:
+def _gaps() -> Iterator[GoldenCase]:
     """Planes farther apart than they are long, of inputs and of results."""
     for name, mnemonic, fields in (
         ("conv", "OP_CONV", {"requantise": 1}),
@@ -339,7 +339,7 @@ def _gaps() -> Iterator[Case]:
         yield builder.case(f"L2/gaps-{name}", f"{mnemonic} between planes with gaps")
 
 
-def _nothing() -> Iterator[Case]:
+def _nothing() -> Iterator[GoldenCase]:
     """Commands without work, on a machine whose overheads are 0: each still takes a cycle."""
     lean = Timing(dma_setup=0, dma_drain=0, ex_fill=0, ex_drain=0, dram_latency=0, outstanding_bursts=1)
     builder = Builder(BALANCED, "nothing")
@@ -355,7 +355,7 @@ def _nothing() -> Iterator[Case]:
     yield pair_case("L2/max-0", "no elements", BALANCED, "OP_C_MAX", (empty, empty))
 
 
-def _pairs(suffix: str, arch: Arch) -> Iterator[Case]:
+def _pairs(suffix: str, arch: Arch) -> Iterator[GoldenCase]:
     """Every value with some, full of ties; ends that saturate; nothing; every field of repeats on a few values."""
     some = np.array([[-128], [-127], [-3], [-1], [0], [1], [2], [126], [127]], np.int8)
     for name, mnemonic in (("mul", "OP_E_MUL"), ("sub", "OP_E_SUB"), ("b-add", "OP_B_ADD"), ("div", "OP_E_DIV")):
@@ -371,7 +371,7 @@ def _pairs(suffix: str, arch: Arch) -> Iterator[Case]:
         yield Repeating("OP_E_SUB", (3, 5), (repeats[0], repeats[1])).case(name, f"repeats {repeats}", arch)
 
 
-def _look_ups() -> Iterator[Case]:
+def _look_ups() -> Iterator[GoldenCase]:
     """Every value and every entry; no elements; results over the operand and over the tables themselves."""
     mixed = (np.arange(256) * 77 % 256).astype(np.uint8).view(np.int8)
     every = LookUp((1, 1, 256), EVERY.reshape(1, 1, 256), mixed.reshape(1, 256))
@@ -388,7 +388,7 @@ def _look_ups() -> Iterator[Case]:
     yield _over_last_tables()
 
 
-def _permutations() -> Iterator[Case]:
+def _permutations() -> Iterator[GoldenCase]:
     """No bytes, one byte, results at one address, results over sources, gaps that keep what is there."""
     edges = {
         "none": Permutation(8, 8, ((4, 1, 1), (0, 4, 4))),
@@ -416,7 +416,7 @@ def _permutations() -> Iterator[Case]:
         yield builder.case(f"L2/permute-over-{name}", "OP_PERMUTE, results over the sources")
 
 
-def _rows() -> Iterator[Case]:
+def _rows() -> Iterator[GoldenCase]:
     """Ties, every value, rows of one element and of equal elements, long rows whose sum depends on its order."""
     ties = np.array([[0, 1], [0, 3], [0, -1], [-1, -2], [5, 6], [-7, 0]], np.int8)
     low, steps = np.full((1, 40), -128, np.int8), np.tile(EVERY, (4, 1))
@@ -464,7 +464,7 @@ def _rows() -> Iterator[Case]:
     yield OnRows("OP_NORM", (2, 6, 1), input=even, **flat).case("L2/layer-norm-without-epsilon", "no variance", TABLES)
 
 
-def _resizes() -> Iterator[Case]:
+def _resizes() -> Iterator[GoldenCase]:
     """Ties, coordinates on elements and beyond the ends, sums that depend on their order, all values."""
     thirds = tuple(float(np.float32(index / 3)) for index in range(46))
     halves = tuple(index / 2 for index in range(-2, 35))
@@ -484,7 +484,7 @@ def _resizes() -> Iterator[Case]:
     yield Resizing(rows=(0.0, float("nan"))).case("L2/resize-nowhere", "a coordinate that is no number", TABLES)
 
 
-def _over(name: str, shape: tuple[int, int, int], shift: int) -> Case:
+def _over(name: str, shape: tuple[int, int, int], shift: int) -> GoldenCase:
     """A look-up whose result begins ``shift`` bytes behind the operand; the tables lie right behind the operand."""
     count, channels = shape[0] * shape[1] * shape[2], shape[1]
     builder = Builder(TABLES, f"lut-over-{name}")
@@ -501,7 +501,7 @@ def _over(name: str, shape: tuple[int, int, int], shift: int) -> Case:
     return builder.case(f"L2/lut-over-{name}", f"OP_LUT, results over the {name}")
 
 
-def _over_last_tables() -> Case:
+def _over_last_tables() -> GoldenCase:
     """An addition whose results lie over the table in which they are looked up: that is read before."""
     name, count = "L2/add-over-its-table", 400
     rng, builder = generator(name), Builder(TABLES, "add-over-its-table")
@@ -519,7 +519,7 @@ def _over_last_tables() -> Case:
     return builder.case(name, "OP_E_ADD, results over the table of its look-up")
 
 
-def _overlap() -> Case:
+def _overlap() -> GoldenCase:
     """A requantisation whose results lie over the far end of its operand: all is read before anything is written."""
     arch, count = machine("v2", "onnxruntime", sram_bytes=1 << 19), 70000
     builder = Builder(arch, "overlap")
@@ -535,7 +535,7 @@ def _overlap() -> Case:
     return builder.case("L2/requant-over-its-operand", "results over the far end of the operand")
 
 
-def large() -> Iterator[Case]:
+def large() -> Iterator[GoldenCase]:
     """Windows of many pixels and products, element-wise operations of many elements; the operands repeat."""
     yield from _large_windows()
     yield from _large_rows()
@@ -550,7 +550,7 @@ def pattern(*shape: int, period: int = 251) -> NDArray[np.int8]:
     return np.resize((np.arange(period) * 37 % 256 - 128).astype(np.int8), shape)
 
 
-def _large_windows() -> Iterator[Case]:
+def _large_windows() -> Iterator[GoldenCase]:
     arch = machine("v3", "onnxruntime", sram_bytes=1 << 20)
     convolutions = {
         "conv-many-pixels": Convolution(Window((3, 31, 33)), 8, zeros=(-9, 4)),
@@ -580,7 +580,7 @@ def _large_windows() -> Iterator[Case]:
         yield pooling.case(f"L2/large-{name}", f"OP_POOL, {name} of many pixels", arch)
 
 
-def _large_rows() -> Iterator[Case]:
+def _large_rows() -> Iterator[GoldenCase]:
     arch = machine("v3", "onnxruntime", sram_bytes=1 << 20)
     product = Product((33, 1500, 40), zero=-2, left=pattern(33, 1500), right=pattern(1500, 40, period=97))
     yield product.case("L2/large-matmul", "sums of 1500 products", arch)
@@ -596,7 +596,7 @@ def _large_rows() -> Iterator[Case]:
     yield Addition(zeros=(9, -9, 1), pair=pair).case("L2/large-add", "OP_E_ADD of many elements", arch)
 
 
-def _large_products() -> Iterator[Case]:
+def _large_products() -> Iterator[GoldenCase]:
     """Sums of more products than float32 adds exactly, and of the largest products there are."""
     for name, zeros in {"": (3, -4, -2), "-ends": (127, -128, 0)}.items():
         for transposed in (False, True):
@@ -609,7 +609,7 @@ def _large_products() -> Iterator[Case]:
     yield largest.case("L2/largest-products", "600 products of -255 and 255", TABLES)
 
 
-def _large_pairs() -> Iterator[Case]:
+def _large_pairs() -> Iterator[GoldenCase]:
     """Over the ends of the kernels' blocks."""
     shapes = {"rows": ((3, 20000), (0, 2)), "channels": ((700, 30), (0, 1)), "first": ((700, 30), (1, 0))}
     for name, (shape, repeats) in shapes.items():
@@ -621,14 +621,14 @@ def _large_pairs() -> Iterator[Case]:
             yield made.case(f"L2/large-{short}-{name}", f"{mnemonic} of many elements", TABLES)
 
 
-def _large_look_ups() -> Iterator[Case]:
+def _large_look_ups() -> Iterator[GoldenCase]:
     tables = pattern(7, 256, period=249)
     for name, shape in {"": (1, 1, 40000), "-planes": (2, 7, 1300), "-matrix": (900, 7, 1)}.items():
         look_up = LookUp(shape, pattern(*shape), tables[: shape[1]])
         yield look_up.case(f"L2/large-lut{name}", "OP_LUT of many elements", TABLES)
 
 
-def _large_on_rows() -> Iterator[Case]:
+def _large_on_rows() -> Iterator[GoldenCase]:
     soft: dict[str, Any] = {"scales": (0.02, 1 / 255), "zeros": (0, -128)}
     cases = {
         "mean": OnRows("OP_REDUCE", (90, 400, 1), input=pattern(90, 400)),
@@ -641,7 +641,7 @@ def _large_on_rows() -> Iterator[Case]:
         yield on_rows.case(f"L2/large-{name}", f"{on_rows.mnemonic} of many elements", TABLES)
 
 
-def refusals() -> Iterator[Case]:
+def refusals() -> Iterator[GoldenCase]:
     """Illegal words, illegal streams, addresses outside, missing tokens."""
     yield from _words()
     yield from _tokens()
@@ -656,7 +656,7 @@ def _base(arch: Arch, name: str) -> Builder:
     return builder
 
 
-def _words() -> Iterator[Case]:
+def _words() -> Iterator[GoldenCase]:
     end = 0x03 << 56
     forbidden = {
         "unknown-opcode": (0x7F << 56, end),
@@ -680,7 +680,7 @@ def _words() -> Iterator[Case]:
         yield replace(case, words=np.array(words, np.uint64))
 
 
-def _tokens() -> Iterator[Case]:
+def _tokens() -> Iterator[GoldenCase]:
     alone = _base(BALANCED, "pop")
     alone.operation("OP_C_MAX", {"EX_LENGTH": 8, "EX_OUTPUT_ADDRESS": 64}, "pop.LD")
     yield alone.case("L2/refuse-pop-without-push", "EX waits for a token that never comes")
@@ -703,7 +703,7 @@ def _tokens() -> Iterator[Case]:
     yield memory.case("L2/refuse-load-while-storing", "a missing token: LD reads system memory that ST writes")
 
 
-def _addresses() -> Iterator[Case]:
+def _addresses() -> Iterator[GoldenCase]:
     small = machine("v2", "onnxruntime", sram_bytes=1024, sram_banks=1)
     beyond = _base(small, "scratchpad")
     beyond.read(0, 1000, 32)
@@ -719,7 +719,7 @@ def _addresses() -> Iterator[Case]:
     yield words.case("L2/refuse-write-on-words", "a store onto the command words")
 
 
-def _groups() -> Case:
+def _groups() -> GoldenCase:
     builder = _base(GROUPED, "groups")
     registers = {"EX_INPUT_CHANNELS": 4, "EX_OUTPUT_CHANNELS": 6, "EX_GROUPS": 4, "EX_OUTPUT_ADDRESS": 256}
     builder.operation("OP_GROUP_CONV", registers, requantise=1)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.timing import Timing
-from experiments.golden.case import Case
+from experiments.golden.case import GoldenCase
 from isa import numerics
 from isa.arch import Arch
 from isa.numerics import add_constants, add_fixed_constants, float32_bits
@@ -129,7 +129,7 @@ class Convolution:
             return "OP_CONV_RELU" if self.relu and self.requantise else "OP_CONV"
         return "OP_DEPTH_CONV" if self.groups == -1 else "OP_GROUP_CONV"
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
         """The case; operands that are not given are drawn."""
         rng, window = generator(name), self.window
         depth = {0: window.shape[0], -1: 1}.get(self.groups) or window.shape[0] // self.groups
@@ -166,7 +166,7 @@ class Pooling:
     input: NDArray[np.int8] | None = None
     tables: NDArray[np.int8] | None = None
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
         """The case; an input that is not given is drawn."""
         window = self.window
         data = int8(generator(name), *window.shape) if self.input is None else self.input
@@ -210,7 +210,7 @@ class Resizing:
     planes: Pair = (0, 0)
     input: NDArray[np.int8] | None = None
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
         """The case; an input that is not given is drawn."""
         (channels, height, width), made = self.shape, (len(self.rows), len(self.columns))
         drawn = int8(generator(name), channels, self.planes[0] or height * width)
@@ -251,7 +251,7 @@ class Product:
     tables: NDArray[np.int8] | None = None
     accumulate: bool = False
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
         """The case; operands that are not given are drawn."""
         rng, (m, k, n) = generator(name), self.shape
         drawn = int8(rng, m, k), int8(rng, k, n)
@@ -289,7 +289,7 @@ class DynamicProduct:
     right: NDArray[np.int8] | None = None
     tables: NDArray[np.int8] | None = None
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
         """The case; operands that are not given are drawn."""
         rng, (m, k, n) = generator(name), self.shape
         drawn = int8(rng, m, k), int8(rng, *((n, k) if self.transposed else (k, n)))
@@ -318,7 +318,7 @@ class Requantisation:
     raw: NDArray[np.uint8] | None = None
     tables: NDArray[np.int8] | None = None
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
         """The case; operands that are not given are drawn."""
         rng, (rows, channels, length) = generator(name), self.shape
         data = rng.integers(-20000, 20001, self.shape, dtype=np.int32) if self.input is None else self.input
@@ -344,7 +344,7 @@ class Unary:
     limits: Pair = FULL
     input: NDArray[np.int8] | None = None
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
         """The case; an input that is not given is drawn."""
         data = int8(generator(name), self.length) if self.input is None else self.input
         source, result = self.scales
@@ -367,7 +367,7 @@ class LookUp:
     input: NDArray[np.int8] | None = None
     tables: NDArray[np.int8] | None = None
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
         """The case; operands that are not given are drawn."""
         rng, (rows, channels, length) = generator(name), self.shape
         drawn = int8(rng, *self.shape), int8(rng, channels, TABLE_BYTES)
@@ -392,7 +392,7 @@ class Permutation:
     fill: int | None = None
     input: NDArray[np.int8] | None = None
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
         """The case; an input that is not given is drawn."""
         data = int8(generator(name), self.source) if self.input is None else self.input
         registers = {"EX_INPUT_ZERO_POINT": self.fill or 0}
@@ -426,7 +426,7 @@ class OnRows:
     pairs: NDArray[np.float64] | None = None
     more: Mapping[str, int] = field(default_factory=dict)
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
         """The case; operands that are not given are drawn."""
         rng, (outer, count, inner) = generator(name), self.shape
         reduces, planar = self.mnemonic == "OP_REDUCE", self.mnemonic != "OP_NORM"
@@ -487,7 +487,7 @@ def pair_case(
     registers: dict[str, int] | None = None,
     timing: Timing | None = None,
     tables: NDArray[np.int8] | None = None,
-) -> Case:
+) -> GoldenCase:
     """An instruction of two operands of one length."""
     more, looks = looked_up(tables)
     dtype: TensorType = "int32" if pair[0].dtype == np.int32 else "int8"
@@ -508,7 +508,7 @@ class Addition:
     pair: tuple[NDArray[np.int8], NDArray[np.int8]] | None = None
     tables: NDArray[np.int8] | None = None
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
         """The case; operands that are not given are drawn."""
         rng = generator(name)
         pair = self.pair or (int8(rng, self.length), int8(rng, self.length))
@@ -544,7 +544,7 @@ class Repeating:
     pair: tuple[NDArray[np.int8], NDArray[np.int8]] | None = None
     squared: bool = False
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
         """The case; operands that are not given are drawn."""
         rng, (channels, length) = generator(name), self.shape
         shapes = [(1 if bits & 2 else channels, 1 if bits & 1 else length) for bits in self.repeats]
@@ -590,7 +590,7 @@ def shift_case(
     amount: int,
     direction: int = 1,
     rounding: int = 1,
-) -> Case:
+) -> GoldenCase:
     """``OP_E32_SHIFT``: direction 0 left, 1 right; rounding 0 floor, 1 nearest even, 2 half away from zero."""
     registers = {"EX_LENGTH": data.size, "EX_SHIFT_A": amount}
     operands = {"EX_INPUT_ADDRESS": data}

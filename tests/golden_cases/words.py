@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from dla_sim.timing import Timing
-from experiments.golden.case import Case
+from experiments.golden.case import GoldenCase
 from isa.arch import Arch, PeArray
 from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE
 from tests.golden_cases.machines import machine
@@ -31,7 +31,7 @@ TABLES = int8(generator("words"), 13, 256)
 class Operation(Protocol):
     """What makes a case of one instruction."""
 
-    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> GoldenCase:
         """The case."""
 
 
@@ -122,7 +122,7 @@ MACHINES: Mapping[str, tuple[Operation, dict[str, object], dict[str, int]]] = {
 """Mechanisms that the machine shows: operation, keys of Arch, keys of Timing."""
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[GoldenCase]:
     """Every operation in one of both numerics in turn, and every machine."""
     for number, (name, operation) in enumerate(OPERATIONS.items()):
         numerics = ("onnxruntime", "fixed")[number % 2]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.golden.case import Case
+from experiments.golden.case import GoldenCase
 from isa.arch import Arch
 from isa.numerics import add_fixed_constants, float32_bits, quantise_multiplier
 from tests.golden_cases.builder import Builder
@@ -34,7 +34,7 @@ class Drawn:
     operands: str = "wide"
 
 
-def random_case(arch: Arch, seed: int) -> Case:
+def random_case(arch: Arch, seed: int) -> GoldenCase:
     """:data:`ROUNDS` of every instruction on shared operands, each with registers of its own."""
     rng, builder = np.random.default_rng(seed), Builder(arch, "random")
     contents = {"wide": _wide(rng), "half": _wide(rng) >> 2, "small": _wide(rng) >> 16}

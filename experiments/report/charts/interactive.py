@@ -10,13 +10,13 @@ from experiments.literal import escaped
 from experiments.report.charts.model import (
     BLACK,
     CYCLES,
-    Bars,
+    BarChart,
     Chart,
     Gantt,
     Roofline,
     Series,
-    Spans,
-    Steps,
+    SpanChart,
+    StepChart,
     Style,
     shortened,
 )
@@ -66,7 +66,7 @@ def fill(style: Style) -> dict[str, Any]:
     return {"color": style.color, "pattern": pattern, "line": {"color": "#FFFFFF", "width": 0.5}}
 
 
-def _bars(chart: Bars) -> Figure:
+def _bars(chart: BarChart) -> Figure:
     rows = list(range(len(chart.labels)))
     names = [escaped(label) for label in chart.labels]
     labels = [escaped(shortened(label)) for label in chart.labels]
@@ -88,7 +88,7 @@ def _bars(chart: Bars) -> Figure:
     return {"data": data, "layout": arranged, "layers": chart.layers, "row": row, "parts": chart.parts}
 
 
-def _bar_trace(chart: Bars, series: Series, names: list[str]) -> dict[str, Any]:
+def _bar_trace(chart: BarChart, series: Series, names: list[str]) -> dict[str, Any]:
     """Return the bars of a series; rows with value 0 have no bar, which keeps pages with many layers fast."""
     rows = [row for row, value in enumerate(series.values) if value]
     values = [rounded(series.values[row]) for row in rows]
@@ -160,7 +160,7 @@ def _roofline_text(mark: Any) -> str:
     return f"{name}<br>{mark.intensity:,.3g} MACs/byte<br>{mark.rate:,.3g} MACs/cycle"
 
 
-def _steps(chart: Steps) -> Figure:
+def _steps(chart: StepChart) -> Figure:
     times = [rounded(number * chart.width) for number in range(len(chart.series[0].values))] + [chart.total]
     data = [_step_line(series, chart.unit, times, filled=number == 0) for number, series in enumerate(chart.series)]
     top = max((value for series in chart.series for value in series.values), default=0)
@@ -178,7 +178,7 @@ def _steps(chart: Steps) -> Figure:
     return {"data": data, "layout": layout(horizontal, vertical, 290)}
 
 
-def _spans(chart: Spans) -> Figure:
+def _spans(chart: SpanChart) -> Figure:
     data = [
         {
             "type": "bar",
@@ -247,9 +247,9 @@ def rounded(value: float) -> float:
 
 
 _MAKERS: dict[type, Callable[[Any], Figure]] = {
-    Bars: _bars,
-    Spans: _spans,
+    BarChart: _bars,
+    SpanChart: _spans,
     Gantt: _gantt,
     Roofline: _roofline,
-    Steps: _steps,
+    StepChart: _steps,
 }

@@ -111,7 +111,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Bars:
+class BarChart:
     """Bar chart with a row per label; the series are stacked along a row or, if ``grouped``, below each other.
 
     Attributes:
@@ -169,7 +169,7 @@ class Roofline:
 
 
 @dataclass(frozen=True)
-class Steps:
+class StepChart:
     """Step chart: levels over time in ``unit``, each constant for ``width`` cycles.
 
     ``axis`` names the levels, ``across`` the time. ``limits`` are horizontal lines by name, ``marks`` vertical lines.
@@ -189,7 +189,7 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Span:
+class ChartSpan:
     """Interval of time on one row: ``cycles`` from ``begin`` on."""
 
     row: int
@@ -199,19 +199,19 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Spans:
+class SpanChart:
     """Chart of intervals over time: a row per place, with name and style."""
 
     identity: str
     title: str
     rows: tuple[tuple[str, Style], ...]
-    spans: tuple[Span, ...]
+    spans: tuple[ChartSpan, ...]
     total: int
     note: str
 
 
 @dataclass(frozen=True)
-class Activity:
+class UnitActivity:
     """Activity of a unit from ``begin`` to ``end``: its ``commands`` take ``active`` of these cycles.
 
     ``group`` is the index of its style in the groups of the chart. ``layer`` is the number of its layer; -1 if none.
@@ -237,13 +237,13 @@ class Gantt:
     identity: str
     title: str
     groups: tuple[tuple[str, Style], ...]
-    rows: tuple[tuple[str, tuple[Activity, ...]], ...]
+    rows: tuple[tuple[str, tuple[UnitActivity, ...]], ...]
     total: int
     note: str
     noun: str = ""
 
 
-Chart = Bars | Roofline | Steps | Spans | Gantt
+Chart = BarChart | Roofline | StepChart | SpanChart | Gantt
 """Charts that pages and images draw."""
 
 
