@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from byoc.options import DEFAULTS
-from byoc.tuning.log import Header, TuningLog, read_log
+from byoc.tuning.log import TuningHeader, TuningLog, read_log
 from dla_sim.presets import Preset, load_hardware
 from experiments.running.network import Network, load_network
 from experiments.tune.request import SearchOptions
@@ -44,7 +44,7 @@ def row(*cells: object) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def best_known(folder: Path, header: Header) -> int:
+def best_known(folder: Path, header: TuningHeader) -> int:
     """The fewest cycles in all logs of a folder that tuned the same network for the same machine by one compiler."""
     found = [read_log(path) for path in sorted(folder.glob("*.jsonl"))]
     alike = [log for log in found if log.header.model_copy(update={"search": header.search}) == header]

@@ -255,7 +255,7 @@ def _in_half(
     return other if right else package
 
 
-class _Checked(NamedTuple):
+class _CheckedImport(NamedTuple):
     """Integer model compared with its file.
 
     ``integer`` and ``file`` are as in :class:`Fidelity`.
@@ -305,7 +305,7 @@ def _as_it_is(
     return package_of(checked.model, source, found)
 
 
-def _checked(file: ModelProto, model: ModelProto, seed: int) -> _Checked | None:
+def _checked(file: ModelProto, model: ModelProto, seed: int) -> _CheckedImport | None:
     """Compare an integer ``model`` with its ``file``.
 
     Returns None if the file rejects inputs drawn from ``seed``. Raises PassError if ONNX Runtime
@@ -326,7 +326,7 @@ def _checked(file: ModelProto, model: ModelProto, seed: int) -> _Checked | None:
             check = replace(check, ties=are_ties(file, model, feeds))
         if check.beyond and not integer:
             check = replace(check, optimiser=own_optimiser(file, feeds, plain, model))
-        return _Checked(model, integer, check)
+        return _CheckedImport(model, integer, check)
     return None
 
 

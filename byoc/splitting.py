@@ -101,7 +101,7 @@ MOST_AGAIN = 0.1
 
 
 @dataclass(frozen=True)
-class Accelerator:
+class SplitAccelerator:
     """Accelerator of a split: name, machine, bus, and a function that times a program alone."""
 
     name: str
@@ -111,7 +111,7 @@ class Accelerator:
 
 
 @dataclass(frozen=True)
-class Window:
+class TensorRange:
     """Range ``span`` of a tensor in memory along ``axis``; the whole tensor if ``span`` is None."""
 
     tensor: str
@@ -120,7 +120,7 @@ class Window:
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class SplitProgram:
     """Program on the accelerator with index ``accelerator``.
 
     ``reads`` and ``writes`` map the program's tensors to parts of tensors in shared memory.
@@ -131,13 +131,13 @@ class Piece:
     program: Program
     cycles: int
     values: Mapping[str, Value]
-    reads: Mapping[str, Window]
-    writes: Mapping[str, Window]
+    reads: Mapping[str, TensorRange]
+    writes: Mapping[str, TensorRange]
     macs: int
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class SplitStep:
     """Programs that run at the same time.
 
     ``whole`` is the reason why there is only one program, for nodes that could not be shared.
@@ -146,7 +146,7 @@ class Step:
     """
 
     nodes: tuple[str, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SplitProgram, ...]
     whole: str | None = None
     once: int | None = None
 
@@ -161,7 +161,7 @@ class Splitter:
 
     graph: Graph
     region: Region
-    accelerators: Sequence[Accelerator]
+    accelerators: Sequence[SplitAccelerator]
     options: CompileOptions
 
     def piece(
@@ -169,9 +169,9 @@ class Splitter:
         accelerator: int,
         nodes: Sequence[Node],
         values: Mapping[str, Value],
-        reads: Mapping[str, Window],
-        writes: Mapping[str, Window],
-    ) -> Piece:
+        reads: Mapping[str, TensorRange],
+        writes: Mapping[str, TensorRange],
+    ) -> SplitProgram:
         """Compile nodes for an accelerator; raise RefusedError if one would run on the CPU."""
         machine = self.accelerators[accelerator]
         small = Graph(self.region.name, tuple(reads), tuple(writes), values, tuple(nodes))
@@ -184,12 +184,12 @@ class Splitter:
         searches = SearchPool[Compiled](machine.bus)
         ((program, _),) = compile_regions([region], values, machine.arch, self.options, searches=searches)
         macs = sum(node.macs for node in nodes)
-        return Piece(accelerator, program, machine.cycles(program), values, reads, writes, macs)
+        return SplitProgram(accelerator, program, machine.cycles(program), values, reads, writes, macs)
 
-    def whole(self, nodes: Sequence[Node], accelerator: int = 0) -> Piece:
+    def whole(self, nodes: Sequence[Node], accelerator: int = 0) -> SplitProgram:
         """Compile consecutive nodes unsliced, between whole tensors."""
         inputs, outputs = self.ends(nodes)
-        everything = ({name: Window(name) for name in names} for names in (inputs, outputs))
+        everything = ({name: TensorRange(name) for name in names} for names in (inputs, outputs))
         return self.piece(accelerator, nodes, self.graph.values, *everything)
 
     def ends(self, nodes: Sequence[Node]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -201,7 +201,7 @@ class Splitter:
         return readers(self.graph)
 
 
-def by_pipeline(splitter: Splitter) -> list[Step]:
+def by_pipeline(splitter: Splitter) -> list[SplitStep]:
     """Split the nodes into consecutive groups, one per accelerator.
 
     The cuts minimise the duration of the slowest group, with its program running alone. An
@@ -210,7 +210,7 @@ def by_pipeline(splitter: Splitter) -> list[Step]:
     nodes = splitter.region.nodes
 
     @cache
-    def group(number: int, start: int, stop: int) -> Piece | None:
+    def group(number: int, start: int, stop: int) -> SplitProgram | None:
         try:
             return splitter.whole(nodes[start:stop], number)
         except RefusedError:
@@ -223,7 +223,7 @@ def by_pipeline(splitter: Splitter) -> list[Step]:
     cuts = best_cuts(len(splitter.accelerators), len(nodes), cost)
     places = [(number, *ends) for number, ends in enumerate(pairwise(cuts)) if ends[0] < ends[1]]
     pieces = [(start, stop, group(number, start, stop)) for number, start, stop in places]
-    return [Step(tuple(node.name for node in nodes[start:stop]), (one,)) for start, stop, one in pieces if one]
+    return [SplitStep(tuple(node.name for node in nodes[start:stop]), (one,)) for start, stop, one in pieces if one]
 
 
 Cost = Callable[[int, int, int], float]
@@ -258,19 +258,19 @@ def _cuts_below(limit: float, count: int, parts: int, cost: Cost) -> list[int] |
 # Shared nodes. ------------------------------------------------------------------------------------------------------
 
 
-class Member(NamedTuple):
+class SharedNode(NamedTuple):
     """Node of a group, and how it is shared."""
 
     node: Node
     sharding: Sharding
 
 
-Group = list[Member]
+Group = list[SharedNode]
 """Consecutive nodes of which each accelerator can compute its part without the others' results."""
 
 
 def _groups(
-    splitter: Splitter, along: Along, takes: Callable[[Group, Member], bool]
+    splitter: Splitter, along: Along, takes: Callable[[Group, SharedNode], bool]
 ) -> list[tuple[list[Node], Group | str]]:
     """Group the nodes of the region.
 
@@ -283,23 +283,23 @@ def _groups(
         last = groups[-1][1] if groups else None
         if isinstance(sharding, str):
             groups.append(([node], sharding))
-        elif isinstance(last, list) and takes(last, Member(node, sharding)):
+        elif isinstance(last, list) and takes(last, SharedNode(node, sharding)):
             groups[-1][0].append(node)
-            last.append(Member(node, sharding))
+            last.append(SharedNode(node, sharding))
         else:
-            groups.append(([node], [Member(node, sharding)]))
+            groups.append(([node], [SharedNode(node, sharding)]))
     return groups
 
 
 # Channels. ----------------------------------------------------------------------------------------------------------
 
 
-def by_channels(splitter: Splitter) -> list[Step]:
+def by_channels(splitter: Splitter) -> list[SplitStep]:
     """Give each accelerator a share of the output channels, which are contiguous in memory."""
     return _steps(splitter, _groups(splitter, "channels", partial(_takes_shares, splitter)), _channel_pieces)
 
 
-def _takes_shares(splitter: Splitter, group: Group, other: Member) -> bool:
+def _takes_shares(splitter: Splitter, group: Group, other: SharedNode) -> bool:
     """Return True if a node can use the group's shares of channels without fewer shares."""
     made = {member.node.outputs[0]: member.sharding.axis for member in group}
     read = zip(other.node.inputs, other.sharding.axes, strict=True)
@@ -327,7 +327,7 @@ def _shares(splitter: Splitter, group: Group) -> int:
     return -(-group[0].sharding.size // _unit(splitter, group))
 
 
-def _channel_pieces(splitter: Splitter, group: Group) -> list[Piece]:
+def _channel_pieces(splitter: Splitter, group: Group) -> list[SplitProgram]:
     count, channels = len(splitter.accelerators), group[0].sharding.size
     unit, shares = _unit(splitter, group), _shares(splitter, group)
     if shares < 2:
@@ -339,9 +339,9 @@ def _channel_pieces(splitter: Splitter, group: Group) -> list[Piece]:
     return [_channel_piece(splitter, group, number, span) for number, span in spans]
 
 
-def _channel_piece(splitter: Splitter, group: Group, number: int, span: Span) -> Piece:
+def _channel_piece(splitter: Splitter, group: Group, number: int, span: Span) -> SplitProgram:
     graph, values, made = splitter.graph, dict[str, Value](), dict[str, int]()
-    reads, nodes = dict[str, Window](), []
+    reads, nodes = dict[str, TensorRange](), []
     for node, sharding in group:
         names = []
         for name, axis in zip(node.inputs, sharding.axes, strict=True):
@@ -352,13 +352,13 @@ def _channel_piece(splitter: Splitter, group: Group, number: int, span: Span) ->
             local = name if axis is None else f"{name}[{span[0]}:{span[1]}]"
             values[local] = value if axis is None else sliced(value, local, axis, span)
             if value.constant is None:
-                reads[local] = Window(name, axis or 0, None if axis is None else span)
+                reads[local] = TensorRange(name, axis or 0, None if axis is None else span)
             names.append(local)
         (output,) = node.outputs
         values[output] = sliced(graph.values[output], output, sharding.axis, span)
         made[output] = sharding.axis
         nodes.append(part(node, sharding, tuple(names), output, span))
-    writes = {name: Window(name, made[name], span) for name in splitter.ends([node for node, _ in group])[1]}
+    writes = {name: TensorRange(name, made[name], span) for name in splitter.ends([node for node, _ in group])[1]}
     return splitter.piece(number, nodes, values, reads, writes)
 
 
@@ -369,7 +369,7 @@ Bands = dict[str, list[tuple[str, Span]]]
 """Tensors stored in memory as bands of rows: names and rows of the bands, which may overlap."""
 
 
-def by_rows(splitter: Splitter) -> list[Step]:
+def by_rows(splitter: Splitter) -> list[SplitStep]:
     """Give each accelerator a band of the output rows.
 
     Within a group the halo rows are computed twice; between groups they are read from memory.
@@ -421,14 +421,14 @@ def _rows_made(splitter: Splitter, group: Group, number: int) -> dict[str, Span]
     return {name: span for name, span in rows.items() if span[0] < span[1]}
 
 
-class _Band:
+class _NodeBand:
     """Nodes that one accelerator runs for a group, including slices and joins of input rows."""
 
     def __init__(self, splitter: Splitter, bands: Bands, number: int) -> None:
         self.splitter, self.bands, self.number = splitter, bands, number
         self.nodes: list[Node] = []
         self.values: dict[str, Value] = {}
-        self.reads: dict[str, Window] = {}
+        self.reads: dict[str, TensorRange] = {}
         self.made: dict[str, Span] = {}
 
     def rows(self, name: str, span: Span) -> str:
@@ -452,7 +452,7 @@ class _Band:
         while at < span[1]:
             part, own = max((one for one in stored if one[1][0] <= at < one[1][1]), key=lambda one: one[1][1])
             self.values[part] = sliced(value, part, HEIGHT, own)
-            self.reads[part] = Window(part)
+            self.reads[part] = TensorRange(part)
             yield part, own, (at, min(own[1], span[1]))
             at = own[1]
 
@@ -466,7 +466,7 @@ class _Band:
             self.nodes.append(slice_rows(self.values[name], result, inside))
         return result
 
-    def add(self, member: Member, span: Span) -> None:
+    def add(self, member: SharedNode, span: Span) -> None:
         """Add a node that computes the rows ``span`` of a member's output."""
         node, sharding = member
         graph, (output,) = self.splitter.graph, node.outputs
@@ -483,7 +483,7 @@ class _Band:
         self.made[output] = span
         self.nodes.append(part(node, sharding, tuple(names), output, span))
 
-    def whole(self, nodes: Sequence[Node]) -> Piece:
+    def whole(self, nodes: Sequence[Node]) -> SplitProgram:
         """Return unsliced nodes whose inputs are joined from bands first."""
         values = self.splitter.graph.values
         inputs, outputs = self.splitter.ends(nodes)
@@ -491,20 +491,20 @@ class _Band:
         for node in nodes:
             self.nodes.append(replace(node, inputs=tuple(joined.get(name, name) for name in node.inputs)))
             self.values |= {name: values[name] for name in (*node.inputs, *node.outputs)}
-        self.reads |= {name: Window(name) for name in inputs if name not in joined}
-        return self._piece({name: Window(name) for name in outputs})
+        self.reads |= {name: TensorRange(name) for name in inputs if name not in joined}
+        return self._piece({name: TensorRange(name) for name in outputs})
 
-    def gathered(self, names: Sequence[str]) -> Piece:
+    def gathered(self, names: Sequence[str]) -> SplitProgram:
         """Return a piece that joins the region's outputs from their bands."""
         values = self.splitter.graph.values
-        joined = {self.rows(name, (0, values[name].shape[HEIGHT])): Window(name) for name in names}
+        joined = {self.rows(name, (0, values[name].shape[HEIGHT])): TensorRange(name) for name in names}
         return self._piece(joined)
 
-    def band(self, outputs: Sequence[str]) -> Piece:
+    def band(self, outputs: Sequence[str]) -> SplitProgram:
         """Return the piece that stores this accelerator's rows of ``outputs``."""
-        return self._piece({name: Window(band_name(name, self.number)) for name in outputs if name in self.made})
+        return self._piece({name: TensorRange(band_name(name, self.number)) for name in outputs if name in self.made})
 
-    def _piece(self, writes: Mapping[str, Window]) -> Piece:
+    def _piece(self, writes: Mapping[str, TensorRange]) -> SplitProgram:
         return self.splitter.piece(self.number, self.nodes, self.values, self.reads, writes)
 
 
@@ -513,14 +513,14 @@ def band_name(name: str, number: int) -> str:
     return f"{name} band {number}"
 
 
-def _row_pieces(splitter: Splitter, group: Group, bands: Bands) -> list[Piece]:
+def _row_pieces(splitter: Splitter, group: Group, bands: Bands) -> list[SplitProgram]:
     outputs = splitter.ends([node for node, _ in group])[1]
     pieces, found = [], Bands()
     for number in range(len(splitter.accelerators)):
         rows = _rows_made(splitter, group, number)
         if not rows:
             continue
-        band = _Band(splitter, bands, number)
+        band = _NodeBand(splitter, bands, number)
         for member in group:
             if member.node.outputs[0] in rows:
                 band.add(member, rows[member.node.outputs[0]])
@@ -541,11 +541,11 @@ def _row_pieces(splitter: Splitter, group: Group, bands: Bands) -> list[Piece]:
 def _steps(
     splitter: Splitter,
     groups: Sequence[tuple[list[Node], Group | str]],
-    pieces_of: Callable[[Splitter, Group], list[Piece]],
+    pieces_of: Callable[[Splitter, Group], list[SplitProgram]],
     storage: Bands | None = None,
-) -> list[Step]:
+) -> list[SplitStep]:
     """Return a step for each shared group, and a whole one for each run of other nodes."""
-    steps: list[Step] = []
+    steps: list[SplitStep] = []
     waiting: list[Node] = []
     reasons: dict[str, None] = {}
 
@@ -555,7 +555,7 @@ def _steps(
             piece = (
                 splitter.whole(nodes) if storage is None else _first(splitter, storage, lambda band: band.whole(nodes))
             )
-            steps.append(Step(tuple(node.name for node in waiting), (piece,), "; ".join(reasons)))
+            steps.append(SplitStep(tuple(node.name for node in waiting), (piece,), "; ".join(reasons)))
             waiting.clear()
             reasons.clear()
 
@@ -569,12 +569,12 @@ def _steps(
             reasons[str(error)] = None
             continue
         run_whole()
-        steps.append(Step(tuple(node.name for node in nodes), tuple(pieces), once=_once(splitter, nodes)))
+        steps.append(SplitStep(tuple(node.name for node in nodes), tuple(pieces), once=_once(splitter, nodes)))
     run_whole()
     in_bands = [name for name in splitter.region.outputs if storage and name in storage]
     if storage and in_bands:
         piece = _first(splitter, storage, lambda band: band.gathered(in_bands))
-        steps.append(Step((), (piece,), "joining the bands of the output"))
+        steps.append(SplitStep((), (piece,), "joining the bands of the output"))
     return steps
 
 
@@ -585,11 +585,11 @@ def _once(splitter: Splitter, nodes: Sequence[Node]) -> int | None:
         return None
 
 
-def _first(splitter: Splitter, bands: Bands, make: Callable[[_Band], Piece]) -> Piece:
+def _first(splitter: Splitter, bands: Bands, make: Callable[[_NodeBand], SplitProgram]) -> SplitProgram:
     """Return the piece on the first accelerator that can join bands; raise RefusedError if none."""
     for number in range(len(splitter.accelerators)):
         try:
-            return make(_Band(splitter, bands, number))
+            return make(_NodeBand(splitter, bands, number))
         except RefusedError as error:
             refusal = error
     raise refusal

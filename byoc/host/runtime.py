@@ -28,7 +28,7 @@ Tensors = Mapping[str, NDArray[Any]]
 class NetworkRun(Generic[TraceT]):
     """Results of one inference: outputs by port, tensors by name, traces by region.
 
-    The tensors are those at part boundaries. Integer ports (:class:`byoc.package.interface.Port`)
+    The tensors are those at part boundaries. Integer ports (:class:`byoc.package.interface.NetworkPort`)
     return integers. ``values`` have the layout of the graph.
     """
 

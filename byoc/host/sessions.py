@@ -34,7 +34,7 @@ Numerics = Literal["onnxruntime", "fixed"]
 Tensors = Mapping[str, NDArray[Any]]
 
 
-class Session(Protocol):
+class PartSession(Protocol):
     """Part of a model, ready to run."""
 
     def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
@@ -46,7 +46,7 @@ class Session(Protocol):
 
 def opener(
     model: Model, graph: Graph, engine: Engine = "onnxruntime", numerics: Numerics = "onnxruntime"
-) -> Callable[[Sequence[str], Sequence[str]], Session]:
+) -> Callable[[Sequence[str], Sequence[str]], PartSession]:
     """Return a function that opens the part of ``model`` between given inputs and outputs.
 
     Inputs and outputs are tensors of ``graph``, which was imported from ``model``. The part runs on
@@ -76,7 +76,7 @@ class _OnnxPart:
         self._session = OnnxRuntimeSession(cut)
 
     def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
-        """See :meth:`Session.run`."""
+        """See :meth:`PartSession.run`."""
         return self._session.run(self._outputs, {name: tensors[name] for name in self._inputs})
 
 
@@ -93,7 +93,7 @@ class _ReferencePart:
         self._evaluator = ReferenceEvaluator(cut)
 
     def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
-        """See :meth:`Session.run`."""
+        """See :meth:`PartSession.run`."""
         try:
             results = self._evaluator.run(list(self._values), {name: tensors[name] for name in self._inputs})
         except Exception as error:  # its operators raise exceptions of any type

@@ -32,7 +32,7 @@ _BYTES = ("int8", "uint8")
 
 
 @dataclass(frozen=True, eq=False)
-class Port:
+class NetworkPort:
     """One input or output of a network. ``name`` is the model's name.
 
     ``value`` has the model's shape and the element type that the application passes, with the
@@ -77,11 +77,11 @@ class Interface:
 
     graph: Graph
     annotations: tuple[Annotation, ...]
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
+    inputs: tuple[NetworkPort, ...]
+    outputs: tuple[NetworkPort, ...]
 
     @property
-    def ports(self) -> tuple[Port, ...]:
+    def ports(self) -> tuple[NetworkPort, ...]:
         """Inputs, then outputs."""
         return (*self.inputs, *self.outputs)
 
@@ -113,7 +113,7 @@ class Interface:
         return {name: integer[name].dequantise(a) if name in integer else a for name, a in passed.items()}
 
 
-def _taken(port: Port, given: Tensors) -> NDArray[Any]:
+def _taken(port: NetworkPort, given: Tensors) -> NDArray[Any]:
     wanted = f"shape {list(port.value.shape)} and type {port.value.dtype}"
     if port.name not in given:
         raise InputError(f"input '{port.name}' is missing; it has {wanted}")
@@ -141,7 +141,7 @@ def connect(package: Package, options: CompileOptions = DEFAULTS) -> Interface:
     graph = package.graph
     if not options.integer_io:
         inputs, outputs = (
-            tuple(Port(name, graph.values[name].in_model, (name,)) for name in names)
+            tuple(NetworkPort(name, graph.values[name].in_model, (name,)) for name in names)
             for names in (graph.inputs, graph.outputs)
         )
         return Interface(graph, package.annotations, inputs, outputs)
@@ -159,7 +159,9 @@ def connect(package: Package, options: CompileOptions = DEFAULTS) -> Interface:
     return Interface(between, tuple(annotation for _, annotation in kept), inputs, outputs)
 
 
-def _between(graph: Graph, nodes: tuple[Node, ...], inputs: Sequence[Port], outputs: Sequence[Port]) -> Graph:
+def _between(
+    graph: Graph, nodes: tuple[Node, ...], inputs: Sequence[NetworkPort], outputs: Sequence[NetworkPort]
+) -> Graph:
     """Return ``graph`` reduced to these ``nodes``, between the tensors of its ports."""
     ends = [tuple(dict.fromkeys(name for port in ports for name in port.tensors)) for ports in (inputs, outputs)]
     used = {*ends[0], *ends[1], *(name for node in nodes for name in (*node.inputs, *node.outputs))}
@@ -167,7 +169,7 @@ def _between(graph: Graph, nodes: tuple[Node, ...], inputs: Sequence[Port], outp
     return replace(graph, inputs=ends[0], outputs=ends[1], values=values, nodes=nodes)
 
 
-def _input(graph: Graph, name: str, readers: Sequence[Node]) -> Port:
+def _input(graph: Graph, name: str, readers: Sequence[Node]) -> NetworkPort:
     """Return the port of an input with consumers ``readers``."""
     value = graph.values[name]
     reason = _not_float(value) if readers else finding("nothing reads it")
@@ -179,10 +181,10 @@ def _input(graph: Graph, name: str, readers: Sequence[Node]) -> Port:
     for node, other in zip(readers[1:], others, strict=True):
         if other.dtype != first.dtype or not _scale(other).same_as(_scale(first)):
             return _as_it_is(value, finding("'{a}' and '{b}' quantise it differently", a=readers[0].name, b=node.name))
-    return Port(name, first.in_model, tuple(value.name for value in integers), integer=True)
+    return NetworkPort(name, first.in_model, tuple(value.name for value in integers), integer=True)
 
 
-def _output(graph: Graph, name: str, maker: Node | None) -> Port:
+def _output(graph: Graph, name: str, maker: Node | None) -> NetworkPort:
     """Return the port of an output with producer ``maker``."""
     value = graph.values[name]
     reason = _not_float(value)
@@ -191,12 +193,12 @@ def _output(graph: Graph, name: str, maker: Node | None) -> Port:
     reason = reason or _not_by(maker, DEQUANTIZE, "makes") or _not_bytes(maker, graph.values[maker.inputs[0]])
     if reason is not None:
         return _as_it_is(value, reason)
-    return Port(name, graph.values[maker.inputs[0]].in_model, (maker.inputs[0],), integer=True)
+    return NetworkPort(name, graph.values[maker.inputs[0]].in_model, (maker.inputs[0],), integer=True)
 
 
-def _as_it_is(value: Value, reason: Finding) -> Port:
+def _as_it_is(value: Value, reason: Finding) -> NetworkPort:
     """Return a port with the model's own type; if that is 8-bit integers, ``reason`` is dropped."""
-    return Port(value.name, value.in_model, (value.name,), reason=None if value.dtype in _BYTES else reason)
+    return NetworkPort(value.name, value.in_model, (value.name,), reason=None if value.dtype in _BYTES else reason)
 
 
 def _not_float(value: Value) -> Finding | None:

@@ -189,7 +189,7 @@ def _escaped(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def _profitable_groups(graph: Graph, outcomes: dict[str, Outcome]) -> tuple[Group, ...]:
+def _profitable_groups(graph: Graph, outcomes: dict[str, Outcome]) -> tuple[NodeGroup, ...]:
     """Return groups in execution order, after moving unprofitable components to the CPU.
 
     A component that only moves data, or computes only flags from flags, is not worth its transfers
@@ -222,7 +222,7 @@ def _host_computes(graph: Graph, outcomes: dict[str, Outcome]) -> bool:
     return any(isinstance(outcomes[node.name], Refusal) and node.op_type not in BOUNDARIES for node in graph.nodes)
 
 
-def _parts(graph: Graph, groups: Iterable[Group], outcomes: dict[str, Outcome]) -> tuple[Region | HostPart, ...]:
+def _parts(graph: Graph, groups: Iterable[NodeGroup], outcomes: dict[str, Outcome]) -> tuple[Region | HostPart, ...]:
     parts: list[Region | HostPart] = []
     regions, read_by = 0, readers(graph)
     for group in groups:
@@ -305,7 +305,7 @@ def _placement(graph: Graph, parts: Iterable[Region | HostPart], outcomes: dict[
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class NodeGroup:
     """Nodes of one side that run together, in topological order within each connected component."""
 
     accelerated: bool
@@ -316,7 +316,7 @@ class Group:
         return tuple(node for component in self.components for node in component)
 
 
-def merge(nodes: Sequence[Node], accelerated: Iterable[str]) -> tuple[Group, ...]:
+def merge(nodes: Sequence[Node], accelerated: Iterable[str]) -> tuple[NodeGroup, ...]:
     """Return the fewest groups in execution order.
 
     Each is a wave of host nodes or of accelerator nodes. ``accelerated`` names the nodes of the
@@ -325,12 +325,12 @@ def merge(nodes: Sequence[Node], accelerated: Iterable[str]) -> tuple[Group, ...
     chosen = frozenset(accelerated)
     producer = {name: node.name for node in nodes for name in node.outputs}
     needs = {node.name: {producer[name] for name in node.inputs if name in producer} for node in nodes}
-    waiting, done, groups = list(nodes), set[str](), list[Group]()
+    waiting, done, groups = list(nodes), set[str](), list[NodeGroup]()
     side = False
     while waiting:
         wave, waiting = _wave(waiting, side, chosen, needs, done)
         if wave:
-            groups.append(Group(side, _components(wave, needs) if side else (tuple(wave),)))
+            groups.append(NodeGroup(side, _components(wave, needs) if side else (tuple(wave),)))
         side = not side
     return tuple(groups)
 

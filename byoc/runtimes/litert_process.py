@@ -42,7 +42,7 @@ It imports our packages from this checkout whatever the working folder contains.
 """
 
 
-class Session:
+class LiteRTModel:
     """Model on LiteRT, one thread; tensors are identified by their indices.
 
     ``delegated`` is the result of :func:`byoc.runtimes.litert.delegated`; ``shapes`` are the shapes
@@ -80,16 +80,16 @@ class Session:
         return dict(zip(wanted, arrays, strict=True))
 
 
-def known_session(model: bytes, thing: str = "the model") -> Session:
+def known_session(model: bytes, thing: str = "the model") -> LiteRTModel:
     """Return a session on the reference kernels.
 
     It uses the default kernels if the former lack an operator. Both compute the same shapes and
     move elements alike. Raises InputError if neither runs the model.
     """
     try:
-        return Session(model, "reference", thing=thing)
+        return LiteRTModel(model, "reference", thing=thing)
     except InputError:
-        return Session(model, "default", thing=thing)
+        return LiteRTModel(model, "default", thing=thing)
 
 
 class _Process:

@@ -43,7 +43,7 @@ class LoggedSite(_Line):
     inputs: Annotated[int, Field(ge=1)]
 
 
-class Header(_Line):
+class TuningHeader(_Line):
     """Tuned network: digests of package, machine, Timing and compiler, and the compiler's options.
 
     ``search`` has the settings that decide which schedules are tried.
@@ -74,7 +74,7 @@ Line = TypeVar("Line", bound=_Line)
 
 
 @dataclass(frozen=True)
-class Record:
+class MeasuredSchedule:
     """A schedule and its measurement."""
 
     choices: Choices
@@ -91,11 +91,11 @@ class TuningLog:
     """Content of a log."""
 
     path: Path
-    header: Header
-    records: tuple[Record, ...]
+    header: TuningHeader
+    records: tuple[MeasuredSchedule, ...]
 
     @property
-    def best(self) -> Record:
+    def best(self) -> MeasuredSchedule:
         """First schedule with the fewest cycles; raises InputError if there is none."""
         placed = [record for record in self.records if record.measurement.cycles is not None]
         if not placed:
@@ -111,7 +111,7 @@ def read_log(path: Path) -> TuningLog:
     header, *lines = _whole_lines(path) or [b""]
     if not header:
         raise InputError(f"{path}: it has not one whole line; {_REMEDY}")
-    read = _parsed(Header, header, f"{path}, line 1")
+    read = _parsed(TuningHeader, header, f"{path}, line 1")
     records = tuple(_record(line, number, read, path) for number, line in enumerate(lines, start=1))
     return TuningLog(path, read, records)
 
@@ -141,7 +141,7 @@ def load_tuned(path: Path, options: CompileOptions, compiler: str) -> Choices:
     return replace(log.best.choices, package=header.package, machine=header.machine, words=words)
 
 
-def difference(logged: Header, wanted: Header) -> str | None:
+def difference(logged: TuningHeader, wanted: TuningHeader) -> str | None:
     """Return a text with the first difference of two headers and both values.
 
     Returns None if they are equal.
@@ -167,7 +167,7 @@ def _parsed(kind: type[Line], line: bytes, source: str) -> Line:
         raise InputError(f"{source}: {place}: {problem['msg']}; {_REMEDY}") from error
 
 
-def _record(line: bytes, number: int, header: Header, path: Path) -> Record:
+def _record(line: bytes, number: int, header: TuningHeader, path: Path) -> MeasuredSchedule:
     source = f"{path}, line {number + 1}"
     found = _parsed(_Measured, line, source)
     choices = of_json(found.schedule, source)
@@ -178,4 +178,4 @@ def _record(line: bytes, number: int, header: Header, path: Path) -> Record:
         raise InputError(f"{source}: its schedule is not of all layers in line 1; remove this line and all that follow")
     if found.measurement != number or len(found.sites) != (0 if found.cycles is None else len(names)):
         raise InputError(f"{source}: not measurement {number}; remove this line and all that follow")
-    return Record(choices, Measurement(found.cycles, tuple(found.sites)))
+    return MeasuredSchedule(choices, Measurement(found.cycles, tuple(found.sites)))

@@ -21,7 +21,7 @@ WIDTH = 8
 """Number of pieces considered for the same layers and residents, fastest first."""
 
 
-class Piece(NamedTuple):
+class MeasuredPiece(NamedTuple):
     """Sites ``first`` to ``last`` that run as one, with the tensors resident meanwhile."""
 
     first: int
@@ -31,7 +31,7 @@ class Piece(NamedTuple):
     residents: frozenset[str]
 
 
-class _Known(NamedTuple):
+class _PieceMeasurements(NamedTuple):
     """Measurements of a piece: their number, and the sum of their cycles by site."""
 
     often: int
@@ -42,11 +42,11 @@ class _Known(NamedTuple):
         return sum(self.sites) / self.often
 
 
-def _known(before: _Known | None, sites: tuple[int, ...]) -> _Known:
+def _known(before: _PieceMeasurements | None, sites: tuple[int, ...]) -> _PieceMeasurements:
     """Return ``before`` with one more measurement."""
     if before is None:
-        return _Known(1, sites)
-    return _Known(before.often + 1, tuple(map(sum, zip(before.sites, sites, strict=True))))
+        return _PieceMeasurements(1, sites)
+    return _PieceMeasurements(before.often + 1, tuple(map(sum, zip(before.sites, sites, strict=True))))
 
 
 class MeasuredPieces:
@@ -58,9 +58,9 @@ class MeasuredPieces:
 
     def __init__(self, count: int, spans: Mapping[str, range]) -> None:
         self._count, self._spans = count, spans
-        self._pieces: dict[Piece, int] = {}
-        self._alone: dict[int, _Known] = {}
-        self._behind: dict[tuple[int, int], _Known | None] = {}
+        self._pieces: dict[MeasuredPiece, int] = {}
+        self._alone: dict[int, _PieceMeasurements] = {}
+        self._behind: dict[tuple[int, int], _PieceMeasurements | None] = {}
         self._promised: dict[int, float] = {}
 
     def note(self, state: State, sites: Sequence[int] | None) -> None:
@@ -123,14 +123,14 @@ class MeasuredPieces:
         known = self._alone.get(number)
         return self._promised.get(number, math.inf) if known is None else known.cycles
 
-    def _sites(self, piece: Piece, number: int) -> list[int]:
+    def _sites(self, piece: MeasuredPiece, number: int) -> list[int]:
         """Return the cycles of a piece by site; a prediction is assigned to its first site."""
         known = self._alone.get(number)
         if known is None:
             return [round(self._promised[number]), *[0] * (piece.last - piece.first)]
         return [round(cycles / known.often) for cycles in known.sites]
 
-    def _joined(self, path: Sequence[tuple[Piece, int]]) -> Tried:
+    def _joined(self, path: Sequence[tuple[MeasuredPiece, int]]) -> Tried:
         """Return the schedule of consecutive pieces with its expected cycles."""
         tilings = tuple(tiling for piece, _ in path for tiling in piece.tilings)
         groups = tuple((piece.first, piece.group) for piece, _ in path if piece.group is not None)
@@ -153,12 +153,12 @@ class MeasuredPieces:
             starts[first] += [number for _, number in sorted(found)[:WIDTH]]
         return starts
 
-    def _of(self, state: State) -> Iterator[Piece]:
+    def _of(self, state: State) -> Iterator[MeasuredPiece]:
         for first, last, group in state.spans:
             spans = ((name, self._spans[name]) for name in state.residents)
             here = frozenset(name for name, span in spans if span.start <= last and first < span.stop)
-            yield Piece(first, last, state.tilings[first : last + 1], group, here)
+            yield MeasuredPiece(first, last, state.tilings[first : last + 1], group, here)
 
-    def _across(self, piece: Piece, place: int) -> frozenset[str]:
+    def _across(self, piece: MeasuredPiece, place: int) -> frozenset[str]:
         """Return the residents that stay in the scratchpad across the start of site ``place``."""
         return frozenset(name for name in piece.residents if self._spans[name].start < place < self._spans[name].stop)

@@ -18,7 +18,7 @@ from byoc.operators.nest import allowed_channels
 from byoc.operators.operator import Geometry
 from byoc.options import GroupChoice, PlacedGroups
 from byoc.scheduling.tiling import buffered, channel_tiles, depths, row_bands
-from byoc.tuning.subject import Move, Site, State, Subject
+from byoc.tuning.subject import Move, State, TilingSite, TuningSubject
 from byoc.tuning.transfer import Donor
 from isa.arch import Arch
 from isa.instruction import ceil_div
@@ -32,7 +32,7 @@ GROUP_TRIES = 12
 class Grouping:
     """Generator of random steps from one set of groups to another."""
 
-    def __init__(self, subject: Subject, random: np.random.Generator) -> None:
+    def __init__(self, subject: TuningSubject, random: np.random.Generator) -> None:
         self._subject, self._random = subject, random
 
     def changed(self, groups: PlacedGroups, place: int) -> PlacedGroups | None:
@@ -125,7 +125,7 @@ class Grouping:
         before = None if place is None or not groups[place][1].rows else groups[place]
         return with_group(others, first, self._made(sites, first, before))
 
-    def _made(self, sites: Sequence[Site], first: int, before: tuple[int, GroupChoice] | None) -> GroupChoice:
+    def _made(self, sites: Sequence[TilingSite], first: int, before: tuple[int, GroupChoice] | None) -> GroupChoice:
         """Return a group of ``sites``, with the settings that they had in group ``before``.
 
         Other sites compute all channels in one tile, load their constants once and keep all rows.
@@ -276,7 +276,7 @@ Item = TypeVar("Item")
 class Moves:
     """Generator of moves, each once: legal changes that fit, and a ``donor``'s schedules."""
 
-    def __init__(self, subject: Subject, random: np.random.Generator) -> None:
+    def __init__(self, subject: TuningSubject, random: np.random.Generator) -> None:
         self._subject, self._random = subject, random
         self._grouping = Grouping(subject, random)
         self._made: set[Hashable] = set()

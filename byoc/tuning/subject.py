@@ -37,7 +37,7 @@ SHARES = (90, 95, 85, 97, 92, 87, 80, 75, 110, 70, 60, 50, 125)
 
 
 @dataclass(frozen=True, eq=False)
-class Site:
+class TilingSite:
     """A layer whose tiling can be chosen; ``index`` is its position in its region.
 
     ``kind`` is its class as in Gibson 2023, chapter 6: the layer's sequence of operators,
@@ -51,7 +51,7 @@ class Site:
     geometry: Geometry
 
 
-class Clock(NamedTuple):
+class ProgramClock(NamedTuple):
     """Timing of programs on the machine, in cycles by layer, and the machine's bus."""
 
     layers: Callable[[Program], Mapping[str, int]]
@@ -66,7 +66,7 @@ class Measurement:
     sites: tuple[int, ...] = ()
 
 
-class GroupAccount(NamedTuple):
+class LoneGroupCost(NamedTuple):
     """Cost of a group by itself.
 
     ``compute``, ``loading`` and ``storing`` are cycles of EX and of the bus. ``first`` are the bus
@@ -114,10 +114,10 @@ def _peak(sizes: Sequence[int], tiles: Sequence[TileSteps], alignment: int) -> i
     return max(accumulate(changes))
 
 
-class Subject:
+class TuningSubject:
     """Regions of a network on one machine, with a cache of their cycles for each schedule."""
 
-    def __init__(self, regions: Sequence[Region], values: Mapping[str, Value], arch: Arch, clock: Clock) -> None:
+    def __init__(self, regions: Sequence[Region], values: Mapping[str, Value], arch: Arch, clock: ProgramClock) -> None:
         self.arch, self.clock = arch, clock
         self._regions, self._values = tuple(regions), values
         self._pool = SearchPool[Compiled](clock.bus)
@@ -128,8 +128,8 @@ class Subject:
         self._graphs: list[FusionGraph] = []
         self._lowered: list[tuple[Lowered, tuple[Layer, ...]]] = []
         self._searches: list[TileSearch] = []
-        self._accounts: dict[tuple[int, GroupChoice, tuple[str, ...]], GroupAccount] = {}
-        sites: list[Site] = []
+        self._accounts: dict[tuple[int, GroupChoice, tuple[str, ...]], LoneGroupCost] = {}
+        sites: list[TilingSite] = []
         for number, region in enumerate(self._regions):
             own = self._compiled(number, NOTHING)[1].choices
             lowered, layers = layers_chosen(region, values, arch, own)
@@ -140,7 +140,8 @@ class Subject:
             self._firsts.append(len(sites))
             self._searches += self._pool.searches(layers, arch)
             sites += [
-                Site(number, index, layer.name, kind_of(layer), layer.geometry) for index, layer in enumerate(layers)
+                TilingSite(number, index, layer.name, kind_of(layer), layer.geometry)
+                for index, layer in enumerate(layers)
             ]
         self.sites = tuple(sites)
         self.names = tuple(site.name for site in sites)
@@ -189,7 +190,7 @@ class Subject:
         assert member is not None
         return graph.planes[member.writes.buffer].rows
 
-    def account(self, first: int, group: GroupChoice, residents: Collection[str]) -> GroupAccount:
+    def account(self, first: int, group: GroupChoice, residents: Collection[str]) -> LoneGroupCost:
         """Return the cost of a group that starts at site ``first``, with these ``residents``."""
         site = self.sites[first]
         lives, last = self._rooms[site.region].lives.items(), site.index + len(group.layers) - 1
@@ -200,7 +201,7 @@ class Subject:
             found = self._accounts[key] = self._accounted(site, group, here)
         return found
 
-    def _accounted(self, site: Site, group: GroupChoice, residents: Sequence[str]) -> GroupAccount:
+    def _accounted(self, site: TilingSite, group: GroupChoice, residents: Sequence[str]) -> LoneGroupCost:
         lowered, layers = self._lowered[site.region]
         graph, rooms = self._graphs[site.region], self._rooms[site.region]
         # Several layers may have the same name, so the index of the first layer identifies the
@@ -216,7 +217,7 @@ class Subject:
         clocked = pipelined(tiles, cycles, memory.scratch, smaller, memory.bus, memory.apart, memory.windows)
         loads = [step for tile in tiles for step in tile.loads]
         stores = [step for tile in tiles for step in tile.stores]
-        return GroupAccount(
+        return LoneGroupCost(
             compute=sum(cycles),
             loading=sum([step.slots for step in loads]),
             storing=sum([step.slots for step in stores]),
@@ -228,7 +229,7 @@ class Subject:
             estimate=clocked[0].cycles if clocked else None,
         )
 
-    def room(self, site: Site, residents: Collection[str]) -> tuple[Resident, int]:
+    def room(self, site: TilingSite, residents: Collection[str]) -> tuple[Resident, int]:
         """Return which operands of a site are resident, and the bytes that residents leave it."""
         rooms = self._rooms[site.region]
         return rooms.of(site.index, [name for name in rooms.lives if name in residents], self.arch.sram_bytes)
@@ -326,7 +327,7 @@ class State:
         """
         return tuple((first, last) for first, last, group in self.spans if group is None or not group.rows)
 
-    def room(self, subject: Subject, number: int) -> tuple[Resident, int]:
+    def room(self, subject: TuningSubject, number: int) -> tuple[Resident, int]:
         """Return which operands of a tiled site are resident, and its free bytes.
 
         Operands loaded for the next site on its tiles are included.

@@ -18,7 +18,7 @@ from byoc.options import Choices, GroupChoice, placed
 from byoc.scheduling.residency import tiling_of
 from byoc.scheduling.tiling import lies_dense, may_cut_depth, may_cut_rows
 from byoc.tuning.log import LoggedSite, TuningLog
-from byoc.tuning.subject import Site, Subject
+from byoc.tuning.subject import TilingSite, TuningSubject
 from isa.instruction import ceil_div
 
 
@@ -31,7 +31,7 @@ def donor_score(shares: Mapping[str, float], schedules: Mapping[str, int]) -> fl
     return sum(share**2 * math.sqrt(schedules.get(kind, 0)) for kind, share in shares.items())
 
 
-def shares_of(sites: Sequence[Site], cycles: Sequence[int]) -> dict[str, float]:
+def shares_of(sites: Sequence[TilingSite], cycles: Sequence[int]) -> dict[str, float]:
     """Return the share of cycles that each class of layers takes."""
     spent: Counter[str] = Counter()
     for site, taken in zip(sites, cycles, strict=True):
@@ -57,7 +57,7 @@ def choose_donor(logs: Sequence[TuningLog], shares: Mapping[str, float]) -> Tuni
 class Donor:
     """Log whose best schedule is offered to the sites of a subject where it is legal and fits."""
 
-    def __init__(self, subject: Subject, log: TuningLog) -> None:
+    def __init__(self, subject: TuningSubject, log: TuningLog) -> None:
         self._subject, self.log = subject, log
         self._sites = list(zip(log.header.layers, map(tiling_of, log.best.choices.layers), strict=True))
         self._groups = placed([site.layer for site in log.header.layers], log.best.choices.groups or ())
@@ -118,7 +118,7 @@ class Donor:
 
 
 def _fitted_groups(
-    known: GroupChoice, own: Sequence[LoggedSite], sites: Sequence[Site], rows: int
+    known: GroupChoice, own: Sequence[LoggedSite], sites: Sequence[TilingSite], rows: int
 ) -> Iterator[GroupChoice]:
     """Adapt a group of layers ``own`` to ``sites`` whose result has ``rows`` rows.
 
@@ -136,7 +136,7 @@ def _fitted_groups(
             yield GroupChoice(names, band, kept, channels, known.held, known.slots)
 
 
-def _fitted(known: Tiling, own: LoggedSite, site: Site, resident: Resident) -> Iterator[Tiling]:
+def _fitted(known: Tiling, own: LoggedSite, site: TilingSite, resident: Resident) -> Iterator[Tiling]:
     """Adapt a tiling of layer ``own`` to ``site``.
 
     First it has the same sizes, then the same numbers of tiles.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from byoc.estimate.bus import Bus
 from byoc.operators.layer import Resident, Tiling
 from byoc.options import GroupChoice
-from byoc.tuning.subject import State, Subject
+from byoc.tuning.subject import State, TuningSubject
 
 Features = tuple[float, ...]
 LAYER, GROUP = 30, 14
@@ -22,7 +22,7 @@ They are the predecessor's.
 """
 
 
-class Unit(NamedTuple):
+class ScheduleUnit(NamedTuple):
     """Sites ``first`` to ``last`` that run as one, with features and a lower bound in cycles."""
 
     first: int
@@ -54,11 +54,11 @@ _NOTHING = _Sight((), 1, 1.0, 0, 0, 0)
 class Units:
     """Feature extraction for the units of one subject's schedules."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: TuningSubject) -> None:
         self._subject = subject
         self._layers: dict[tuple[int, int, Tiling, Resident, int], _Sight] = {}
 
-    def of(self, state: State, first: int = 0, last: int | None = None) -> Iterator[Unit]:
+    def of(self, state: State, first: int = 0, last: int | None = None) -> Iterator[ScheduleUnit]:
         """Yield the units of sites ``first`` to ``last``, and the next unit, in order."""
         spans = state.spans
         end = len(state.tilings) if last is None else last + 1
@@ -67,7 +67,7 @@ class Units:
         for place in wanted:
             begin, final, group = spans[place]
             sight = self._sight(state, begin, final, group)
-            yield Unit(begin, final, _seen(sight, before, self._subject.clock.bus), sight.least)
+            yield ScheduleUnit(begin, final, _seen(sight, before, self._subject.clock.bus), sight.least)
             before = sight
 
     def _sight(self, state: State, first: int, last: int, group: GroupChoice | None) -> _Sight:

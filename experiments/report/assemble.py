@@ -23,7 +23,7 @@ from byoc.graph import Graph, Node
 from byoc.host.sessions import DEFAULT_COST, estimate_cycles
 from byoc.layout.region import packed_bytes
 from byoc.operators.onnx_view import BOUNDARIES, QUANTIZE
-from byoc.package.interface import Interface, Port, connect
+from byoc.package.interface import Interface, NetworkPort, connect
 from byoc.partitioning.partition import Partition
 from dla_sim.device import Trace
 from dla_sim.presets import Preset
@@ -190,7 +190,7 @@ def port_entries(interface: Interface) -> tuple[PortEntry, ...]:
     return (*inputs, *(_port_entry(port, "output") for port in interface.outputs))
 
 
-def _port_entry(port: Port, role: Literal["input", "output"]) -> PortEntry:
+def _port_entry(port: NetworkPort, role: Literal["input", "output"]) -> PortEntry:
     value, scale, zero_point = port.value, None, None
     if value.quantization is not None and value.quantization.per_tensor:
         scale, zero_point = float(value.quantization.scale), int(value.quantization.zero_point)

@@ -24,11 +24,11 @@ from byoc.operators.onnx_view import BOUNDARIES
 from byoc.options import CompileOptions
 from byoc.splitting import (
     WAYS,
-    Accelerator,
-    Piece,
     RefusedError,
+    SplitAccelerator,
+    SplitProgram,
+    SplitStep,
     Splitter,
-    Step,
     by_channels,
     by_pipeline,
     by_rows,
@@ -135,7 +135,7 @@ class TimedPrograms:
         self.system = system
         self._works: dict[Program, ProgramWork] = {}
         self.accelerators = tuple(
-            Accelerator(one.name, machine.arch, bus_of(machine.timing), partial(self._alone, machine))
+            SplitAccelerator(one.name, machine.arch, bus_of(machine.timing), partial(self._alone, machine))
             for one in system.accelerators
             for machine in (one.hardware,)
         )
@@ -144,10 +144,10 @@ class TimedPrograms:
         work = self._works[program] = ProgramWork(program, hardware)
         return work.alone
 
-    def of(self, piece: Piece) -> ProgramWork:
+    def of(self, piece: SplitProgram) -> ProgramWork:
         return self._works[piece.program]
 
-    def jobs_of_steps(self, steps: Sequence[Step]) -> list[ProgramJob]:
+    def jobs_of_steps(self, steps: Sequence[SplitStep]) -> list[ProgramJob]:
         """Return the jobs of steps: every step waits for all jobs of the previous one."""
         jobs: list[ProgramJob] = []
         before: tuple[int, ...] = ()
@@ -159,7 +159,7 @@ class TimedPrograms:
             before = tuple(range(first, len(jobs)))
         return jobs
 
-    def jobs_of_stages(self, steps: Sequence[Step], images: int) -> list[ProgramJob]:
+    def jobs_of_stages(self, steps: Sequence[SplitStep], images: int) -> list[ProgramJob]:
         """Return the jobs of a pipeline: images follow each other, and each has its own tensors between stages."""
         pieces = [step.pieces[0] for step in steps]
         return [
@@ -175,7 +175,7 @@ class SplitExecutor:
     It has the interface of the host runtime, so the CPU parts and the check are those of an ordinary run.
     """
 
-    def __init__(self, compiled: CompiledNetwork, steps: Mapping[int, Sequence[Sequence[Step]]]) -> None:
+    def __init__(self, compiled: CompiledNetwork, steps: Mapping[int, Sequence[Sequence[SplitStep]]]) -> None:
         """Create the executor; ``steps`` has, by region, all ways in which it runs on data."""
         self._values = compiled.graph.values
         self._steps = {compiled.programs[index].name: ways for index, ways in steps.items()}
@@ -197,7 +197,7 @@ class SplitExecutor:
         return Execution(found, None)
 
 
-def run_piece(piece: Piece, memory: Tensors, values: Mapping[str, Value]) -> None:
+def run_piece(piece: SplitProgram, memory: Tensors, values: Mapping[str, Value]) -> None:
     """Run a piece's program on its windows of the tensors in memory, and write the results to its output windows."""
     program = piece.program
     feeds = {}
@@ -263,7 +263,7 @@ def split_network(network: Network, system: System, wanted: SplitRequest) -> Spl
 def _report(
     compiled: CompiledNetwork,
     system: System,
-    steps: Mapping[int, Sequence[Step]],
+    steps: Mapping[int, Sequence[SplitStep]],
     timed: Mapping[int, _Timed],
     **about: Any,
 ) -> SplitReport:
@@ -314,7 +314,7 @@ def _check_possible(system: System, way: str, images: int, options: CompileOptio
             )
 
 
-def _split(compiled: CompiledNetwork, index: int, programs: TimedPrograms, way: str) -> list[Step]:
+def _split(compiled: CompiledNetwork, index: int, programs: TimedPrograms, way: str) -> list[SplitStep]:
     """Return a region's steps; for ``batch``, one step for each kind of accelerator, which runs the whole region."""
     region = compiled.partition.regions[index]
     splitter = Splitter(compiled.graph, region, programs.accelerators, compiled.options)
@@ -323,13 +323,13 @@ def _split(compiled: CompiledNetwork, index: int, programs: TimedPrograms, way: 
             return {"channels": by_channels, "rows": by_rows, "pipeline": by_pipeline}[way](splitter)
         kinds = [one.kind for one in programs.system.accelerators]
         pieces = [splitter.whole(region.nodes, kinds.index(kind)) for kind in dict.fromkeys(kinds)]
-        return [Step(tuple(node.name for node in region.nodes), (piece,)) for piece in pieces]
+        return [SplitStep(tuple(node.name for node in region.nodes), (piece,)) for piece in pieces]
     except RefusedError as error:
         raise InputError(f"{region.name} cannot be split by {way}: {error}") from error
 
 
 def _timed(
-    compiled: CompiledNetwork, index: int, steps: Sequence[Step], programs: TimedPrograms, way: str, images: int
+    compiled: CompiledNetwork, index: int, steps: Sequence[SplitStep], programs: TimedPrograms, way: str, images: int
 ) -> _Timed:
     system, accelerators = programs.system, programs.system.accelerators
     whole = ProgramWork(compiled.programs[index], accelerators[0].hardware)
@@ -348,7 +348,7 @@ def _timed(
     return _Timed(found, whole.alone, latency, (slots_alone * images, slots))
 
 
-def _part(step: Step, region: str, system: System) -> SplitPart:
+def _part(step: SplitStep, region: str, system: System) -> SplitPart:
     return SplitPart(
         region=region,
         nodes=list(step.nodes),

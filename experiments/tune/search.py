@@ -16,7 +16,7 @@ from byoc.options import Choices
 from byoc.scheduling.residency import choice_of
 from byoc.tuning.measured import MeasuredPieces
 from byoc.tuning.moves import PLACES, Moves
-from byoc.tuning.subject import SHARES, Measurement, Move, State, Subject, Tried, combined, state_of
+from byoc.tuning.subject import SHARES, Measurement, Move, State, Tried, TuningSubject, combined, state_of
 from byoc.tuning.transfer import Donor
 from byoc.tuning.units import Features, Units
 from experiments.tune.model import CostModel
@@ -44,7 +44,7 @@ Proposals = Generator[Choices, Measurement, None]
 class Evolution:
     """One search. Without a ``model``, candidates are not ranked: they are measured as drawn."""
 
-    def __init__(self, subject: Subject, seed: int, model: CostModel | None) -> None:
+    def __init__(self, subject: TuningSubject, seed: int, model: CostModel | None) -> None:
         self._subject, self._model = subject, model
         self._random = np.random.default_rng(seed)
         self._moves = Moves(subject, self._random)

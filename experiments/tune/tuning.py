@@ -18,16 +18,16 @@ from byoc.estimate.bus import bus_of
 from byoc.options import CompileOptions
 from byoc.tuning.log import (
     MAXIMUM_BYTES,
-    Header,
     LoggedSite,
-    Record,
+    MeasuredSchedule,
+    TuningHeader,
     TuningLog,
     difference,
     load_tuned,
     mend,
     read_log,
 )
-from byoc.tuning.subject import Clock, Subject, Tried
+from byoc.tuning.subject import ProgramClock, Tried, TuningSubject
 from byoc.tuning.transfer import Donor, choose_donor, shares_of
 from dla_sim.presets import Preset
 from dla_sim.program_timing import ProgramTiming
@@ -86,9 +86,9 @@ def model_file(log: Path) -> Path:
     return log.with_name(log.name + ".model")
 
 
-def clock_of(timing: Timing) -> Clock:
+def clock_of(timing: Timing) -> ProgramClock:
     """Return the clock of the timing-only engine."""
-    return Clock(lambda program: ProgramTiming(program).layers(timing), bus_of(timing))
+    return ProgramClock(lambda program: ProgramTiming(program).layers(timing), bus_of(timing))
 
 
 def tune_network(
@@ -113,7 +113,7 @@ def tune_network(
     if wanted.learn:
         require_library()
     found = partition_package(network.package, hardware.arch, options)
-    subject = Subject(found.regions, found.graph.values, hardware.arch, clock_of(hardware.timing))
+    subject = TuningSubject(found.regions, found.graph.values, hardware.arch, clock_of(hardware.timing))
     if not subject.sites:
         raise InputError(f"{network.name}: no layer runs on the accelerator; 'dla partition' says why")
     donors = tuple(read_log(Path(donor)) for donor in wanted.donors)
@@ -132,11 +132,11 @@ def tune_network(
 
 
 def _header(
-    network: Network, hardware: Preset, options: CompileOptions, wanted: SearchOptions, subject: Subject
-) -> Header:
+    network: Network, hardware: Preset, options: CompileOptions, wanted: SearchOptions, subject: TuningSubject
+) -> TuningHeader:
     timing = json.dumps(hardware.timing.model_dump(), sort_keys=True).encode()
     donors = [hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in _donor_files(wanted)]
-    return Header(
+    return TuningHeader(
         schema="dla-tune/1",
         network=network.name,
         package=network.package.digest,
@@ -166,7 +166,7 @@ def _donor_files(wanted: SearchOptions) -> Iterator[Path]:
             yield model_file(path)
 
 
-def _opened(path: Path, header: Header) -> tuple[Record, ...]:
+def _opened(path: Path, header: TuningHeader) -> tuple[MeasuredSchedule, ...]:
     """Return the records of a log; create it if it is missing or if not even its first line is complete.
 
     Raises InputError for a log of another search.
@@ -187,19 +187,21 @@ def _opened(path: Path, header: Header) -> tuple[Record, ...]:
 class _Session:
     """Search over a subject that reads logged measurements first and then makes new ones."""
 
-    def __init__(self, subject: Subject, wanted: SearchOptions, donors: Sequence[TuningLog]) -> None:
+    def __init__(self, subject: TuningSubject, wanted: SearchOptions, donors: Sequence[TuningLog]) -> None:
         self._subject, self._wanted, self._donors = subject, wanted, donors
         self.model = CostModel() if wanted.learn else None
         self.donor: Path | None = None
         self.fewest = 0
 
-    def records(self, path: Path, logged: Sequence[Record]) -> Iterator[Record]:
+    def records(self, path: Path, logged: Sequence[MeasuredSchedule]) -> Iterator[MeasuredSchedule]:
         """Yield every measurement: the logged ones, which must match the search, then new ones."""
         evolution = Evolution(self._subject, self._wanted.search_seed, self.model)
         proposals = evolution.proposals(self._donor)
         choices = next(proposals)
         for number in range(self._wanted.measurements):
-            record = logged[number] if number < len(logged) else Record(choices, self._subject.measure(choices))
+            record = (
+                logged[number] if number < len(logged) else MeasuredSchedule(choices, self._subject.measure(choices))
+            )
             if record.choices != choices:
                 raise InputError(
                     f"{path}, line {number + 2}: the search does not try this schedule; "

@@ -15,7 +15,7 @@ from byoc.frontend.onnx.cutting import Cutter
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.definitions import integer_clamps
 from byoc.graph import Graph
-from byoc.host.sessions import Engine, HostCost, Oracle, Session, estimate_cycles, opener, oracle_text
+from byoc.host.sessions import Engine, HostCost, Oracle, PartSession, estimate_cycles, opener, oracle_text
 from byoc.importing import package_of
 from byoc.partitioning.partition import HostPart, partition
 from byoc.runtimes.session import OnnxRuntimeSession
@@ -35,7 +35,7 @@ def _edges() -> onnx.ModelProto:
     return builder.model()
 
 
-def _open(model: onnx.ModelProto, graph: Graph, part: HostPart, engine: Engine) -> Session:
+def _open(model: onnx.ModelProto, graph: Graph, part: HostPart, engine: Engine) -> PartSession:
     return opener(model, graph, engine)(part.inputs, part.outputs)
 
 

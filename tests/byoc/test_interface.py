@@ -15,7 +15,7 @@ import byoc
 from byoc.host.runtime import NetworkRun, Runtime
 from byoc.importing import import_model
 from byoc.options import CompileOptions
-from byoc.package.interface import Interface, Port, connect
+from byoc.package.interface import Interface, NetworkPort, connect
 from byoc.package.package import Package, load_package, save_package
 from byoc.runtimes.session import OnnxRuntimeSession
 from dla_sim.device import Device
@@ -115,7 +115,7 @@ def test_quantising_is_that_of_onnx_runtime(dtype: str) -> None:
         np.testing.assert_array_equal(port.quantise(real), wanted)  # what the check rests on
 
 
-def _port_of(dtype: str, scale: np.float32, zero: int) -> Port:
+def _port_of(dtype: str, scale: np.float32, zero: int) -> NetworkPort:
     builder = ModelBuilder()
     q = builder.quantize(builder.input("x", (1, 2)), scale, zero, dtype, result="q")
     builder.output(builder.dequantize(_unit(builder, q, scale, zero, dtype), scale, zero, dtype))

@@ -18,7 +18,7 @@ from onnx import ModelProto, NodeProto, helper
 from byoc import importing
 from byoc.checking import fidelity
 from byoc.checking.fidelity import TOLERANCE
-from byoc.frontend.onnx.rewriting.law import ANY, Law, Pass, View, applied, rewriting
+from byoc.frontend.onnx.rewriting.law import ANY, GraphView, Law, Pass, applied, rewriting
 from byoc.frontend.onnx.rewriting.linear import (
     MeanAsPool,
     MergeProducts,
@@ -295,7 +295,7 @@ def test_a_law_keeps_what_a_model_computes(law: Law) -> None:
 def refusals(model: ModelProto, law: Law) -> dict[str, str]:
     """By node, why the condition of ``law`` does not hold where its left side stands."""
     start = without_initializers(model)
-    graph = View(start, model)
+    graph = GraphView(start, model)
     roots = (node for node in start.graph.node if node.op_type in law.roots or law.roots == ANY)
     found = {node.name or node.output[0]: law.match(graph, node) for node in roots}
     return {name: reason for name, reason in found.items() if isinstance(reason, str)}
@@ -464,10 +464,10 @@ def test_a_law_that_runs_in_a_circle_is_named() -> None:
         name = "there-and-back"
         roots = frozenset({"Neg"})
 
-        def match(self, graph: View, node: NodeProto) -> NodeProto:
+        def match(self, graph: GraphView, node: NodeProto) -> NodeProto:
             return node
 
-        def apply(self, graph: View, node: NodeProto, found: NodeProto) -> list[NodeProto]:
+        def apply(self, graph: GraphView, node: NodeProto, found: NodeProto) -> list[NodeProto]:
             return [helper.make_node("Neg", list(node.input), list(node.output))]
 
     with pytest.raises(RuntimeError, match=r"the laws \{'there-and-back': 65\} run in a circle; please report"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from byoc.runtimes import litert_process
-from byoc.runtimes.litert_process import Session
+from byoc.runtimes.litert_process import LiteRTModel
 from isa.errors import InputError
 from tests.tflite.builder import Quantisation, TfliteBuilder
 
@@ -32,16 +32,16 @@ WANTED = [[-128, -6, 0], [6, 126, 127]]
 
 
 def test_a_session_outlives_the_process_that_another_ends() -> None:
-    session = Session(_table(), "reference")
+    session = LiteRTModel(_table(), "reference")
     assert session.run({0: GIVEN}, [1])[1].tolist() == WANTED
-    other = Session(_crash(), "builtin", thing="net.tflite")
+    other = LiteRTModel(_crash(), "builtin", thing="net.tflite")
     with pytest.raises(InputError, match=r"^LiteRT ended its process on net\.tflite \(exit status -\d+\); correct"):
         other.run({0: np.zeros((1, 6, 8, 2), np.int8)}, [2])
     assert session.run({0: GIVEN}, [1])[1].tolist() == WANTED
 
 
 def test_inputs_may_have_another_size() -> None:
-    session = Session(_table(), "default")
+    session = LiteRTModel(_table(), "default")
     assert session.shapes[1] == (2, 3)
     assert session.run({0: GIVEN[:1]}, [1])[1].tolist() == WANTED[:1]
     assert session.run({0: GIVEN}, [1])[1].tolist() == WANTED
@@ -49,11 +49,11 @@ def test_inputs_may_have_another_size() -> None:
 
 def test_what_litert_refuses_is_refused() -> None:
     with pytest.raises(InputError, match=r"^LiteRT cannot run net\.tflite "):
-        Session(_table()[:100], "reference", thing="net.tflite")
+        LiteRTModel(_table()[:100], "reference", thing="net.tflite")
 
 
 def test_a_process_that_was_forked_off_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = Session(_table(), "reference")
+    session = LiteRTModel(_table(), "reference")
     before = litert_process._last()[0]
     monkeypatch.setattr(os, "getpid", lambda: -1)
     assert session.run({0: GIVEN}, [1])[1].tolist() == WANTED
@@ -63,4 +63,4 @@ def test_a_process_that_was_forked_off_has_its_own(monkeypatch: pytest.MonkeyPat
     monkeypatch.undo()
     assert before.there
     before.end()
-    assert Session(_table(), "reference").run({0: GIVEN}, [1])[1].tolist() == WANTED
+    assert LiteRTModel(_table(), "reference").run({0: GIVEN}, [1])[1].tolist() == WANTED

@@ -19,7 +19,7 @@ from byoc.compiler import partition_package
 from byoc.options import Choices, CompileOptions, LayerChoice, placed
 from byoc.scheduling.residency import choice_of
 from byoc.tuning.moves import Drawing, Grouping
-from byoc.tuning.subject import Subject
+from byoc.tuning.subject import TuningSubject
 from dla_sim.timing import Timing
 from experiments.tune.tuning import clock_of
 from isa.arch import Arch
@@ -42,7 +42,7 @@ def outcomes(seed: int, *, shown: bool = True) -> Iterator[Outcome]:
     arch = random_machine(seed)[0].model_copy(update={"numerics": "onnxruntime"})
     given = {name: feeds[name] for name in package.graph.inputs}
     partition = partition_package(package, arch, CompileOptions())
-    subject = Subject(partition.regions, partition.graph.values, arch, clock_of(Timing()))
+    subject = TuningSubject(partition.regions, partition.graph.values, arch, clock_of(Timing()))
     random = np.random.default_rng(seed)
     for _ in repeat(None, DRAWS if subject.sites else 0):
         try:
@@ -56,7 +56,7 @@ def outcomes(seed: int, *, shown: bool = True) -> Iterator[Outcome]:
             yield "different" if done.mismatches else "exact"
 
 
-def drawn_choices(subject: Subject, arch: Arch, random: np.random.Generator) -> Choices:
+def drawn_choices(subject: TuningSubject, arch: Arch, random: np.random.Generator) -> Choices:
     """Any residents, any groups, and for layers beside those residents any tilings; some are left to the compiler."""
     share = random.choice([0.0, 0.3, 1.0])
     residents = tuple(name for _, name in subject.candidates if random.random() < share)

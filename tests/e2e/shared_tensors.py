@@ -28,7 +28,7 @@ from byoc.host.runtime import Runtime
 from byoc.importing import import_model
 from byoc.options import NOTHING, Choices, CompileOptions
 from byoc.package.package import Package
-from byoc.tuning.subject import Subject
+from byoc.tuning.subject import TuningSubject
 from dla_sim.device import Device
 from dla_sim.timing import Timing
 from experiments.running.check import check_values
@@ -373,7 +373,7 @@ def runs_with_ideal_memory(package: Package, arch: Arch) -> bool:
 def chosen(package: Package, arch: Arch, random: np.random.Generator) -> Choices:
     """A schedule that nobody would choose."""
     partition = partition_package(package, arch, CompileOptions())
-    subject = Subject(partition.regions, partition.graph.values, arch, clock_of(Timing()))
+    subject = TuningSubject(partition.regions, partition.graph.values, arch, clock_of(Timing()))
     return drawn_choices(subject, arch, random) if subject.sites else NOTHING
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from byoc.compiler import partition_package
 from byoc.importing import import_model
 from byoc.package.package import Package
-from byoc.tuning.subject import Subject
+from byoc.tuning.subject import TuningSubject
 from dla_sim.timing import Timing
 from experiments.models import MODELS
 from experiments.tune.search import Evolution
@@ -24,7 +24,7 @@ from tests.e2e.random_networks import random_network
 def tried(imported: Package, feed: dict[str, NDArray[Any]], arch: Arch, seed: int, count: int) -> list[Comparison]:
     """The first ``count`` schedules that a search without a model tries, run on data, but for those without a place."""
     found = partition_package(imported, arch)
-    subject = Subject(found.regions, found.graph.values, arch, clock_of(Timing()))
+    subject = TuningSubject(found.regions, found.graph.values, arch, clock_of(Timing()))
     proposals = Evolution(subject, seed, None).proposals()
     choices, runs = next(proposals), []
     for _ in range(count):

@@ -18,7 +18,7 @@ from byoc.operators.layer import Slots, Tiling
 from byoc.options import DEFAULTS, Choices, CompileOptions, GroupChoice, LayerChoice
 from byoc.tuning.log import LoggedSite, load_tuned, mend, read_log
 from byoc.tuning.measured import MeasuredPieces
-from byoc.tuning.subject import SHARES, Measurement, Move, State, Subject, Tried, combined, state_of
+from byoc.tuning.subject import SHARES, Measurement, Move, State, Tried, TuningSubject, combined, state_of
 from byoc.tuning.transfer import Donor, choose_donor, donor_score, schedules_of, shares_of
 from byoc.tuning.units import FEATURES, Features
 from dla_sim.presets import Preset, load_hardware
@@ -110,7 +110,7 @@ def test_a_search_that_was_killed_goes_on_where_it_was(log: Path, tmp_path: Path
 
 
 def test_what_the_log_has_is_not_measured_again(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Subject, "measure", None)
+    monkeypatch.setattr(TuningSubject, "measure", None)
     assert tune_network(digits(), machine(), DEFAULTS, log, SearchOptions(measurements=16)).kept == 16
     assert tune_network(digits(), machine(), DEFAULTS, log, SearchOptions(measurements=10)).kept == 10
 
@@ -126,7 +126,7 @@ def test_without_the_model(log: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_nothing_is_proposed_after_the_last_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Subject, "others", None)  # schedules for other memories, proposed second
+    monkeypatch.setattr(TuningSubject, "others", None)  # schedules for other memories, proposed second
     search = SearchOptions(measurements=1, learn=False)
     assert len(tune_network(digits(), machine(), DEFAULTS, tmp_path / "one.jsonl", search).log.records) == 1
 
@@ -139,7 +139,7 @@ def test_a_poor_schedule_is_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     layers = tuple(LayerChoice(name, rows=1, slots=(1, 1, 1)) for name in names)
     chosen = CompileOptions(chosen=Choices(layers, (), ()))
     poor = byoc.compile(digits().package, machine().arch, chosen).reports[0].choices
-    monkeypatch.setattr(Subject, "own", lambda self: poor)
+    monkeypatch.setattr(TuningSubject, "own", lambda self: poor)
     found = tune_network(
         digits(),
         machine(),
@@ -239,7 +239,7 @@ def test_the_donor_by_hand() -> None:
 
 def test_shares_and_schedules(log: Path) -> None:
     found = partition_package(digits().package, machine().arch)
-    subject = Subject(found.regions, found.graph.values, machine().arch, clock_of(machine().timing))
+    subject = TuningSubject(found.regions, found.graph.values, machine().arch, clock_of(machine().timing))
     assert [site.kind for site in subject.sites] == ["OP_CONV", "OP_DEPTH_CONV", "OP_CONV", "OP_POOL", "OP_MAT_MUL"]
     shares = shares_of(subject.sites, (30, 20, 40, 5, 5))
     assert shares == {"OP_CONV": 0.7, "OP_DEPTH_CONV": 0.2, "OP_POOL": 0.05, "OP_MAT_MUL": 0.05}
@@ -256,7 +256,7 @@ def test_other_memories_are_such_as_machines_have(monkeypatch: pytest.MonkeyPatc
     """Whole banks, and an end where a buffer may end: no schedule of a scratchpad that no machine has is proposed."""
     found = partition_package(digits().package, machine().arch)
     odd = Arch.model_validate(machine().arch.model_dump() | {"sram_bytes": 63 * 1000, "sram_banks": 9, "alignment": 16})
-    subject = Subject(found.regions, found.graph.values, odd, clock_of(machine().timing))
+    subject = TuningSubject(found.regions, found.graph.values, odd, clock_of(machine().timing))
     tried: list[Arch] = []
 
     def compiled(regions: tuple[Region, ...], values: object, arch: Arch, **more: object) -> object:
@@ -447,23 +447,23 @@ def test_pins_of_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 def test_who_interrupts_is_told_how_to_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured, whole = Subject.measure, tmp_path / "whole.jsonl"
+    measured, whole = TuningSubject.measure, tmp_path / "whole.jsonl"
     left = iter(range(4))
 
-    def measure(self: Subject, choices: Choices) -> Measurement:
+    def measure(self: TuningSubject, choices: Choices) -> Measurement:
         if next(left, None) is None:
             raise KeyboardInterrupt
         return measured(self, choices)
 
     words = ("tune", "digits-cnn", "--set", "sram_bytes=2048", "--measurements", "6", "--log")
-    monkeypatch.setattr(Subject, "measure", measure)
+    monkeypatch.setattr(TuningSubject, "measure", measure)
     path = tmp_path / "cut.jsonl"
     found = dla(capsys, *words, path)
     assert (found.status, found.err) == (
         130, f"stopped; what was measured stands in {path}, and the same command goes on there\n",
     )  # fmt: skip
     assert len(read_log(path).records) == 4
-    monkeypatch.setattr(Subject, "measure", measured)
+    monkeypatch.setattr(TuningSubject, "measure", measured)
     assert dla(capsys, *words, path).status == dla(capsys, *words, whole).status == 0
     assert path.read_bytes() == whole.read_bytes()
 
@@ -509,6 +509,6 @@ def test_sizes_that_make_other_layers_say_nothing_of_these() -> None:
     """With 75 % of 64 KiB `lstm-small` has 172 layers instead of 202, which was a ValueError in the search."""
     hardware = load_hardware("balanced-64", {"pe.ic": 16, "pe.oc": 16, "sram_bytes": 65536})
     found = partition_package(load_network("lstm-small").package, hardware.arch)
-    subject = Subject(found.regions, found.graph.values, hardware.arch, clock_of(hardware.timing))
+    subject = TuningSubject(found.regions, found.graph.values, hardware.arch, clock_of(hardware.timing))
     for other in (subject.own(), *subject.others((75, 125))):
         assert tuple(choice.layer for choice in other.layers) == subject.names

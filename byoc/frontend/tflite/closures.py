@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.frontend.tflite.cutting import cut_model, operators_between
-from byoc.frontend.tflite.file import Operator, TfliteModel
+from byoc.frontend.tflite.file import TfliteModel, TFLiteOperator
 from byoc.operators.domain import INT8
 from byoc.runtimes.litert import Resolver
-from byoc.runtimes.litert_process import Session
+from byoc.runtimes.litert_process import LiteRTModel
 from isa.errors import InputError
 
 _LONE = frozenset({"RELU", "RELU6", "RELU_N1_TO_1", "QUANTIZE", "MINIMUM", "MAXIMUM"})
@@ -31,7 +31,7 @@ CLOSES = _LONE | {
 
 
 @dataclass(frozen=True)
-class Closure:
+class TFLiteClosure:
     """Operators, by index, that compute tensor ``result`` element by element from ``source``.
 
     If ``channels`` is not 1, every channel has a function of its own.
@@ -43,14 +43,14 @@ class Closure:
     channels: int
 
 
-def find_closures(model: TfliteModel) -> tuple[dict[int, Closure], frozenset[int]]:
+def find_closures(model: TfliteModel) -> tuple[dict[int, TFLiteClosure], frozenset[int]]:
     """Return closures by result tensor, and the indices of operators that become unnecessary."""
     origins: dict[int, int] = {}
     for operator in model.operators:
         source = _source(model, operator, origins)
         if source is not None:
             origins[operator.outputs[0]] = source
-    needed, found, absorbed = set(model.outputs), dict[int, Closure](), set[int]()
+    needed, found, absorbed = set(model.outputs), dict[int, TFLiteClosure](), set[int]()
     for number in reversed(range(len(model.operators))):
         operator = model.operators[number]
         if not needed.intersection(operator.outputs):
@@ -63,7 +63,7 @@ def find_closures(model: TfliteModel) -> tuple[dict[int, Closure], frozenset[int
     return found, frozenset(absorbed)
 
 
-def _source(model: TfliteModel, operator: Operator, origins: dict[int, int]) -> int | None:
+def _source(model: TfliteModel, operator: TFLiteOperator, origins: dict[int, int]) -> int | None:
     """Return the one 8-bit tensor that the result is an element-wise function of.
 
     Returns None if there is none.
@@ -86,7 +86,7 @@ def _source(model: TfliteModel, operator: Operator, origins: dict[int, int]) -> 
     return source if along_channels and single else None
 
 
-def _closure(model: TfliteModel, result: int, origins: dict[int, int]) -> Closure | None:
+def _closure(model: TfliteModel, result: int, origins: dict[int, int]) -> TFLiteClosure | None:
     if model.tensors[result].dtype not in INT8:
         return None
     source = origins[result]
@@ -95,10 +95,10 @@ def _closure(model: TfliteModel, result: int, origins: dict[int, int]) -> Closur
         return None
     constants = {n for place in chosen for n in model.operators[place].inputs if n >= 0 and model.tensors[n].constant}
     several = any(model.tensors[number].shape[-1:] not in ((), (1,)) for number in constants)
-    return Closure(source, result, chosen, model.tensors[source].shape[-1] if several else 1)
+    return TFLiteClosure(source, result, chosen, model.tensors[source].shape[-1] if several else 1)
 
 
-def tabulate(model: TfliteModel, closure: Closure) -> tuple[NDArray[np.generic], str]:
+def tabulate(model: TfliteModel, closure: TFLiteClosure) -> tuple[NDArray[np.generic], str]:
     """Return the table of a closure, and the numerics that it is limited to (empty: none).
 
     The table is in the order of the source type's bytes and has shape (256,) or (channels, 256). If
@@ -116,12 +116,12 @@ def tabulate(model: TfliteModel, closure: Closure) -> tuple[NDArray[np.generic],
     return table, "" if same else "fixed"
 
 
-def _tabulate(model: TfliteModel, closure: Closure, resolver: Resolver) -> NDArray[np.generic]:
+def _tabulate(model: TfliteModel, closure: TFLiteClosure, resolver: Resolver) -> NDArray[np.generic]:
     source = model.tensors[closure.source]
     values = np.arange(256, dtype=np.uint8).view(source.dtype)
     flat = len(source.shape) == closure.channels == 1
     shape = (256,) if flat else (256, *(1 for _ in source.shape[1:-1]), closure.channels)
-    made = Session(cut_model(model, [closure.source], [closure.result]), resolver)
+    made = LiteRTModel(cut_model(model, [closure.source], [closure.result]), resolver)
     every = np.ascontiguousarray(np.broadcast_to(values.reshape(256, *(1 for _ in shape[1:])), shape))
     found = made.run({closure.source: every}, [closure.result])[closure.result]
     return np.ascontiguousarray(found.reshape(256, closure.channels).T if closure.channels > 1 else found.reshape(256))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from byoc.frontend.tflite.file import TfliteModel
 from byoc.graph import Graph, Value
 from byoc.runtimes import litert
-from byoc.runtimes.litert_process import Session
+from byoc.runtimes.litert_process import LiteRTModel
 from isa.errors import InputError
 
 Tensors = Mapping[str, NDArray[Any]]
@@ -70,9 +70,11 @@ class LitertPart:
         wanted = [number for number in dict.fromkeys(self._numbers[name] for name in outputs) if number not in given]
         whole = resolver == "reference" and set(given) == set(model.inputs)
         self._wanted = wanted
-        self._session: Session | None = None
+        self._session: LiteRTModel | None = None
         if wanted:
-            self._session = Session(model.content if whole else cut_model(model, given, wanted), resolver, keep=whole)
+            self._session = LiteRTModel(
+                model.content if whole else cut_model(model, given, wanted), resolver, keep=whole
+            )
 
     def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
         """Return the part's outputs; ``tensors`` has at least its inputs."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from byoc.frontend.tflite.file import Tensor
-from byoc.frontend.tflite.unit import ACTIVATIONS, KeptOnCpuError, Reader, Unit, limits
-from byoc.frontend.tflite.views import View
+from byoc.frontend.tflite.file import TFLiteTensor
+from byoc.frontend.tflite.unit import ACTIVATIONS, KeptOnCpuError, Reader, UnitContext, limits
+from byoc.frontend.tflite.views import TensorView
 from byoc.operators.activation import REQUANTISE
 from byoc.operators.arithmetic import SQUARED_DIFFERENCE
 
 
-def operands(unit: Unit, positions: Sequence[int] = (0, 1)) -> tuple[list[str], View]:
+def operands(unit: UnitContext, positions: Sequence[int] = (0, 1)) -> tuple[list[str], TensorView]:
     """Return the names of broadcasting operands and the view of the result, all in one layout."""
     shape = unit.result().shape
     computed = [position for position in positions if unit.tensor(position).data is None]
@@ -27,20 +27,20 @@ def operands(unit: Unit, positions: Sequence[int] = (0, 1)) -> tuple[list[str], 
     return names, broadcast(shape, axes)
 
 
-def broadcast(shape: tuple[int, ...], axes: tuple[int, ...]) -> View:
+def broadcast(shape: tuple[int, ...], axes: tuple[int, ...]) -> TensorView:
     """Return the view of a tensor with leading axes of size 1, in the order ``axes``."""
     factors = (*(1,) * (len(axes) - len(shape)), *shape)
-    return View(shape, factors, axes, tuple(factors[axis] for axis in axes), axes if factors == shape else None)
+    return TensorView(shape, factors, axes, tuple(factors[axis] for axis in axes), axes if factors == shape else None)
 
 
-def arithmetic(op_type: str, unit: Unit) -> None:
+def arithmetic(op_type: str, unit: UnitContext) -> None:
     """Read ADD, SUB, MUL or SQUARED_DIFFERENCE, whose two operands are rescaled."""
     activation = unit.activation()
     names, view = operands(unit)
     unit.node(op_type, names, view, activation)
 
 
-def extreme(op_type: str, unit: Unit) -> None:
+def extreme(op_type: str, unit: UnitContext) -> None:
     """Read MINIMUM or MAXIMUM; LiteRT compares stored integers and ignores their scales."""
     if not same_quantisation(unit.tensor(0), unit.result()) or not same_quantisation(unit.tensor(1), unit.result()):
         raise KeptOnCpuError("its operands and its result have different scales, which LiteRT leaves out of account")
@@ -48,14 +48,14 @@ def extreme(op_type: str, unit: Unit) -> None:
     unit.node(op_type, names, view)
 
 
-def same_quantisation(one: Tensor, other: Tensor) -> bool:
+def same_quantisation(one: TFLiteTensor, other: TFLiteTensor) -> bool:
     """Return True if two tensors have the same element type and quantisation."""
     if one.quantization is None or other.quantization is None:
         return False
     return one.dtype == other.dtype and one.quantization.same_as(other.quantization)
 
 
-def clamp(number: int, unit: Unit) -> None:
+def clamp(number: int, unit: UnitContext) -> None:
     """Read RELU and its variants as a change of scale with limits.
 
     ``number`` is the variant's number as a fused activation.
@@ -67,7 +67,7 @@ def clamp(number: int, unit: Unit) -> None:
     unit.node(kind, [unit.value(0, view)], view, {**bounds, **rule})
 
 
-def rescale(unit: Unit) -> None:
+def rescale(unit: UnitContext) -> None:
     """Read QUANTIZE of integers.
 
     It is a change of scale, or a conversion between uint8 and int8, which keeps the bytes.
@@ -77,7 +77,7 @@ def rescale(unit: Unit) -> None:
     unit.node("Identity" if before == after else REQUANTISE, [unit.value(0, view)], view)
 
 
-def _steps(tensor: Tensor) -> tuple[float, int] | None:
+def _steps(tensor: TFLiteTensor) -> tuple[float, int] | None:
     """Return scale and zero point in the accelerator's int8 domain; None without a single scale."""
     found = tensor.quantization
     if found is None or not found.per_tensor:

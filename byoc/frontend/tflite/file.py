@@ -48,7 +48,7 @@ _BITS = {"int4": 4, "uint4": 4, "int2": 2, "bfloat16": 16}
 
 
 @dataclass(frozen=True, eq=False)
-class Tensor:
+class TFLiteTensor:
     """Tensor of the main subgraph; ``name`` is unique.
 
     ``constant`` is True if the file contains its data. ``data`` are a constant's elements, None for
@@ -65,7 +65,7 @@ class Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Operator:
+class TFLiteOperator:
     """Operator of the main subgraph.
 
     ``kind`` is its builtin name, or a ``custom`` one's; ``name`` is kind and index in the file.
@@ -91,8 +91,8 @@ class TfliteModel:
 
     content: bytes
     name: str
-    tensors: tuple[Tensor, ...]
-    operators: tuple[Operator, ...]
+    tensors: tuple[TFLiteTensor, ...]
+    operators: tuple[TFLiteOperator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
@@ -230,7 +230,7 @@ class _Reader:
 
     # Tensors. -------------------------------------------------------------------------------------------------------
 
-    def _tensor(self, tensor: Any, name: str, buffers: list[Any]) -> Tensor:
+    def _tensor(self, tensor: Any, name: str, buffers: list[Any]) -> TFLiteTensor:
         number = tensor.Type()
         dtype = _DTYPES.get(self._tensor_types.get(number, ""))
         if dtype is None:
@@ -250,7 +250,7 @@ class _Reader:
         sparse = tensor.Sparsity() is not None
         data = None if not constant or sparse else _array(raw, name, shape, dtype)
         quantization = self._quantization(tensor, name, shape, dtype)
-        return Tensor(name, shape, f"sparse {dtype}" if sparse else dtype, quantization, constant, data, variable)
+        return TFLiteTensor(name, shape, f"sparse {dtype}" if sparse else dtype, quantization, constant, data, variable)
 
     def _data(self, buffer: Any, name: str) -> NDArray[np.uint8]:
         if buffer.Offset() > 1:
@@ -296,14 +296,14 @@ class _Reader:
 
     # Operators. -----------------------------------------------------------------------------------------------------
 
-    def _operator(self, operator: Any, number: int, codes: list[tuple[str, bool]]) -> Operator:
+    def _operator(self, operator: Any, number: int, codes: list[tuple[str, bool]]) -> TFLiteOperator:
         place = operator.OpcodeIndex()
         if place >= len(codes):
             raise InputError(f"operator {number} has the code {place} of {len(codes)}")
         kind, custom = codes[place]
         inputs, outputs = self._integers(operator, "Inputs"), self._integers(operator, "Outputs")
         options = None if custom else self._options_of(operator, litert.options_name(kind))
-        return Operator(f"{kind}:{number}", kind, custom, inputs, outputs, options)
+        return TFLiteOperator(f"{kind}:{number}", kind, custom, inputs, outputs, options)
 
     def _options_of(self, operator: Any, wanted: str) -> Any:
         """Return the schema object of an operator's attributes.

@@ -16,17 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.frontend.tflite import elementwise, movement, products, reductions
-from byoc.frontend.tflite.closures import CLOSES, Closure, find_closures, tabulate
+from byoc.frontend.tflite.closures import CLOSES, TFLiteClosure, find_closures, tabulate
 from byoc.frontend.tflite.cutting import cut_model, operators_between
-from byoc.frontend.tflite.file import Operator, TfliteModel
-from byoc.frontend.tflite.unit import Collection, KeptOnCpuError, Reader, Unit
-from byoc.frontend.tflite.views import PLANES, View, natural, planes
+from byoc.frontend.tflite.file import TfliteModel, TFLiteOperator
+from byoc.frontend.tflite.unit import Collection, KeptOnCpuError, Reader, UnitContext
+from byoc.frontend.tflite.views import PLANES, TensorView, natural, planes
 from byoc.graph import Graph, Node, drop_unread
 from byoc.operators import domain
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.table import TABLE
 from byoc.operators.verify import verify_graph
-from byoc.runtimes.litert_process import Session, known_session
+from byoc.runtimes.litert_process import LiteRTModel, known_session
 from isa.errors import InputError
 
 READERS: dict[str, Reader] = {
@@ -73,7 +73,7 @@ def import_tflite(model: TfliteModel) -> Graph:
     """
     _refuse_state(model)
     _refuse_float(model)
-    return _Builder(model).graph()
+    return _TFLiteBuilder(model).graph()
 
 
 _STATE = ("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
@@ -126,7 +126,7 @@ def _without_custom(model: TfliteModel) -> bytes:
 def _delegated(model: TfliteModel, content: bytes) -> set[int]:
     """Return the indices of operators that XNNPACK runs; empty for a model that it rejects."""
     try:
-        taken = Session(content, "default").delegated
+        taken = LiteRTModel(content, "default").delegated
     except InputError:
         return set()
     return {number for part in taken for number in operators_between(model, *part)}
@@ -144,7 +144,7 @@ def _check_shapes(model: TfliteModel, shapes: Mapping[int, tuple[int, ...]]) -> 
                 )
 
 
-class _Builder:
+class _TFLiteBuilder:
     """Builder of values and nodes in one pass over the operators."""
 
     def __init__(self, model: TfliteModel) -> None:
@@ -170,23 +170,23 @@ class _Builder:
         values = {name: value for name, value in made.values.items() if name in named}
         return verify_graph(Graph(model.name, inputs, outputs, values, tuple(nodes)))
 
-    def _free(self, number: int) -> View:
+    def _free(self, number: int) -> TensorView:
         """Return the view of a tensor from the CPU or the application: any layout is possible."""
         tensor = self._model.tensors[number]
         return planes(tensor.shape) if number in self._wanted else natural(tensor.shape)
 
-    def _visit(self, operator: Operator, delegated: bool) -> None:
+    def _visit(self, operator: TFLiteOperator, delegated: bool) -> None:
         closure = self._closures.get(operator.outputs[0]) if operator.outputs else None
         if closure is not None:
             self._table(closure, operator)
             return
         try:
             self._check(operator)
-            READERS[operator.kind](Unit(self._made, operator, self._wanted, delegated))
+            READERS[operator.kind](UnitContext(self._made, operator, self._wanted, delegated))
         except KeptOnCpuError as reason:
             self._host(operator, str(reason))
 
-    def _check(self, operator: Operator) -> None:
+    def _check(self, operator: TFLiteOperator) -> None:
         """Raise KeptOnCpuError for an operator that does not run on 8-bit integers.
 
         The reason is empty if the operator's kind explains it.
@@ -223,7 +223,7 @@ class _Builder:
         if operator.kind not in READERS:
             raise KeptOnCpuError("it is no function of one tensor and a constant a channel")
 
-    def _table(self, closure: Closure, operator: Operator) -> None:
+    def _table(self, closure: TFLiteClosure, operator: TFLiteOperator) -> None:
         """Add a closure as a table look-up.
 
         Its numerics are limited if LiteRT's kernels give different tables.
@@ -242,7 +242,7 @@ class _Builder:
             Node(operator.name, TABLE, operands, (made.made(closure.result, view),), attributes, nodes, integer=True)
         )
 
-    def _host(self, operator: Operator, remark: str) -> None:
+    def _host(self, operator: TFLiteOperator, remark: str) -> None:
         """Add a node that LiteRT runs.
 
         A quantisation of float tensors gets the operator type that the interface knows.
@@ -269,7 +269,7 @@ class _Builder:
         return made.value(number, view if known else natural(tensor.shape), tensor.name)
 
 
-def _by_channel(view: View, table: NDArray[np.generic]) -> tuple[View, NDArray[np.generic]]:
+def _by_channel(view: TensorView, table: NDArray[np.generic]) -> tuple[TensorView, NDArray[np.generic]]:
     """Return a view with channels as second or only dimension, and the table in that order."""
     shape, channels = view.shape, len(table)
     if len(shape) == 4:
@@ -279,7 +279,7 @@ def _by_channel(view: View, table: NDArray[np.generic]) -> tuple[View, NDArray[n
     return natural(shape), table
 
 
-def _boundary(model: TfliteModel, operator: Operator) -> str:
+def _boundary(model: TfliteModel, operator: TFLiteOperator) -> str:
     """Return the type of a float-integer conversion at the network's edge.
 
     The result is empty for other operators.
@@ -292,7 +292,7 @@ def _boundary(model: TfliteModel, operator: Operator) -> str:
     return DEQUANTIZE if operator.kind == "DEQUANTIZE" and before.quantization is not None else ""
 
 
-def _macs(model: TfliteModel, operator: Operator) -> int:
+def _macs(model: TfliteModel, operator: TFLiteOperator) -> int:
     """Return the MACs of an operator on the CPU, for products with weights and of matrices."""
     shapes = [model.tensors[number].shape if number >= 0 else () for number in operator.inputs]
     made = prod(model.tensors[operator.outputs[0]].shape) if operator.outputs else 0

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.frontend.tflite.elementwise import same_quantisation
-from byoc.frontend.tflite.unit import KeptOnCpuError, Reader, Unit
-from byoc.frontend.tflite.views import View, permuted, reshaped
+from byoc.frontend.tflite.unit import KeptOnCpuError, Reader, UnitContext
+from byoc.frontend.tflite.views import TensorView, permuted, reshaped
 from byoc.operators.forms import Positions
 from byoc.operators.movement import movement_attributes
 from byoc.operators.nest import NOTHING
@@ -22,7 +22,7 @@ LARGEST = 1 << 24
 """Size limit of an operand whose movement is traced: three bytes identify an element."""
 
 
-def reshape(unit: Unit) -> None:
+def reshape(unit: UnitContext) -> None:
     """Read RESHAPE, SQUEEZE or EXPAND_DIMS: the same elements in the same order."""
     if unit.given(1):
         unit.parameter(1, "parameter")
@@ -30,7 +30,7 @@ def reshape(unit: Unit) -> None:
     unit.node("Reshape", [unit.value(0, view)], reshaped(view, unit.result().shape))
 
 
-def transpose(unit: Unit) -> None:
+def transpose(unit: UnitContext) -> None:
     """Read TRANSPOSE as a view: elements stay in place and the result's axes are renumbered."""
     order, view = unit.parameter(1, "permutation"), unit.axes_view(0)
     assert view.axes is not None
@@ -39,7 +39,7 @@ def transpose(unit: Unit) -> None:
     unit.node("Identity", [unit.value(0, view)], lies)
 
 
-def concatenation(unit: Unit) -> None:
+def concatenation(unit: UnitContext) -> None:
     """Read CONCATENATION along an axis of operands with one scale."""
     positions = range(len(unit.operator.inputs))
     if unit.options.fusedActivationFunction:
@@ -53,7 +53,7 @@ def concatenation(unit: Unit) -> None:
     unit.node("Concat", names, result, {"axis": result.axis(unit.options.axis)})
 
 
-def pack(unit: Unit) -> None:
+def pack(unit: UnitContext) -> None:
     """Read PACK: concatenate operands along a new axis."""
     result = unit.free_view()
     assert result.axes is not None
@@ -65,11 +65,11 @@ def pack(unit: Unit) -> None:
         shape = unit.shape(position)
         factors = (*shape[:axis], 1, *shape[axis:])
         lies = tuple(factors[number] for number in result.axes)
-        names.append(unit.value(position, View(shape, factors, result.axes, lies, None)))
+        names.append(unit.value(position, TensorView(shape, factors, result.axes, lies, None)))
     unit.node("Concat", names, result, {"axis": result.axis(axis)})
 
 
-def moved(op_type: str, unit: Unit, operand: int = 0) -> None:
+def moved(op_type: str, unit: UnitContext, operand: int = 0) -> None:
     """Read an operator that copies elements of one operand.
 
     Its parameters are constant, and it fills with one number.
@@ -98,13 +98,13 @@ def moved(op_type: str, unit: Unit, operand: int = 0) -> None:
         unit.node(op_type, [unit.value(operand, view)], lies, attributes, index=number)
 
 
-def _real(unit: Unit, number: int, stored: int) -> float:
+def _real(unit: UnitContext, number: int, stored: int) -> float:
     quantization = unit.result(number).quantization
     assert quantization is not None
     return (stored - int(quantization.zero_point)) * float(quantization.scale)
 
 
-def _traced(unit: Unit, operand: int, count: int) -> list[tuple[NDArray[np.int64], int | None]]:
+def _traced(unit: UnitContext, operand: int, count: int) -> list[tuple[NDArray[np.int64], int | None]]:
     """Return for every result the source index of each element, and the fill value.
 
     The operator runs on the elements' positions, a byte at a time, and on the inverted first byte.

@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.frontend.tflite.file import Tensor
-from byoc.frontend.tflite.unit import KeptOnCpuError, Reader, Unit
-from byoc.frontend.tflite.views import View, natural, permuted, planes
+from byoc.frontend.tflite.file import TFLiteTensor
+from byoc.frontend.tflite.unit import KeptOnCpuError, Reader, UnitContext
+from byoc.frontend.tflite.views import TensorView, natural, permuted, planes
 from byoc.graph import Quantization
 
 SAME, VALID = 0, 1
 """Padding modes by their numbers in the schema."""
 
 
-def window(unit: Unit, kernel: tuple[int, int], strides: tuple[int, int], dilations: tuple[int, int]) -> dict[str, Any]:
+def window(
+    unit: UnitContext, kernel: tuple[int, int], strides: tuple[int, int], dilations: tuple[int, int]
+) -> dict[str, Any]:
     """Return the attributes of a window on planes; SAME puts the smaller half first.
 
     As in LiteRT's ComputePaddingWithOffset.
@@ -33,7 +35,7 @@ def window(unit: Unit, kernel: tuple[int, int], strides: tuple[int, int], dilati
     return {"kernel": kernel, "strides": strides, "dilations": dilations, "pads": (*begins, *ends)}
 
 
-def _constant_weights(unit: Unit, source: int, *, symmetric: bool = False) -> NDArray[Any]:
+def _constant_weights(unit: UnitContext, source: int, *, symmetric: bool = False) -> NDArray[Any]:
     """Return the constant weights; raise KeptOnCpuError if LiteRT would read them differently.
 
     LiteRT's kernels interpret the weights' bytes as the type of operand ``source``. Kernels with
@@ -54,17 +56,17 @@ def _constant_weights(unit: Unit, source: int, *, symmetric: bool = False) -> ND
     return weights.data
 
 
-def convolution(unit: Unit) -> None:
+def convolution(unit: UnitContext) -> None:
     """Read CONV_2D; its filters have axes (outputs, rows, columns, inputs of a group)."""
     _convolution(unit, (0, 3, 1, 2))
 
 
-def depthwise(unit: Unit) -> None:
+def depthwise(unit: UnitContext) -> None:
     """Read DEPTHWISE_CONV_2D; its filters have axes (1, rows, columns, channels × multiplier)."""
     _convolution(unit, (3, 0, 1, 2))
 
 
-def _convolution(unit: Unit, order: tuple[int, int, int, int]) -> None:
+def _convolution(unit: UnitContext, order: tuple[int, int, int, int]) -> None:
     """Add a convolution with the given order of filter axes.
 
     ``order`` transposes the filters to (outputs, inputs of a group, rows, columns).
@@ -89,7 +91,7 @@ def _convolution(unit: Unit, order: tuple[int, int, int, int]) -> None:
     )
 
 
-def transposed_convolution(unit: Unit) -> None:
+def transposed_convolution(unit: UnitContext) -> None:
     """Read TRANSPOSE_CONV; its filters have axes (outputs, rows, columns, inputs).
 
     Element stride · q + r of a result is a sum over the taps r + pad, r + pad + stride, ... of the
@@ -118,7 +120,7 @@ def transposed_convolution(unit: Unit) -> None:
     unit.node(
         "Conv",
         [unit.value(2, planes(source)), _repeated(unit, 1, "filters", filters, copies), *_biases(unit, 3, copies)],
-        View(result, factors, (0, 2, 4, 5, 1, 3), lies, None),
+        TensorView(result, factors, (0, 2, 4, 5, 1, 3), lies, None),
         {**_EVERY_STEP, "kernel": filters.shape[2:], "pads": (top, left, bottom, right), "group": 1, **activation},
         macs=prod(source) * prod(weights.shape[:3]),
     )
@@ -127,7 +129,9 @@ def transposed_convolution(unit: Unit) -> None:
 _EVERY_STEP = {"strides": (1, 1), "dilations": (1, 1)}
 
 
-def _phase_filters(weights: Tensor, data: NDArray[Any], rows: NDArray[Any], columns: NDArray[Any]) -> NDArray[Any]:
+def _phase_filters(
+    weights: TFLiteTensor, data: NDArray[Any], rows: NDArray[Any], columns: NDArray[Any]
+) -> NDArray[Any]:
     """Return filters (r of rows and columns and outputs, inputs, taps, taps).
 
     Missing taps read the zero point.
@@ -160,7 +164,7 @@ def _phases(kernel: int, stride: int, source: int, result: int, padding: int) ->
     return found, -low, result // stride - 1 + high - (source - 1)
 
 
-def _repeated(unit: Unit, position: int, label: str, data: NDArray[Any], copies: int) -> str:
+def _repeated(unit: UnitContext, position: int, label: str, data: NDArray[Any], copies: int) -> str:
     """Add a per-channel constant, repeated for several copies of the channels."""
     found = unit.tensor(position).quantization
     if found is not None and not found.per_tensor:
@@ -168,7 +172,7 @@ def _repeated(unit: Unit, position: int, label: str, data: NDArray[Any], copies:
     return unit.held(position, label, data, found)
 
 
-def _biases(unit: Unit, position: int, copies: int) -> list[str]:
+def _biases(unit: UnitContext, position: int, copies: int) -> list[str]:
     """Return the bias repeated for several copies of the channels."""
     if not unit.given(position):
         return []
@@ -178,14 +182,14 @@ def _biases(unit: Unit, position: int, copies: int) -> list[str]:
     return [unit.held(position, "biases", np.tile(data, copies), None)]
 
 
-def _filters(unit: Unit, data: NDArray[Any], order: tuple[int, ...]) -> str:
+def _filters(unit: UnitContext, data: NDArray[Any], order: tuple[int, ...]) -> str:
     quantization = unit.tensor(1).quantization
     if quantization is not None and not quantization.per_tensor:
         quantization = Quantization(quantization.scale, quantization.zero_point, order.index(quantization.axis or 0))
     return unit.held(1, "filters", data, quantization)
 
 
-def _bias(unit: Unit, position: int) -> list[str]:
+def _bias(unit: UnitContext, position: int) -> list[str]:
     """Return the bias if there is one; its scale is the accumulators' by definition."""
     if not unit.given(position):
         return []
@@ -195,7 +199,7 @@ def _bias(unit: Unit, position: int) -> list[str]:
     return [unit.held(position, "bias", found.data, None)]
 
 
-def fully_connected(unit: Unit) -> None:
+def fully_connected(unit: UnitContext) -> None:
     """Read FULLY_CONNECTED; its weights have axes (outputs, inputs).
 
     If the input has channels first, the weights' columns are reordered instead of the input.
@@ -212,13 +216,13 @@ def fully_connected(unit: Unit) -> None:
         quantization = Quantization(quantization.scale, quantization.zero_point, 1)
     turned = unit.held(1, "columns", np.ascontiguousarray(data[:, columns].T), quantization)
     result = natural(unit.result().shape)
-    flat = View(result.shape, result.factors, result.order, (rows, outputs), None)
+    flat = TensorView(result.shape, result.factors, result.order, (rows, outputs), None)
     bias, macs = _bias(unit, 2), rows * depth * outputs
     whole = result if result.shape[:-1] == (rows,) else flat
     unit.node("MatMul", [unit.value(0, view), turned, *bias], whole, dict(activation), macs=macs)
 
 
-def _rows(unit: Unit, rows: int, depth: int) -> tuple[View, NDArray[Any]]:
+def _rows(unit: UnitContext, rows: int, depth: int) -> tuple[TensorView, NDArray[Any]]:
     """Return a view of the input as rows, and the weight column for each element."""
     have = unit.view(0)
     positions = have.arranged(np.arange(rows * depth).reshape(have.shape)).reshape(rows, depth)
@@ -230,7 +234,7 @@ def _rows(unit: Unit, rows: int, depth: int) -> tuple[View, NDArray[Any]]:
     return lying, columns
 
 
-def batch_matmul(unit: Unit) -> None:
+def batch_matmul(unit: UnitContext) -> None:
     """Read BATCH_MATMUL: products of matrices in the last two dimensions, possibly transposed."""
     left, right = natural(unit.shape(0)), natural(unit.shape(1))
     attributes = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 1} if unit.options.adjY else {}
@@ -244,7 +248,7 @@ def batch_matmul(unit: Unit) -> None:
     unit.node("MatMul", operands, natural(unit.result().shape), attributes, macs=macs)
 
 
-def _turned(view: View) -> View:
+def _turned(view: TensorView) -> TensorView:
     """Return a view of matrices with their last two dimensions exchanged."""
     axes = tuple(range(len(view.shape)))
     return permuted(view.shape, (*axes[:-2], *axes[-2:][::-1]))

@@ -8,14 +8,14 @@ import numpy as np
 
 from byoc.frontend.tflite.elementwise import same_quantisation
 from byoc.frontend.tflite.products import window
-from byoc.frontend.tflite.unit import KeptOnCpuError, Reader, Unit
+from byoc.frontend.tflite.unit import KeptOnCpuError, Reader, UnitContext
 from byoc.frontend.tflite.views import permuted, planes
 from byoc.operators import domain
 from byoc.operators.interpolation import INTERPOLATION
 from isa.numerics import resize_coordinates
 
 
-def pool(op_type: str, unit: Unit) -> None:
+def pool(op_type: str, unit: UnitContext) -> None:
     """Read AVERAGE_POOL_2D, which excludes padding, or MAX_POOL_2D; both keep the scale."""
     options, activation = unit.options, unit.activation()
     if op_type == "MaxPool" and activation:
@@ -30,7 +30,7 @@ def pool(op_type: str, unit: Unit) -> None:
     unit.node(op_type, [unit.value(0, planes(unit.shape(0)))], planes(unit.result().shape), attributes)
 
 
-def reduction(op_type: str, unit: Unit) -> None:
+def reduction(op_type: str, unit: UnitContext) -> None:
     """Read MEAN, SUM, REDUCE_MAX or REDUCE_MIN along constant axes."""
     axes, view = unit.parameter(1, "axes", "are"), unit.axes_view(0)
     assert view.axes is not None
@@ -49,7 +49,7 @@ def reduction(op_type: str, unit: Unit) -> None:
     unit.node(op_type, [unit.value(0, view)], lies, attributes)
 
 
-def resize(unit: Unit) -> None:
+def resize(unit: UnitContext) -> None:
     """Read RESIZE_BILINEAR of planes.
 
     Each result is interpolated between four elements of the operand.
@@ -67,7 +67,7 @@ def resize(unit: Unit) -> None:
     unit.node(INTERPOLATION, [unit.value(0, planes(source))], planes(result), places)
 
 
-def softmax(unit: Unit) -> None:
+def softmax(unit: UnitContext) -> None:
     """Read SOFTMAX along the last axis."""
     beta = float(unit.options.beta)
     if not 0 < beta < np.inf:
@@ -76,7 +76,7 @@ def softmax(unit: Unit) -> None:
     unit.node("Softmax", [unit.value(0, view)], view, {"axes": (view.axis(-1),), "beta": beta})
 
 
-def search(op_type: str, unit: Unit) -> None:
+def search(op_type: str, unit: UnitContext) -> None:
     """Read ARG_MAX or ARG_MIN, which return the first of equal elements."""
     axis, view = unit.parameter(1, "axis"), unit.axes_view(0)
     assert view.axes is not None

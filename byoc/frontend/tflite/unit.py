@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.frontend.tflite.cutting import cut_model
-from byoc.frontend.tflite.file import Operator, Tensor, TfliteModel
-from byoc.frontend.tflite.views import View, natural, planes, refined
+from byoc.frontend.tflite.file import TfliteModel, TFLiteOperator, TFLiteTensor
+from byoc.frontend.tflite.views import TensorView, natural, planes, refined
 from byoc.graph import Node, Quantization, Value
 from byoc.runtimes.litert_process import known_session
 from isa.errors import InputError
@@ -44,9 +44,9 @@ class Collection:
         self.model = model
         self.values: dict[str, Value] = {}
         self.nodes: list[Node] = []
-        self._views: dict[int, dict[View, str]] = {}
+        self._views: dict[int, dict[TensorView, str]] = {}
 
-    def made(self, number: int, view: View, *, open: bool = False, dtype: str = "") -> str:
+    def made(self, number: int, view: TensorView, *, open: bool = False, dtype: str = "") -> str:
         """Add tensor ``number`` in a view as a computed value and return its name.
 
         ``dtype`` replaces the model's type; by default it is that of an existing view of the
@@ -61,7 +61,7 @@ class Collection:
         self.values[name] = Value(name, view.lies, dtype or tensor.dtype, quantization, open=open, layout=layout)
         return name
 
-    def _name(self, number: int, view: View) -> str:
+    def _name(self, number: int, view: TensorView) -> str:
         """Return an unused name for one more view of a tensor.
 
         The first view gets the tensor's name.
@@ -74,11 +74,11 @@ class Collection:
         views[view] = name
         return name
 
-    def view(self, number: int) -> View:
+    def view(self, number: int) -> TensorView:
         """Return the view in which a computed tensor was produced."""
         return next(iter(self._views[number]))
 
-    def value(self, number: int, view: View, reader: str) -> str:
+    def value(self, number: int, view: TensorView, reader: str) -> str:
         """Return the name of tensor ``number`` in a view.
 
         Adds nodes that convert it for operator ``reader``.
@@ -101,7 +101,7 @@ class Collection:
         self._transposed(number, *pair, reader)
         return views[self._reshaped(number, view, reader)]
 
-    def constant(self, number: int, view: View) -> str:
+    def constant(self, number: int, view: TensorView) -> str:
         tensor = self.model.tensors[number]
         assert tensor.data is not None
         name = self._name(number, view)
@@ -132,7 +132,7 @@ class Collection:
             self.nodes[place] = replace(node, inputs=inputs, outputs=outputs)
         return list(own.values())
 
-    def _reshaped(self, number: int, view: View, reader: str) -> View:
+    def _reshaped(self, number: int, view: TensorView, reader: str) -> TensorView:
         """Ensure that ``view`` exists.
 
         It is made from a view with the same elements in the same order.
@@ -143,7 +143,7 @@ class Collection:
             self._add("Reshape", source, self.made(number, view), {}, reader)
         return view
 
-    def _transposed(self, number: int, have: View, view: View, reader: str) -> None:
+    def _transposed(self, number: int, have: TensorView, view: TensorView, reader: str) -> None:
         """Reorder a tensor's elements from view ``have`` to ``view`` with the same factors."""
         views = self._views[number]
         source = self._reshaped(number, _unfolded(have), reader)
@@ -167,17 +167,17 @@ def _renamed(value: Value, names: Mapping[str, str]) -> Value:
     return replace(value, name=name, layout=layout)
 
 
-def _unfolded(view: View) -> View:
+def _unfolded(view: TensorView) -> TensorView:
     """Return a view as an array of its factors, in the view's order."""
     return replace(view, lies=tuple(view.factors[axis] for axis in view.order))
 
 
-def _factored(view: View) -> View:
+def _factored(view: TensorView) -> TensorView:
     """Return the model's element order as an array of a view's factors."""
     return replace(view, order=tuple(range(len(view.factors))), lies=view.factors, axes=None)
 
 
-def _moved(quantization: Quantization | None, view: View) -> Quantization | None:
+def _moved(quantization: Quantization | None, view: TensorView) -> Quantization | None:
     """Return the quantisation of a tensor in a view.
 
     Per-channel scales need a view with that axis.
@@ -191,14 +191,16 @@ class KeptOnCpuError(Exception):
     """An operator runs on the CPU; the message gives the reason."""
 
 
-class Unit:
+class UnitContext:
     """One operator during conversion; its reader adds nodes through it.
 
     ``wanted`` are the tensors preferred as planes. ``delegated`` is True if XNNPACK runs the
     operator.
     """
 
-    def __init__(self, collection: Collection, operator: Operator, wanted: frozenset[int], delegated: bool) -> None:
+    def __init__(
+        self, collection: Collection, operator: TFLiteOperator, wanted: frozenset[int], delegated: bool
+    ) -> None:
         self.operator = operator
         self.options = operator.options
         self._collection = collection
@@ -213,7 +215,7 @@ class Unit:
         inputs = self.operator.inputs
         return inputs[position] if position < len(inputs) else -1
 
-    def tensor(self, position: int) -> Tensor:
+    def tensor(self, position: int) -> TFLiteTensor:
         return self._model.tensors[self.number(position)]
 
     def given(self, position: int) -> bool:
@@ -233,13 +235,13 @@ class Unit:
     def shape(self, position: int) -> tuple[int, ...]:
         return self.tensor(position).shape
 
-    def view(self, position: int) -> View:
+    def view(self, position: int) -> TensorView:
         """Return the view of an operand: as produced, or as in the model for a constant."""
         if self.tensor(position).data is not None:
             return natural(self.shape(position))
         return self._collection.view(self.number(position))
 
-    def axes_view(self, position: int) -> View:
+    def axes_view(self, position: int) -> TensorView:
         """Return the view of an operand, or the model's own if the view does not keep the axes."""
         view = self.view(position)
         return view if view.axes is not None else natural(view.shape)
@@ -254,14 +256,14 @@ class Unit:
 
         return run
 
-    def value(self, position: int, view: View) -> str:
+    def value(self, position: int, view: TensorView) -> str:
         return self._collection.value(self.number(position), view, self.operator.name)
 
     def held(self, position: int, label: str, data: NDArray[Any], quantization: Quantization | None) -> str:
         """Add ``data``, derived from a constant operand, and return its name."""
         return self._collection.held(f"{self.tensor(position).name}:{label}", data, quantization)
 
-    def together(self, positions: Sequence[int]) -> View:
+    def together(self, positions: Sequence[int]) -> TensorView:
         """Return a common view, with axes, of operands of equal rank.
 
         It is planes if one of the operands has planes.
@@ -271,10 +273,10 @@ class Unit:
 
     # Results. -------------------------------------------------------------------------------------------------------
 
-    def result(self, index: int = 0) -> Tensor:
+    def result(self, index: int = 0) -> TFLiteTensor:
         return self._model.tensors[self.operator.outputs[index]]
 
-    def free_view(self, index: int = 0) -> View:
+    def free_view(self, index: int = 0) -> TensorView:
         """Return the best view of a result that can have any."""
         number = self.operator.outputs[index]
         shape = self._model.tensors[number].shape
@@ -284,7 +286,7 @@ class Unit:
         self,
         op_type: str,
         inputs: Iterable[str],
-        view: View,
+        view: TensorView,
         attributes: Mapping[str, Any] | None = None,
         index: int = 0,
         macs: int = 0,
@@ -316,7 +318,7 @@ class Unit:
         return {}
 
 
-def limits(result: Tensor, bounds: tuple[float, float]) -> dict[str, Any]:
+def limits(result: TFLiteTensor, bounds: tuple[float, float]) -> dict[str, Any]:
     """Return attributes that clamp a result to real ``bounds`` as LiteRT's reference kernels do.
 
     The kernels round bound / scale in float32, ties away from zero
@@ -336,5 +338,5 @@ def limits(result: Tensor, bounds: tuple[float, float]) -> dict[str, Any]:
     return {**attributes, "activation": "Relu" if bounds == ACTIVATIONS[1] else ("Clip", *ends)}
 
 
-Reader = Callable[[Unit], None]
+Reader = Callable[[UnitContext], None]
 """Function that adds the canonical nodes of an operator, or none and raises KeptOnCpuError."""

@@ -19,7 +19,7 @@ PLANES = (0, 3, 1, 2)
 
 
 @dataclass(frozen=True)
-class View:
+class TensorView:
     """Elements of a tensor of ``shape`` in another order and shape.
 
     They are reshaped to ``factors``, transposed by ``order`` and shaped as ``lies``. ``axes`` gives
@@ -77,7 +77,7 @@ class View:
         return self.axes.index(axis % len(self.shape))
 
 
-def refined(one: View, other: View) -> tuple[View, View] | None:
+def refined(one: TensorView, other: TensorView) -> tuple[TensorView, TensorView] | None:
     """Return two views of a tensor with the coarsest common factors; None if there are none."""
     total = prod(one.shape)
     if total == 0:
@@ -95,7 +95,7 @@ def _ends(factors: tuple[int, ...]) -> list[int]:
     return [prod(factors[axis + 1 :]) for axis in range(len(factors))]
 
 
-def _with_factors(view: View, factors: tuple[int, ...]) -> View:
+def _with_factors(view: TensorView, factors: tuple[int, ...]) -> TensorView:
     """Return the view with finer factors, as an array of them."""
     parts: list[list[int]] = [[] for _ in view.factors]
     ends, finer = _ends(view.factors), _ends(factors)
@@ -109,23 +109,23 @@ def _with_factors(view: View, factors: tuple[int, ...]) -> View:
     return replace(view, factors=factors, order=order, lies=tuple(factors[number] for number in order), axes=None)
 
 
-def permuted(shape: Sequence[int], axes: Sequence[int]) -> View:
+def permuted(shape: Sequence[int], axes: Sequence[int]) -> TensorView:
     """Return the view of a tensor with its axes in another order."""
     factors, order = tuple(shape), tuple(axes)
-    return View(factors, factors, order, tuple(factors[axis] for axis in order), order)
+    return TensorView(factors, factors, order, tuple(factors[axis] for axis in order), order)
 
 
-def natural(shape: Sequence[int]) -> View:
+def natural(shape: Sequence[int]) -> TensorView:
     """Return the view of a tensor as in the model."""
     return permuted(shape, range(len(shape)))
 
 
-def planes(shape: Sequence[int]) -> View:
+def planes(shape: Sequence[int]) -> TensorView:
     """Return the channels-first view of a four-dimensional tensor; the natural view for others."""
     return permuted(shape, PLANES) if len(shape) == 4 else natural(shape)
 
 
-def reshaped(view: View, shape: Sequence[int]) -> View:
+def reshaped(view: TensorView, shape: Sequence[int]) -> TensorView:
     """Return a view of another shape with the same elements in the same order.
 
     It is the natural view or planes if possible.
@@ -134,4 +134,4 @@ def reshaped(view: View, shape: Sequence[int]) -> View:
         if found.steps == view.steps:
             return found
     factors = tuple(view.factors)
-    return View(tuple(shape), factors, view.order, tuple(shape), None)
+    return TensorView(tuple(shape), factors, view.order, tuple(shape), None)

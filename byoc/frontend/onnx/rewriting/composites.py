@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from onnx import ModelProto, NodeProto, TensorProto
 
-from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, written
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, looking_at, written
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.operators.rows import folded
 from byoc.runtimes.protobuf import attributes, standard
@@ -26,7 +26,7 @@ MASKED = -1e4
 _MICROSOFT = "com.microsoft"
 
 
-class _Writer(Writer):
+class _CompositeWriter(NodeWriter):
     """Writer of nodes that replace one node, with float32 constants and shapes of tensors."""
 
     @property
@@ -62,7 +62,7 @@ class _Writer(Writer):
 
 
 def _attend(
-    writer: _Writer,
+    writer: _CompositeWriter,
     q: str,
     k: str,
     v: str,
@@ -104,7 +104,7 @@ def _attend(
     return writer.reshaped(mixed, (batch, heads, rows, width))
 
 
-def _heads(writer: _Writer, name: str, heads: int, *, last: bool = False) -> str:
+def _heads(writer: _CompositeWriter, name: str, heads: int, *, last: bool = False) -> str:
     """Return (B, heads, S, d), or (B, heads, d, S) with ``last``, from (B, S, heads · d).
 
     A tensor with four dimensions is already split.
@@ -116,19 +116,19 @@ def _heads(writer: _Writer, name: str, heads: int, *, last: bool = False) -> str
     return writer.transposed(split, (0, 2, 3, 1) if last else (0, 2, 1, 3))
 
 
-def _join(writer: _Writer, mixed: str, result: str) -> None:
+def _join(writer: _CompositeWriter, mixed: str, result: str) -> None:
     """Merge the heads: (B, heads, S, d) becomes (B, S, heads · d)."""
     batch, heads, rows, width = writer.shapes[mixed]
     turned = writer.transposed(mixed, (0, 2, 1, 3))
     writer.reshaped(turned, (batch, rows, heads * width), result)
 
 
-def _causal(writer: _Writer, rows: int, columns: int, past: int = 0) -> str:
+def _causal(writer: _CompositeWriter, rows: int, columns: int, past: int = 0) -> str:
     allowed = np.tri(rows, columns, past, dtype=bool)
     return writer.constant(np.where(allowed, 0, MASKED).reshape(1, 1, rows, columns))
 
 
-def _padding(writer: _Writer, mask: str, filter_value: float) -> str | None:
+def _padding(writer: _CompositeWriter, mask: str, filter_value: float) -> str | None:
     """Return the addend for a (B, L) integer mask that is 0 at masked positions.
 
     Returns None for other masks.
@@ -144,7 +144,7 @@ def _padding(writer: _Writer, mask: str, filter_value: float) -> str | None:
     return writer.add("Reshape", missing, writer.constant((shape[0], 1, 1, shape[1]), np.int64))
 
 
-def _standard_attention(writer: _Writer) -> bool:
+def _standard_attention(writer: _CompositeWriter) -> bool:
     """Write Attention of ONNX opset 23 and later."""
     options = writer.options
     names = [writer.input(index) for index in range(6)]
@@ -189,14 +189,14 @@ def _standard_attention(writer: _Writer) -> bool:
     return True
 
 
-def _appended(writer: _Writer, past: str, new: str) -> str:
+def _appended(writer: _CompositeWriter, past: str, new: str) -> str:
     joined = writer.add("Concat", past, new, axis=2)
     first, second = writer.shapes[past], writer.shapes[new]
     writer.shapes[joined] = (*first[:2], first[2] + second[2], first[3])
     return joined
 
 
-def _given_mask(writer: _Writer, mask: str, columns: int) -> str | None:
+def _given_mask(writer: _CompositeWriter, mask: str, columns: int) -> str | None:
     """Return the addend for a float or boolean mask; None if the mask has too few columns."""
     if writer.shapes[mask][-1] not in (1, columns):
         return None
@@ -207,7 +207,7 @@ def _given_mask(writer: _Writer, mask: str, columns: int) -> str | None:
     return writer.add("Where", mask, writer.constant(0), writer.constant(MASKED))
 
 
-def _attending(writer: _Writer, mask: str) -> str:
+def _attending(writer: _CompositeWriter, mask: str) -> str:
     """Return factors for a boolean mask's rows, 0 for those that attend to nothing.
 
     The result is empty if all rows attend to something.
@@ -221,7 +221,7 @@ def _attending(writer: _Writer, mask: str) -> str:
     return writer.add("ReduceMax", numbers, writer.constant([-1], np.int64))
 
 
-def _packed_attention(writer: _Writer) -> bool:
+def _packed_attention(writer: _CompositeWriter) -> bool:
     """Write Attention of ONNX Runtime, whose projections are one matrix."""
     data, weights, bias = (writer.input(index) for index in range(3))
     heads, options = writer.options["num_heads"], writer.options
@@ -243,7 +243,7 @@ def _packed_attention(writer: _Writer) -> bool:
     return _multi_head(writer, parts, heads, mask=writer.input(3), added=writer.input(5))
 
 
-def _multi_head_attention(writer: _Writer) -> bool:
+def _multi_head_attention(writer: _CompositeWriter) -> bool:
     parts, bias = [writer.input(index) for index in range(3)], writer.input(3)
     if any(len(writer.shapes.get(name, ())) not in (3, 4) for name in parts) or len(writer.shapes[parts[0]]) != 3:
         return False
@@ -260,7 +260,7 @@ def _multi_head_attention(writer: _Writer) -> bool:
     return _multi_head(writer, parts, writer.options["num_heads"], mask=writer.input(4), added=writer.input(5))
 
 
-def _multi_head(writer: _Writer, parts: Sequence[str], heads: int, mask: str, added: str) -> bool:
+def _multi_head(writer: _CompositeWriter, parts: Sequence[str], heads: int, mask: str, added: str) -> bool:
     q, v = (_heads(writer, name, heads) for name in (parts[0], parts[2]))
     k = _heads(writer, parts[1], heads, last=True)
     rows, columns = writer.shapes[q][2], writer.shapes[k][3]
@@ -276,7 +276,7 @@ def _multi_head(writer: _Writer, parts: Sequence[str], heads: int, mask: str, ad
     return True
 
 
-def _fused_product(writer: _Writer) -> bool:
+def _fused_product(writer: _CompositeWriter) -> bool:
     """Write FusedMatMul: transposed operands and a factor."""
     names, options = [writer.input(0), writer.input(1)], writer.options
     if options.get("transBatchA", 0) or options.get("transBatchB", 0):
@@ -294,7 +294,7 @@ def _fused_product(writer: _Writer) -> bool:
     return True
 
 
-def _skip_normalization(writer: _Writer) -> bool:
+def _skip_normalization(writer: _CompositeWriter) -> bool:
     """Write SkipLayerNormalization: the normalised sum of two operands and an optional bias."""
     if writer.output(1) or writer.output(2):
         return False
@@ -309,8 +309,8 @@ def _skip_normalization(writer: _Writer) -> bool:
     return True
 
 
-def _biased_gelu(approximate: str) -> Callable[[_Writer], bool]:
-    def write(writer: _Writer) -> bool:
+def _biased_gelu(approximate: str) -> Callable[[_CompositeWriter], bool]:
+    def write(writer: _CompositeWriter) -> bool:
         name = writer.input(0)
         if writer.input(1):
             name = writer.add("Add", name, writer.input(1))
@@ -320,13 +320,13 @@ def _biased_gelu(approximate: str) -> Callable[[_Writer], bool]:
     return write
 
 
-def _rotary(writer: _Writer) -> bool:
+def _rotary(writer: _CompositeWriter) -> bool:
     """Write RotaryEmbedding of ONNX 23; without positions its caches have a row per token."""
     data, cosine, sine, positions = (writer.input(index) for index in range(4))
     return _rotate(writer, data, positions, (cosine, sine))
 
 
-def _fused_rotary(writer: _Writer) -> bool:
+def _fused_rotary(writer: _CompositeWriter) -> bool:
     """Write RotaryEmbedding of ONNX Runtime; a single position belongs to the first token."""
     data, positions, cosine, sine = (writer.input(index) for index in range(4))
     options = writer.options
@@ -341,7 +341,7 @@ def _fused_rotary(writer: _Writer) -> bool:
     return _rotate(writer, data, positions, (cosine, sine))
 
 
-def _rotate(writer: _Writer, data: str, positions: str, caches: tuple[str, str]) -> bool:
+def _rotate(writer: _CompositeWriter, data: str, positions: str, caches: tuple[str, str]) -> bool:
     """Write x · cos + (x with the numbers of each pair exchanged) · (-sin, sin)."""
     shape, options = writer.shapes.get(data, ()), writer.options
     heads = options.get("num_heads", 0)
@@ -372,20 +372,20 @@ def _rotate(writer: _Writer, data: str, positions: str, caches: tuple[str, str])
     return True
 
 
-def _factors(writer: _Writer, cache: str, positions: str, columns: NDArray[np.int64], rank: int) -> str:
+def _factors(writer: _CompositeWriter, cache: str, positions: str, columns: NDArray[np.int64], rank: int) -> str:
     """Return the factors of all tokens and columns, with an axis of one element for the heads."""
     rows = writer.add("Gather", cache, positions, axis=0) if positions else cache
     chosen = writer.add("Gather", rows, writer.constant(columns, np.int64), axis=-1)
     return writer.add("Unsqueeze", chosen, writer.constant([1 if rank == 4 else 2], np.int64))
 
 
-def _parted(writer: _Writer, data: str, size: int) -> list[str]:
+def _parted(writer: _CompositeWriter, data: str, size: int) -> list[str]:
     """Return the first ``size`` columns of a tensor, and the remaining columns."""
     bounds = [writer.constant([bound], np.int64) for bound in (0, size, np.iinfo(np.int64).max, -1)]
     return [writer.add("Slice", data, start, end, bounds[3]) for start, end in (bounds[:2], bounds[1:3])]
 
 
-KNOWN: Mapping[tuple[str, str], Callable[[_Writer], bool]] = {
+KNOWN: Mapping[tuple[str, str], Callable[[_CompositeWriter], bool]] = {
     ("", "Attention"): _standard_attention,
     ("", "RotaryEmbedding"): _rotary,
     (_MICROSOFT, "Attention"): _packed_attention,
@@ -399,13 +399,13 @@ KNOWN: Mapping[tuple[str, str], Callable[[_Writer], bool]] = {
 
 
 @written(*{op_type for _, op_type in KNOWN}, foreign=True)
-def _decomposed(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+def _decomposed(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Rewrite composite operators in one pass.
 
     Shapes after operators of other domains are still unknown.
     """
     write = KNOWN.get(("" if standard(node) else node.domain, node.op_type))
-    writer = _Writer(graph, node)
+    writer = _CompositeWriter(graph, node)
     return writer.nodes if write is not None and write(writer) else None
 
 
@@ -426,7 +426,7 @@ LEAST_OPSET = 18
 """First opset in which all reductions have their axes as an input."""
 
 
-def _axes(graph: View, node: NodeProto) -> list[int] | None:
+def _axes(graph: GraphView, node: NodeProto) -> list[int] | None:
     """Return the axes of a row; None if they are unknown, or if the operator is not rewritten."""
     options, shape = attributes(node), graph.shapes.get(node.input[0])
     if not shape or options.get("p", 2) < 1:
@@ -457,10 +457,10 @@ def _is_of_channels(slope: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     return np.prod(slope) == 1 or [1] * (len(shape) - len(slope)) + list(slope) == list(channels)
 
 
-class _Reduction(Writer):
+class _Reduction(NodeWriter):
     """Writer of a reduction along ``axes`` of a tensor of ``shape``."""
 
-    def __init__(self, graph: View, node: NodeProto, axes: list[int]) -> None:
+    def __init__(self, graph: GraphView, node: NodeProto, axes: list[int]) -> None:
         super().__init__(graph, node)
         self.shape, self.axes = graph.shapes[node.input[0]], sorted(axes)
         self._axes = self.constant(axes, np.int64) if axes else ""
@@ -571,7 +571,7 @@ WRITTEN: Mapping[str, Callable[[_Reduction, str], None]] = {
 
 
 @written(*WRITTEN)
-def decompose_reductions(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+def decompose_reductions(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Rewrite the operators of :data:`WRITTEN` as elementary ones; needs folded constants.
 
     Functions of one value among them become tables; plain reductions and differences are

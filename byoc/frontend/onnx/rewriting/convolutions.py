@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper
 
-from byoc.frontend.onnx.rewriting.law import View, Writer, written
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, written
 from byoc.operators.onnx_view import DEQUANTIZE
 from byoc.operators.window import window_attributes
 from byoc.runtimes.protobuf import attributes
@@ -72,7 +72,7 @@ class _Axis:
 
 
 @dataclass(frozen=True)
-class _Layer:
+class _TransposedConvolution:
     """A ConvTranspose: its groups and its spatial dimensions."""
 
     groups: int
@@ -106,7 +106,7 @@ class _Layer:
         return np.repeat(np.resize(values, channels), prod(self.strides))
 
 
-def _layer(node: NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> _Layer | None:
+def _layer(node: NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> _TransposedConvolution | None:
     """Return the layer of a ConvTranspose; None if shapes are unknown or do not fit."""
     options = attributes(node)
     source, weights, result = (shapes.get(name, ()) for name in (*node.input[:2], node.output[0]))
@@ -135,7 +135,7 @@ def _layer(node: NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> _Layer | N
             total = max(full - result[2 + axis], 0)
             begin = total // 2 if automatic == b"SAME_UPPER" else total - total // 2
         axes.append(_Axis(size, result[2 + axis], kernel, stride, dilation, begin))
-    return None if min(axis.begin for axis in axes) < 0 else _Layer(groups, tuple(axes))
+    return None if min(axis.begin for axis in axes) < 0 else _TransposedConvolution(groups, tuple(axes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +147,7 @@ class _Constant:
     zero_point: Array | None = None
 
 
-def _constant(graph: View, name: str) -> _Constant | None:
+def _constant(graph: GraphView, name: str) -> _Constant | None:
     """Return the constant that ``name`` is or dequantises; None if it is computed."""
     if name in graph.constants:
         return _Constant(graph.constants[name])
@@ -160,7 +160,7 @@ def _constant(graph: View, name: str) -> _Constant | None:
 
 
 @written("ConvTranspose")
-def spread_transposed(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+def spread_transposed(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Rewrite a ConvTranspose of constant weights, dequantised or not, as a Conv and data movement.
 
     Needs folded constants. Layers with computed weights or bias stay unchanged.
@@ -170,7 +170,7 @@ def spread_transposed(graph: View, node: NodeProto) -> Sequence[NodeProto] | Non
     known = [found for found in constants if found is not None]
     if layer is None or len(known) < len(constants):
         return None
-    w, channels = Writer(graph, node), known[0].values.shape[1] * layer.groups
+    w, channels = NodeWriter(graph, node), known[0].values.shape[1] * layer.groups
     names = [node.input[0]]
     for label, constant in zip(("weight", "bias"), known, strict=False):
         zeros = np.zeros(1, constant.values.dtype) if constant.zero_point is None else constant.zero_point.reshape(-1)
@@ -197,7 +197,7 @@ def spread_transposed(graph: View, node: NodeProto) -> Sequence[NodeProto] | Non
     return w.finished()
 
 
-def _placed(w: Writer, layer: _Layer, channels: int, source: str) -> str:
+def _placed(w: NodeWriter, layer: _TransposedConvolution, channels: int, source: str) -> str:
     """Interleave the positions that ``source`` has as channels."""
     strides, rank = layer.strides, len(layer.axes)
     if rank == 2 and strides[0] == strides[1]:
@@ -209,8 +209,8 @@ def _placed(w: Writer, layer: _Layer, channels: int, source: str) -> str:
     return w.add("Reshape", w.add("Transpose", apart, perm=order), w.constant([-1, channels, *places], np.int64))
 
 
-class _Writer(Writer):
-    def __init__(self, graph: View, node: NodeProto, source: tuple[int, ...], pooled: tuple[int, ...]) -> None:
+class _ConvolutionWriter(NodeWriter):
+    def __init__(self, graph: GraphView, node: NodeProto, source: tuple[int, ...], pooled: tuple[int, ...]) -> None:
         super().__init__(graph, node)
         self.source, self.pooled = source, pooled
         options = {**self.options, "auto_pad": self.options.get("auto_pad", b"NOTSET").decode()}
@@ -266,7 +266,7 @@ class _Writer(Writer):
         return np.asarray(((taps >= 0) & (taps < size)).sum(axis=1), np.float32)
 
 
-def _average(w: _Writer) -> list[NodeProto] | None:
+def _average(w: _ConvolutionWriter) -> list[NodeProto] | None:
     apart = max(w.window["dilations"]) > 1
     rounded = bool(w.options.get("ceil_mode") and w.options.get("count_include_pad"))
     factors = w.shares() if w.regular and (apart or rounded) else None
@@ -278,7 +278,7 @@ def _average(w: _Writer) -> list[NodeProto] | None:
     return w.finished()
 
 
-def _norm(w: _Writer) -> list[NodeProto] | None:
+def _norm(w: _ConvolutionWriter) -> list[NodeProto] | None:
     power = int(w.options.get("p", 2))
     if power < 1 or not w.regular:
         return None
@@ -289,11 +289,11 @@ def _norm(w: _Writer) -> list[NodeProto] | None:
     return w.finished()
 
 
-_WRITERS: dict[str, Callable[[_Writer], list[NodeProto] | None]] = {"AveragePool": _average, "LpPool": _norm}
+_WRITERS: dict[str, Callable[[_ConvolutionWriter], list[NodeProto] | None]] = {"AveragePool": _average, "LpPool": _norm}
 
 
 @written(*_WRITERS)
-def convolve_pools(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+def convolve_pools(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Rewrite some pools of a float model as convolutions with equal weights.
 
     These are AveragePool with dilations, and AveragePool that counts padding and rounds its size
@@ -304,4 +304,4 @@ def convolve_pools(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
     rank = len(attributes(node).get("kernel_shape", ()))
     if not rank or 0 in (*source, *pooled) or {len(source), len(pooled)} != {rank + 2}:
         return None
-    return _WRITERS[node.op_type](_Writer(graph, node, source, pooled))
+    return _WRITERS[node.op_type](_ConvolutionWriter(graph, node, source, pooled))

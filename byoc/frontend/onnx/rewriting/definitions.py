@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 from onnx import ModelProto, NodeProto, helper
 
-from byoc.frontend.onnx.rewriting.law import View, walked
+from byoc.frontend.onnx.rewriting.law import GraphView, walked
 from byoc.graph import Graph, Node
 from byoc.operators import domain
 from byoc.operators.definition import Definition
@@ -51,7 +51,7 @@ def integer_clamps(model: ModelProto, graph: Graph) -> tuple[ModelProto, int]:
         raise InputError(f"the model has opset {opset}; convert it to opset {CLIP_OPSET} or later")
     clamped = {node.outputs[0]: node for node in kept}
 
-    def write(view: View, quantize: NodeProto) -> list[NodeProto]:
+    def write(view: GraphView, quantize: NodeProto) -> list[NodeProto]:
         return _clamped(view, quantize, graph, clamped[quantize.output[0]])
 
     return walked(model, lambda view: partial(write, view), _making(clamped)), len(kept)
@@ -68,7 +68,7 @@ def _stays_float(graph: Graph, node: Node) -> bool:
     return bounds is not None and bool(ends[0] < bounds[0] or ends[1] > bounds[1])
 
 
-def _clamped(view: View, quantize: NodeProto, graph: Graph, node: Node) -> list[NodeProto]:
+def _clamped(view: GraphView, quantize: NodeProto, graph: Graph, node: Node) -> list[NodeProto]:
     """Connect a group's QuantizeLinear to the operator directly, and clip its integers."""
     activation, name = view.maker(quantize.input[0]), node.outputs[0]
     assert activation is not None
@@ -102,7 +102,7 @@ def define(model: ModelProto, graph: Graph) -> ModelProto:
         return model
     own: dict[str, str] = {}
 
-    def write(view: View, node: NodeProto) -> list[NodeProto]:
+    def write(view: GraphView, node: NodeProto) -> list[NodeProto]:
         name, made = node.output[0], copy_node(node)
         own[name] = made.output[0] = view.name(f"{name}:onnxruntime")
         view.show(own[name])
@@ -118,7 +118,7 @@ def define(model: ModelProto, graph: Graph) -> ModelProto:
     return result
 
 
-def _steps(view: View, result: str, definition: Definition) -> list[NodeProto]:
+def _steps(view: GraphView, result: str, definition: Definition) -> list[NodeProto]:
     """Return the nodes of a definition, and add its constants to the graph."""
     own = {key: view.constant(f"{result}:{key}", array) for key, array in definition.constants.items()}
     own |= {step.output: view.name(f"{result}:{step.output}") for step in definition.steps}

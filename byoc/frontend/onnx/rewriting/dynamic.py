@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from byoc.frontend.onnx.rewriting.constants import fold_constants
-from byoc.frontend.onnx.rewriting.law import View, Writer, walked, written
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, walked, written
 from byoc.frontend.onnx.rewriting.movement import CHAINED
 from byoc.frontend.onnx.rewriting.prepare import drop_dead_code
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
@@ -42,7 +42,7 @@ def with_static_ranges(model: ModelProto, feeds: Iterable[Arrays]) -> ModelProto
     not a product with constant weights reads it from a QuantizeLinear.
     """
     ranges = _ranges(model, feeds)
-    result = walked(model, lambda graph: _Rewriter(graph, ranges).rewritten, lambda node: True, upwards=True)
+    result = walked(model, lambda graph: _DynamicRewriter(graph, ranges).rewritten, lambda node: True, upwards=True)
     return _fold_factors(fold_constants(infer_shapes(drop_dead_code(result))))
 
 
@@ -64,10 +64,10 @@ def _ranges(model: ModelProto, feeds: Iterable[Arrays]) -> dict[str, tuple[float
     return ranges
 
 
-class _Rewriter:
+class _DynamicRewriter:
     """Rewriter that visits a graph from its results upwards, so producers are still unchanged."""
 
-    def __init__(self, graph: View, ranges: Mapping[str, tuple[float, float]]) -> None:
+    def __init__(self, graph: GraphView, ranges: Mapping[str, tuple[float, float]]) -> None:
         self.graph, self.arrays, self.ranges = graph, graph.constants, ranges
         self.real: set[str] = set()  # int32 tensors that are now real
         for node in (each for nodes in graph.slots for each in nodes):
@@ -97,7 +97,7 @@ class _Rewriter:
         return np.float32((high - low) / 255 or 1)
 
     def _quantise(self, node: NodeProto) -> list[NodeProto]:
-        w, scale = Writer(self.graph, node), self._scale(node)
+        w, scale = NodeWriter(self.graph, node), self._scale(node)
         zero_point = steps(np.float32(-self.ranges[node.input[0]][0]), scale, 0, np.uint8)
         names = [w.constant(scale, part="scale"), w.constant(zero_point, part="zero_point")]
         made = helper.make_node("QuantizeLinear", [node.input[0], *names], node.output[:1], node.name)
@@ -130,7 +130,7 @@ class _Rewriter:
         assert scale is not None
         real = (weights - (0 if zero is None else _along(zero, -1, weights.ndim))) * _along(scale, -1, weights.ndim)
         name = self.graph.constant(f"{node.input[1]}_real", real.astype(np.float32))
-        w = Writer(self.graph, node)
+        w = NodeWriter(self.graph, node)
         product = w.add("MatMul", node.input[0], name, label=node.name)
         if bias is not None:
             w.add("Add", product, node.input[4])
@@ -158,7 +158,7 @@ class _Rewriter:
             return [helper.make_node("Identity", list(node.input), list(node.output), node.name)]
         if node.op_type not in POLYNOMIAL:
             return None
-        w, made = Writer(self.graph, node), copy_node(node)
+        w, made = NodeWriter(self.graph, node), copy_node(node)
         for index, name in enumerate(node.input):
             if name not in self.real:
                 made.input[index] = w.add("Cast", name, to=TensorProto.FLOAT)
@@ -175,7 +175,7 @@ def _along(values: NDArray[Any], axis: int, rank: int) -> NDArray[np.float32]:
 
 
 @written("MatMul")
-def _fold_factors(graph: View, node: NodeProto) -> list[NodeProto] | None:
+def _fold_factors(graph: GraphView, node: NodeProto) -> list[NodeProto] | None:
     """Fold constant factors after a matrix product, one or one per column, into its weights."""
     following = None if graph.shown(node.output[0]) else graph.only_reader(node.output[0])
     if following is None or following.op_type != "Mul" or node.input[1] not in graph.floats:

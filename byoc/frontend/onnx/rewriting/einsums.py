@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 from onnx import NodeProto
 
-from byoc.frontend.onnx.rewriting.law import View, Writer, written
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, written
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 
 _ELLIPSIS = "..."
@@ -24,7 +24,7 @@ class _Term:
 
 
 @written("Einsum")
-def write_out_einsums(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+def write_out_einsums(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Return an Einsum as elementary operators.
 
     Returns None for repeated letters in an operand or unknown shapes. In a quantised model the
@@ -46,7 +46,7 @@ def write_out_einsums(graph: View, node: NodeProto) -> Sequence[NodeProto] | Non
     return None if graph.quantises and products > 1 else writer.finished()
 
 
-def _is_quantised(graph: View, node: NodeProto) -> bool:
+def _is_quantised(graph: GraphView, node: NodeProto) -> bool:
     """Return True if every operand is dequantised and the result's only consumer quantises it."""
     (result,) = node.output
     readers = list(graph.readers(result))
@@ -76,7 +76,7 @@ def _parse(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] | None:
     return written_out, others + "".join(sorted(letter for letter in set(counted) if counted.count(letter) == 1))
 
 
-class _Contraction(Writer):
+class _Contraction(NodeWriter):
     sizes: Mapping[str, int]
 
     def write(self, terms: Sequence[_Term], result: str) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper, version_converter
 
-from byoc.frontend.onnx.rewriting.law import View, looking_at, written
+from byoc.frontend.onnx.rewriting.law import GraphView, looking_at, written
 from byoc.runtimes.protobuf import (
     ConstantArrays,
     all_graphs,
@@ -205,7 +205,7 @@ def _drop_casts(model: ModelProto) -> None:
 
 
 @written("Identity", "Dropout", "Sum", "Where")
-def remove_identities(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+def remove_identities(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Remove Identity, inference Dropout and Where that only replaces NaN; rewrite Sum.
 
     A Sum of one operand is removed; one of several becomes Add nodes in the order in which ONNX
@@ -231,7 +231,7 @@ def remove_identities(graph: View, node: NodeProto) -> Sequence[NodeProto] | Non
     return nodes
 
 
-def _added_in_turn(graph: View, node: NodeProto) -> list[NodeProto]:
+def _added_in_turn(graph: GraphView, node: NodeProto) -> list[NodeProto]:
     first, *others = node.input
     nodes = list[NodeProto]()
     for number, other in enumerate(others, start=2):
@@ -243,7 +243,7 @@ def _added_in_turn(graph: View, node: NodeProto) -> list[NodeProto]:
     return nodes
 
 
-def _replaces_nothing(graph: View, node: NodeProto) -> bool:
+def _replaces_nothing(graph: GraphView, node: NodeProto) -> bool:
     """Return True if a Where replaces NaN or infinity in a tensor that is always finite.
 
     Exporters write attention with it. Quantised values are finite, and calibration rejects Softmax
@@ -256,7 +256,7 @@ def _replaces_nothing(graph: View, node: NodeProto) -> bool:
     return graph.maker(source, "Softmax", "DequantizeLinear") is not None
 
 
-def _asks_for_infinity(graph: View, condition: str, source: str) -> bool:
+def _asks_for_infinity(graph: GraphView, condition: str, source: str) -> bool:
     """Return True if a condition holds only where ``source`` is not finite."""
     asked = graph.maker(condition, "IsNaN", "IsInf", "And")
     if asked is not None and asked.op_type == "And":
@@ -264,7 +264,7 @@ def _asks_for_infinity(graph: View, condition: str, source: str) -> bool:
     return asked is not None and asked.input[0] == source
 
 
-def _training(graph: View, node: NodeProto) -> bool:
+def _training(graph: GraphView, node: NodeProto) -> bool:
     """Return True if a Dropout may drop elements, in training with a ratio other than 0."""
     if len(node.input) < 3 or not node.input[2]:
         return bool(attributes(node).get("is_test", 1) == 0)

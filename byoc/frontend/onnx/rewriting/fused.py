@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, defs
 
-from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, written
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, looking_at, written
 from byoc.frontend.onnx.rewriting.shapes import complete_types, infer_shapes
 from byoc.runtimes.protobuf import standard
 from isa.errors import InputError
@@ -27,13 +27,15 @@ _BLOCKED_POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"
 _ROOT_MEAN_SQUARES = ("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization")
 
 
-def _alike(w: Writer, op_type: str, operands: Sequence[str], *dropped: str, result: str = "", domain: str = "") -> str:
+def _alike(
+    w: NodeWriter, op_type: str, operands: Sequence[str], *dropped: str, result: str = "", domain: str = ""
+) -> str:
     """Add a node with the rewritten node's attributes except ``dropped``; return its result."""
     kept = {name: value for name, value in w.options.items() if name not in dropped}
     return w.add(op_type, *operands, result=result, label=w.node.name, domain=domain, **kept)
 
 
-def _activate(w: Writer, name: str, activation: str, options: Mapping[str, Any]) -> None:
+def _activate(w: NodeWriter, name: str, activation: str, options: Mapping[str, Any]) -> None:
     """Apply an activation to ``name``.
 
     Limits of a Clip become operands, known options attributes.
@@ -44,7 +46,7 @@ def _activate(w: Writer, name: str, activation: str, options: Mapping[str, Any])
     w.add(activation, name, *limits, **others)
 
 
-def _convolution(w: Writer) -> bool:
+def _convolution(w: NodeWriter) -> bool:
     """Write a FusedConv as a convolution, a sum if it has a fourth operand, and an activation."""
     activation = w.options.get("activation", b"").decode()
     parameters = w.options.get("activation_params", ())
@@ -60,7 +62,7 @@ def _convolution(w: Writer) -> bool:
     return True
 
 
-def _product(w: Writer) -> bool:
+def _product(w: NodeWriter) -> bool:
     """Write a FusedGemm as a product and an activation."""
     prefix = "activation_"
     own = {key: value for key, value in w.options.items() if key.startswith(prefix)}
@@ -71,14 +73,14 @@ def _product(w: Writer) -> bool:
     return True
 
 
-def _rank(w: Writer) -> int:
+def _rank(w: NodeWriter) -> int:
     """Return the rank of the first operand; 0 if it is unknown."""
     kernel = w.options.get("kernel_shape")
     weights = w.graph.shapes.get(w.input(3)) if w.node.op_type == "QLinearConv" else None
     return len(kernel) + 2 if kernel else len(weights or w.graph.shapes.get(w.input(0), ()))
 
 
-def _channels_last(w: Writer) -> bool:
+def _channels_last(w: NodeWriter) -> bool:
     """Write a channels-last operator as a channels-first one between Transposes."""
     op_type = w.node.op_type.removeprefix("Nhwc")
     last = op_type != w.node.op_type or bool(w.options.get("channels_last"))
@@ -95,7 +97,7 @@ def _channels_last(w: Writer) -> bool:
     return True
 
 
-def _root_mean_square(w: Writer) -> bool:
+def _root_mean_square(w: NodeWriter) -> bool:
     """Write a root mean square normalisation as elementary operators.
 
     Later passes recognise them.
@@ -117,7 +119,7 @@ def _root_mean_square(w: Writer) -> bool:
     return True
 
 
-def _blocked(w: Writer) -> bool:
+def _blocked(w: NodeWriter) -> bool:
     """Write a pool or layout change on tensors without blocks; the channel order is the same."""
     kind, last = w.node.op_type, bool(w.options.get("channels_last"))
     if kind in _BLOCKED_POOLS:  # the tensor with the old name was in blocks
@@ -136,7 +138,7 @@ def _blocked(w: Writer) -> bool:
     return True
 
 
-_KNOWN: Mapping[str, tuple[Callable[[Writer], bool], tuple[str, ...]]] = {
+_KNOWN: Mapping[str, tuple[Callable[[NodeWriter], bool], tuple[str, ...]]] = {
     "FusedConv": (_convolution, (MICROSOFT,)),
     "FusedGemm": (_product, (MICROSOFT,)),
     **dict.fromkeys(_CHANNELS_LAST, (_channels_last, (MICROSOFT,))),
@@ -153,9 +155,9 @@ def _is_known(node: NodeProto) -> bool:
 
 
 @written(*_KNOWN, foreign=True)
-def _restored(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+def _restored(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Restore operators in one pass; shapes after operators of other domains are still unknown."""
-    writer = Writer(graph, node)
+    writer = NodeWriter(graph, node)
     return writer.finished() if _is_known(node) and _KNOWN[node.op_type][0](writer) else None
 
 

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto
 
-from byoc.frontend.onnx.rewriting.law import View, Writer, written
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, written
 from byoc.operators.onnx_view import DEQUANTIZE
 from byoc.runtimes.protobuf import attributes, copy_node
 
 
 @written("Gemm", "MatMul", "Add")
-def canonicalise_gemm(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+def canonicalise_gemm(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Rewrite float32 layers as ``Gemm(x, weights, bias)`` with constant weights, alpha = beta = 1.
 
     Gemm: a Transpose before it transposes the data. alpha is multiplied into constant weights, beta
@@ -37,7 +37,7 @@ def canonicalise_gemm(graph: View, node: NodeProto) -> Sequence[NodeProto] | Non
     # Passes before this one create only float32 tensors that have no type yet.
     if graph.types.get(node.input[0], TensorProto.FLOAT) != TensorProto.FLOAT:
         return None
-    w, made = Writer(graph, node), _with_plain_flags(node)
+    w, made = NodeWriter(graph, node), _with_plain_flags(node)
     _fold_factors(w, made)
     _turn(w, made)
     nodes = [*w.nodes, *_apart(w, made)]
@@ -45,7 +45,7 @@ def canonicalise_gemm(graph: View, node: NodeProto) -> Sequence[NodeProto] | Non
 
 
 @written("Gemm", "MatMul", "Add")
-def join_biases(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+def join_biases(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Merge MatMul and Add of a float row into a Gemm in quantised models, as ONNX Runtime does.
 
     Both operands of the MatMul must be dequantised, the second from a constant matrix, possibly
@@ -61,7 +61,7 @@ def join_biases(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
         if product is None or weights is None or weights.ndim != 2 or not weights.shape[1]:
             return None
         return _biased_gemm(graph, product, node, other, weights.shape[1])
-    w, made = Writer(graph, node), copy_node(node)
+    w, made = NodeWriter(graph, node), copy_node(node)
     _turn(w, made)
     _scale(w, made)
     nodes = [*w.nodes, made]
@@ -71,7 +71,7 @@ def join_biases(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
 # MatMul and Add. ----------------------------------------------------------------------------------------------------
 
 
-def _product_before(graph: View, add: NodeProto) -> tuple[NodeProto | None, str]:
+def _product_before(graph: GraphView, add: NodeProto) -> tuple[NodeProto | None, str]:
     """Return the MatMul whose only consumer is an Add, and the Add's other operand."""
     for name, other in (add.input, reversed(add.input)):
         product = graph.maker(name, "MatMul")
@@ -80,13 +80,13 @@ def _product_before(graph: View, add: NodeProto) -> tuple[NodeProto | None, str]
     return None, ""
 
 
-def _biased_gemm(graph: View, node: NodeProto, add: NodeProto, bias: str, columns: int) -> list[NodeProto] | None:
+def _biased_gemm(graph: GraphView, node: NodeProto, add: NodeProto, bias: str, columns: int) -> list[NodeProto] | None:
     """Return the Gemm of a product and a constant row, with the data flattened to a matrix."""
     data, row = node.input[0], graph.floats.get(bias)
     shape = graph.shapes.get(data, ())
     if len(shape) < 2 or row is None or row.ndim > len(shape) or not _is_row(row.shape, columns):
         return None
-    w = Writer(graph, add)
+    w = NodeWriter(graph, add)
     biases = w.constant(np.broadcast_to(row.reshape(-1), (columns,)), part="bias")
     if len(shape) == 2:
         w.add("Gemm", data, node.input[1], biases, label=node.name)
@@ -97,7 +97,7 @@ def _biased_gemm(graph: View, node: NodeProto, add: NodeProto, bias: str, column
     return w.finished()
 
 
-def _flattened(graph: View, node: NodeProto) -> list[NodeProto] | None:
+def _flattened(graph: GraphView, node: NodeProto) -> list[NodeProto] | None:
     """Return a MatMul with weights (1, ..., K, N) as a matrix, if the data's rank allows it."""
     weights = graph.floats.get(node.input[1])
     if weights is None or not _is_flat(graph, node, weights):
@@ -107,7 +107,7 @@ def _flattened(graph: View, node: NodeProto) -> list[NodeProto] | None:
     return [made]
 
 
-def _flattened_integers(graph: View, node: NodeProto) -> list[NodeProto] | None:
+def _flattened_integers(graph: GraphView, node: NodeProto) -> list[NodeProto] | None:
     """Return the MatMul of :func:`_flattened` for weights that only it reads dequantised."""
     source = graph.maker(node.input[1], DEQUANTIZE)
     weights = None if source is None else graph.constants.get(source.input[0])
@@ -117,13 +117,13 @@ def _flattened_integers(graph: View, node: NodeProto) -> list[NodeProto] | None:
     blocked = bool(attributes(source).get("block_size", 0))
     if not graph.alone(source.output[0], node) or along - {weights.ndim - 1} or blocked:
         return None
-    w, made = Writer(graph, node), copy_node(node)
+    w, made = NodeWriter(graph, node), copy_node(node)
     flat = w.constant(weights.reshape(weights.shape[-2:]), part="weight")
     made.input[1] = w.add(DEQUANTIZE, flat, *source.input[1:], axis=1)
     return [*w.nodes, made]
 
 
-def _is_flat(graph: View, node: NodeProto, weights: NDArray[np.generic]) -> bool:
+def _is_flat(graph: GraphView, node: NodeProto, weights: NDArray[np.generic]) -> bool:
     """Return True if weights are a matrix with leading ones, of no higher rank than the data."""
     return 2 < weights.ndim <= len(graph.shapes.get(node.input[0], ())) and prod(weights.shape[:-2]) == 1
 
@@ -148,14 +148,14 @@ def _with_plain_flags(node: NodeProto) -> NodeProto:
     return made
 
 
-def _turn(w: Writer, node: NodeProto) -> None:
+def _turn(w: NodeWriter, node: NodeProto) -> None:
     """Give a Gemm with transposed data a Transpose instead, in place."""
     if attributes(node).get("transA", 0) and len(w.graph.shapes.get(node.input[0], (0, 0))) == 2:
         node.input[0] = w.add("Transpose", node.input[0], perm=[1, 0])
         _drop(node, "transA")
 
 
-def _fold_factors(w: Writer, node: NodeProto) -> None:
+def _fold_factors(w: NodeWriter, node: NodeProto) -> None:
     """Fold alpha, beta and the bias's shape of a Gemm with constant weights, in place."""
     options, weights = attributes(node), w.graph.floats.get(node.input[1])
     if weights is None or weights.ndim != 2:
@@ -173,7 +173,7 @@ def _fold_factors(w: Writer, node: NodeProto) -> None:
     _drop(node, "alpha", "beta")
 
 
-def _apart(w: Writer, node: NodeProto) -> list[NodeProto]:
+def _apart(w: NodeWriter, node: NodeProto) -> list[NodeProto]:
     """Return a Gemm, with an Add after it unless the bias is one constant number per column."""
     bias, floats = w.input(2) and node.input[2], w.graph.floats
     if not bias or (bias in floats and node.input[1] in floats and floats[bias].ndim == 1):
@@ -182,7 +182,7 @@ def _apart(w: Writer, node: NodeProto) -> list[NodeProto]:
     node.output[0] = w.tensor("product")
     del node.input[2:]
     _drop(node, "beta")
-    behind = Writer(w.graph, w.node)
+    behind = NodeWriter(w.graph, w.node)
     if beta != 1 and bias in floats:
         bias = behind.constant(floats[bias] * beta, part="bias")
     elif beta != 1:
@@ -191,7 +191,7 @@ def _apart(w: Writer, node: NodeProto) -> list[NodeProto]:
     return [node, *behind.finished()]
 
 
-def _scale(w: Writer, node: NodeProto) -> None:
+def _scale(w: NodeWriter, node: NodeProto) -> None:
     """Fold alpha, beta and the bias's shape of a Gemm of dequantised constant weights."""
     graph, options = w.graph, attributes(node)
     source, bias = graph.maker(node.input[1], DEQUANTIZE), graph.floats.get(w.input(2))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, walked, written
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, looking_at, walked, written
 from byoc.operators.elementwise import equal_types
 from byoc.operators.movement import FORMS
 from byoc.operators.onnx_view import CARRIERS, DEQUANTIZE, QUANTIZE
@@ -39,7 +39,7 @@ last.
 
 
 @written(*_FUNCTIONS, foreign=True)
-def write_out_functions(graph: View, node: NodeProto) -> list[NodeProto] | None:
+def write_out_functions(graph: GraphView, node: NodeProto) -> list[NodeProto] | None:
     """Rewrite functions of integers as DequantizeLinear, function and QuantizeLinear.
 
     ONNX Runtime fuses these into the same functions of integers again.
@@ -49,7 +49,7 @@ def write_out_functions(graph: View, node: NodeProto) -> list[NodeProto] | None:
     # Without a zero point, QuantizeLinear produces uint8.
     if standard(node) or (not any(node.input[end + 1 :]) and graph.types.get(node.input[starts[0]]) != _BYTES[1]):
         return None
-    w, inputs = Writer(graph, node), list(node.input[: starts[0]])
+    w, inputs = NodeWriter(graph, node), list(node.input[: starts[0]])
     for start in starts:
         inputs.append(w.add(DEQUANTIZE, *(name for name in node.input[start : start + 3] if name)))
     made = w.add(op_type, *inputs, label=node.name)
@@ -58,7 +58,7 @@ def write_out_functions(graph: View, node: NodeProto) -> list[NodeProto] | None:
 
 
 @written(DEQUANTIZE)
-def dequantise_constants(graph: View, node: NodeProto) -> list[NodeProto] | None:
+def dequantise_constants(graph: GraphView, node: NodeProto) -> list[NodeProto] | None:
     """Replace dequantised constants by their real numbers, as ONNX Runtime computes them.
 
     With one scale, this also holds for rows of a table selected at run time: they are selected from
@@ -110,7 +110,7 @@ def move_integers(model: ModelProto) -> ModelProto:
 
 
 @written("Cast")
-def move_casts(graph: View, node: NodeProto) -> None:
+def move_casts(graph: GraphView, node: NodeProto) -> None:
     """Let data movement after a Cast of an 8-bit input to float32 move the bytes instead. Exact.
 
     Networks that read images as bytes, row by row, start like this. The Cast is then adjacent to
@@ -124,7 +124,7 @@ def move_casts(graph: View, node: NodeProto) -> None:
         graph.replace(movers[-1], [*moved, back])
 
 
-def _followed(graph: View, node: NodeProto) -> tuple[list[NodeProto], NodeProto | None]:
+def _followed(graph: GraphView, node: NodeProto) -> tuple[list[NodeProto], NodeProto | None]:
     """Return the movement after a node without other consumers, and its only consumer."""
     movers = list[NodeProto]()
     reader = _reader(graph, node)
@@ -134,13 +134,13 @@ def _followed(graph: View, node: NodeProto) -> tuple[list[NodeProto], NodeProto 
     return movers, reader
 
 
-def _reader(graph: View, node: NodeProto) -> NodeProto | None:
+def _reader(graph: GraphView, node: NodeProto) -> NodeProto | None:
     """Return the standard operator that is the only consumer of a node's result."""
     reader = None if graph.shown(node.output[0]) else graph.only_reader(node.output[0])
     return reader if reader is not None and standard(reader) else None
 
 
-def _moved(graph: View, movers: Sequence[NodeProto], source: str, result: str = "") -> list[NodeProto]:
+def _moved(graph: GraphView, movers: Sequence[NodeProto], source: str, result: str = "") -> list[NodeProto]:
     """Return copies of ``movers``, in order, that move the integers ``source``.
 
     The last produces ``result``.
@@ -154,7 +154,7 @@ def _moved(graph: View, movers: Sequence[NodeProto], source: str, result: str = 
 
 
 @written(*_MOVERS, *_COPIERS, "Gather")
-def _sink(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+def _sink(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Move movement of a dequantised tensor before its DequantizeLinear."""
     source, chooses = graph.maker(node.input[0], DEQUANTIZE), _chooses(node, graph.constants)
     if source is None or not (node.op_type in _MOVERS or chooses or _copies(node, graph.constants)):
@@ -177,7 +177,7 @@ def _sink(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
     return [mover, back]
 
 
-def _kind(graph: View, node: NodeProto) -> int:
+def _kind(graph: GraphView, node: NodeProto) -> int:
     """Return the type of a QuantizeLinear's result or a DequantizeLinear's operand.
 
     The default is uint8.
@@ -218,7 +218,7 @@ def _moved_axis(node: NodeProto, source: NodeProto, constants: ConstantArrays) -
 
 
 @written(QUANTIZE)
-def _raise(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+def _raise(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Move a QuantizeLinear before the movement of its operand.
 
     The movement must have no other consumers.
@@ -240,7 +240,7 @@ def _raise(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
     return [quantize, *_moved(graph, movers, quantize.output[0], node.output[0])]
 
 
-def _joined(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+def _joined(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Move a QuantizeLinear before a Concat of clamped dequantised tensors without other consumers.
 
     Each clamp then becomes a table. Exact, because both compute every element separately.
@@ -262,7 +262,7 @@ def _joined(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
 
 
 @written("Gather")
-def quantise_tables(graph: View, node: NodeProto) -> None:
+def quantise_tables(graph: GraphView, node: NodeProto) -> None:
     """Quantise constant tables whose rows are selected at run time and only used quantised. Exact.
 
     The rows may be moved before they are quantised.
@@ -280,14 +280,14 @@ def quantise_tables(graph: View, node: NodeProto) -> None:
 
 
 @written(*_BIASED)
-def integer_biases(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+def integer_biases(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Convert float biases of quantised products to int32 behind a DequantizeLinear.
 
     Each integer is ``rint(bias / float32(xs * ws))``, as in ONNX Runtime (0 of 9,600 differ). The
     bias has one number per channel, and the product's only consumer is a QuantizeLinear, possibly
     after a Relu or Clip. Model outputs do not count as consumers.
     """
-    w, (position, axis) = Writer(graph, node), _BIASED[node.op_type]
+    w, (position, axis) = NodeWriter(graph, node), _BIASED[node.op_type]
     data, weights = (graph.maker(name, DEQUANTIZE) for name in node.input[:2])
     bias = graph.constants.get(w.input(position))
     if data is None or weights is None or bias is None or _only_quantize(graph, node) is None:
@@ -311,7 +311,7 @@ def integer_biases(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
     return [*w.nodes, made]
 
 
-def _only_quantize(graph: View, node: NodeProto) -> NodeProto | None:
+def _only_quantize(graph: GraphView, node: NodeProto) -> NodeProto | None:
     """Return the QuantizeLinear that alone reads a result, possibly after a Relu or Clip."""
     behind = list(graph.readers(node.output[0]))
     if len(behind) == 1 and behind[0].op_type in ("Relu", "Clip") and standard(behind[0]):
@@ -342,7 +342,7 @@ class _TypeMatcher:
     An operand with several consumers is shifted once.
     """
 
-    def __init__(self, graph: View) -> None:
+    def __init__(self, graph: GraphView) -> None:
         self._graph = graph
         self._moved: dict[Hashable, str] = {}
 

@@ -105,14 +105,14 @@ class Law(ABC):
     exact: ClassVar[bool] = True
 
     @abstractmethod
-    def match(self, graph: View, node: NodeProto) -> Any:
+    def match(self, graph: GraphView, node: NodeProto) -> Any:
         """Return what :meth:`apply` needs, or why the condition fails.
 
         Returns None if there is no left side.
         """
 
     @abstractmethod
-    def apply(self, graph: View, node: NodeProto, found: Any) -> Sequence[NodeProto]:
+    def apply(self, graph: GraphView, node: NodeProto, found: Any) -> Sequence[NodeProto]:
         """Return the right side: nodes in execution order that replace ``node``.
 
         An Identity among them only renames a tensor, and is removed unless the name is needed
@@ -120,11 +120,11 @@ class Law(ABC):
         """
 
 
-Computation = Callable[["View", NodeProto], Hashable]
+Computation = Callable[["GraphView", NodeProto], Hashable]
 """Function whose result is equal for nodes that compute the same."""
 
 
-class View:
+class GraphView:
     """A graph during rewriting: producers, consumers, shapes and constants, kept up to date."""
 
     def __init__(self, model: ModelProto, whole: ModelProto) -> None:
@@ -301,10 +301,10 @@ class View:
                 waiting.extend(node.input)
 
 
-class Writer:
+class NodeWriter:
     """Builder of the nodes, in execution order, that replace one node."""
 
-    def __init__(self, graph: View, node: NodeProto, name: str = "") -> None:
+    def __init__(self, graph: GraphView, node: NodeProto, name: str = "") -> None:
         """Start a replacement of ``node``.
 
         New names begin with ``name``, by default its first output.
@@ -351,7 +351,7 @@ def rewriting(name: str, laws: Sequence[Law]) -> Pass:
 
     def step(model: ModelProto) -> ModelProto:
         result = without_initializers(model)
-        graph = View(result, model)
+        graph = GraphView(result, model)
         counts = _apply_all(graph, laws)
         if not counts:
             return model
@@ -364,7 +364,7 @@ def rewriting(name: str, laws: Sequence[Law]) -> Pass:
     return step if ANY in roots else OperatorPass(step, frozenset().union(*roots))
 
 
-Write = Callable[[View, NodeProto], Sequence[NodeProto] | None]
+Write = Callable[[GraphView, NodeProto], Sequence[NodeProto] | None]
 """Function that returns the nodes to replace a node, as :meth:`Law.apply`.
 
 Returns None if the node stays.
@@ -393,7 +393,7 @@ def written(*operators: str, rank: int | None = None, foreign: bool = False) -> 
 
 def walked(
     model: ModelProto,
-    start: Callable[[View], Callable[[NodeProto], Sequence[NodeProto] | None]],
+    start: Callable[[GraphView], Callable[[NodeProto], Sequence[NodeProto] | None]],
     wanted: Callable[[NodeProto], bool] = standard,
     upwards: bool = False,
 ) -> ModelProto:
@@ -404,7 +404,7 @@ def walked(
     None, the node stays. Returns the model itself if nothing changes.
     """
     result = without_initializers(model)
-    graph = View(result, model)
+    graph = GraphView(result, model)
     write = start(graph)
     nodes = [node for node in result.graph.node if wanted(node)]
     for node in reversed(nodes) if upwards else nodes:
@@ -429,7 +429,7 @@ def _recorded(model: ModelProto) -> Counter[str]:
     return Counter({key.removeprefix(_KEY): int(count) for key, count in entries.items() if count.isdecimal()})
 
 
-def _fill(result: ModelProto, model: ModelProto, graph: View) -> None:
+def _fill(result: ModelProto, model: ModelProto, graph: GraphView) -> None:
     """Give ``result`` the nodes of ``graph``, and the used constants of ``graph`` and ``model``."""
     set_nodes(result.graph, (node for nodes in graph.slots for node in nodes))
     separate_names(result.graph)
@@ -437,7 +437,7 @@ def _fill(result: ModelProto, model: ModelProto, graph: View) -> None:
     result.graph.initializer.extend(tensor for tensor in (*model.graph.initializer, *graph.made) if used[tensor.name])
 
 
-def _apply_all(graph: View, laws: Sequence[Law]) -> Counter[str]:
+def _apply_all(graph: GraphView, laws: Sequence[Law]) -> Counter[str]:
     """Apply ``laws`` to ``graph`` until none matches; return how often each was applied."""
     roots = {node.op_type for nodes in graph.slots for node in nodes}.union(*(law.roots for law in laws))
     by_root = {root: [law for law in laws if root in law.roots or law.roots == ANY] for root in roots}
@@ -454,7 +454,7 @@ def _apply_all(graph: View, laws: Sequence[Law]) -> Counter[str]:
             return counts
 
 
-def _applied(graph: View, slot: int, laws: Mapping[str, Sequence[Law]]) -> Law | None:
+def _applied(graph: GraphView, slot: int, laws: Mapping[str, Sequence[Law]]) -> Law | None:
     """Apply the first matching rule to a node of ``slot`` and return it; None if none matches."""
     for node in graph.slots[slot]:
         for law in laws.get(node.op_type, ()) if standard(node) else ():

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, helper
 
-from byoc.frontend.onnx.rewriting.law import Law, View, rewriting
+from byoc.frontend.onnx.rewriting.law import GraphView, Law, rewriting
 from byoc.operators.registry import installed
 from byoc.operators.table import AFFINE
 from byoc.runtimes.protobuf import attributes, copy_node, standard
@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Affine:
+class ChannelAffine:
     """``y = x * scale + shift`` with a factor and a summand per channel, float64 (channels,)."""
 
     source: str
@@ -32,9 +32,9 @@ class Affine:
     shift: Array
     per_channel: bool
 
-    def after(self, first: Affine) -> Affine:
+    def after(self, first: ChannelAffine) -> ChannelAffine:
         """Return the composition that applies ``first`` and then this function."""
-        return Affine(
+        return ChannelAffine(
             first.source,
             first.scale * self.scale,
             first.shift * self.scale + self.shift,
@@ -45,7 +45,7 @@ class Affine:
 # Affine nodes. ------------------------------------------------------------------------------------------------------
 
 
-def _affine(graph: View, node: NodeProto | None) -> Affine | None:
+def _affine(graph: GraphView, node: NodeProto | None) -> ChannelAffine | None:
     if node is None or not standard(node):
         return None
     if node.op_type == "BatchNormalization":
@@ -53,7 +53,7 @@ def _affine(graph: View, node: NodeProto | None) -> Affine | None:
     return _arithmetic(graph, node) if node.op_type in AFFINE else None
 
 
-def _batch_normalization(graph: View, node: NodeProto) -> Affine | None:
+def _batch_normalization(graph: GraphView, node: NodeProto) -> ChannelAffine | None:
     """Return ``scale = gamma / sqrt(variance + epsilon)`` and ``shift = beta - mean * scale``."""
     options = attributes(node)
     parameters = [graph.floats.get(name) for name in node.input[1:5]]
@@ -68,10 +68,10 @@ def _batch_normalization(graph: View, node: NodeProto) -> Affine | None:
         return None
     gamma, beta, mean, variance = known
     scale = gamma / np.sqrt(variance + options.get("epsilon", 1e-5))
-    return Affine(node.input[0], scale, beta - mean * scale, per_channel=True)
+    return ChannelAffine(node.input[0], scale, beta - mean * scale, per_channel=True)
 
 
-def _arithmetic(graph: View, node: NodeProto) -> Affine | None:
+def _arithmetic(graph: GraphView, node: NodeProto) -> ChannelAffine | None:
     source, other = node.input
     if source in graph.floats and node.op_type in ("Mul", "Add"):
         source, other = other, source
@@ -95,15 +95,15 @@ def _arithmetic(graph: View, node: NodeProto) -> Affine | None:
         "Add": (one, values),
         "Sub": (one, -values),
     }[node.op_type]
-    return Affine(source, scale, shift, per_channel=array.size == channels)
+    return ChannelAffine(source, scale, shift, per_channel=array.size == channels)
 
 
-def _channels(graph: View, name: str) -> int | None:
+def _channels(graph: GraphView, name: str) -> int | None:
     shape = graph.shapes.get(name, ())
     return shape[1] if len(shape) > 1 and name not in graph.constants else None
 
 
-def _chain(graph: View, node: NodeProto) -> Affine | None:
+def _chain(graph: GraphView, node: NodeProto) -> ChannelAffine | None:
     """Return the composition of the longest chain of affine nodes that ends with ``node``.
 
     Intermediate tensors must have no other consumers.
@@ -118,7 +118,7 @@ def _chain(graph: View, node: NodeProto) -> Affine | None:
     return None
 
 
-def _goes_on(graph: View, node: NodeProto) -> bool:
+def _goes_on(graph: GraphView, node: NodeProto) -> bool:
     """Return True if the affine chain continues after ``node``."""
     reader = graph.only_reader(node.output[0])
     return reader is not None and not graph.shown(node.output[0]) and _affine(graph, reader) is not None
@@ -151,7 +151,7 @@ class _Product:
         return np.asarray(self.numbers[name], np.float64) if name else np.zeros(self.shape[self.rows])
 
 
-def _product(graph: View, node: NodeProto | None) -> _Product | None:
+def _product(graph: GraphView, node: NodeProto | None) -> _Product | None:
     """Return the product that a node is; None if it is not a plain product by constants."""
     if node is None or not standard(node) or node.op_type not in ("Conv", "ConvTranspose", "Gemm"):
         return None
@@ -173,7 +173,7 @@ def _product(graph: View, node: NodeProto | None) -> _Product | None:
 
 
 def _made(
-    graph: View, like: NodeProto, source: str, output: str, weights: Array, biases: Array, **options: Any
+    graph: GraphView, like: NodeProto, source: str, output: str, weights: Array, biases: Array, **options: Any
 ) -> NodeProto:
     """Return a product like ``like``, with other ``options`` and new constants."""
     node = copy_node(like)
@@ -213,7 +213,7 @@ class ScaleBehindProduct(Law):
     measure = "operators"
     exact = False
 
-    def match(self, graph: View, node: NodeProto) -> tuple[_Product, Affine] | str | None:
+    def match(self, graph: GraphView, node: NodeProto) -> tuple[_Product, ChannelAffine] | str | None:
         """Return the product and the whole chain, which ends with ``node``."""
         chain = None if _goes_on(graph, node) else _chain(graph, node)
         product = None if chain is None else _product(graph, graph.maker(chain.source))
@@ -222,7 +222,7 @@ class ScaleBehindProduct(Law):
         shared = graph.shown(chain.source) or graph.only_reader(chain.source) is None
         return "others read the product" if shared else (product, chain)
 
-    def apply(self, graph: View, node: NodeProto, found: tuple[_Product, Affine]) -> Sequence[NodeProto]:
+    def apply(self, graph: GraphView, node: NodeProto, found: tuple[_Product, ChannelAffine]) -> Sequence[NodeProto]:
         """Return the product with new constants."""
         product, chain = found
         weights = product.weights * chain.scale.reshape(_along(product.rows, len(product.shape)))
@@ -244,7 +244,7 @@ class ScaleBeforeProduct(Law):
     measure = "operators"
     exact = False
 
-    def match(self, graph: View, node: NodeProto) -> tuple[_Product, Affine] | str | None:
+    def match(self, graph: GraphView, node: NodeProto) -> tuple[_Product, ChannelAffine] | str | None:
         """Return the product and the chain before it."""
         maker = graph.maker(node.input[0])
         product = None if _affine(graph, maker) is None else _product(graph, node)
@@ -259,7 +259,7 @@ class ScaleBeforeProduct(Law):
             return "a table scales what is computed element by element"
         return product, chain
 
-    def apply(self, graph: View, node: NodeProto, found: tuple[_Product, Affine]) -> Sequence[NodeProto]:
+    def apply(self, graph: GraphView, node: NodeProto, found: tuple[_Product, ChannelAffine]) -> Sequence[NodeProto]:
         """Return the product with new constants."""
         product, chain = found
         weights, groups = product.weights, product.options.get("group", 1)
@@ -289,14 +289,14 @@ class ScaleAsDepthwise(Law):
     measure = "operators other than products"
     exact = False
 
-    def match(self, graph: View, node: NodeProto) -> Affine | None:
+    def match(self, graph: GraphView, node: NodeProto) -> ChannelAffine | None:
         """Return the whole chain, which ends with ``node``."""
         chain = None if _goes_on(graph, node) else _chain(graph, node)
         fits = chain is not None and chain.per_channel and len(graph.shapes[chain.source]) >= 3
         later = (ScaleBeforeProduct().match(graph, reader) for reader in graph.readers(node.output[0]))
         return None if not fits or any(isinstance(taken, tuple) for taken in later) else chain
 
-    def apply(self, graph: View, node: NodeProto, found: Affine) -> Sequence[NodeProto]:
+    def apply(self, graph: GraphView, node: NodeProto, found: ChannelAffine) -> Sequence[NodeProto]:
         """Return the convolution."""
         kernel = [1] * (len(graph.shapes[found.source]) - 2)
         scale = found.scale.reshape(-1, 1, *kernel)
@@ -317,7 +317,7 @@ class MergeProducts(Law):
     measure = "multiplications"
     exact = False
 
-    def match(self, graph: View, node: NodeProto) -> tuple[_Product, _Product] | str | None:
+    def match(self, graph: GraphView, node: NodeProto) -> tuple[_Product, _Product] | str | None:
         """Return both products."""
         maker = graph.maker(node.input[0], node.op_type)
         first, second = _product(graph, maker), _product(graph, node)
@@ -337,7 +337,7 @@ class MergeProducts(Law):
         merged = _multiplications(graph, node, channels * prod(first.shape[2:]) * prod(second.shape[2:]))
         return (first, second) if merged < spent else f"{merged:,} multiplications are no fewer than {spent:,}"
 
-    def apply(self, graph: View, node: NodeProto, found: tuple[_Product, _Product]) -> Sequence[NodeProto]:
+    def apply(self, graph: GraphView, node: NodeProto, found: tuple[_Product, _Product]) -> Sequence[NodeProto]:
         """Return the merged product, with the window of the Conv that is not 1×1."""
         first, second = found
         weights, biases = _merged(first, second)
@@ -358,7 +358,7 @@ def _is_pointwise(product: _Product) -> bool:
     return prod(product.shape[2:]) == 1 and not _padded(product.options)
 
 
-def _multiplications(graph: View, node: NodeProto, weights: int) -> int:
+def _multiplications(graph: GraphView, node: NodeProto, weights: int) -> int:
     """Return the multiplications of a product with ``weights`` weights and ``node``'s result."""
     shape = graph.shapes[node.output[0]]
     return weights * shape[0] * prod(shape[2:])
@@ -392,7 +392,7 @@ class MeanAsPool(Law):
     measure = "reductions"
     exact = False
 
-    def match(self, graph: View, node: NodeProto) -> tuple[int, ...] | str | None:
+    def match(self, graph: GraphView, node: NodeProto) -> tuple[int, ...] | str | None:
         """Return the shape of the pool's result."""
         shape, options = graph.shapes.get(node.input[0], ()), attributes(node)
         axes = options.get("axes", graph.constants.get((*node.input, "")[1]))
@@ -402,7 +402,7 @@ class MeanAsPool(Law):
             return "its axes are not those of planes"
         return (*shape[:2], *(1 for _ in shape[2:]))
 
-    def apply(self, graph: View, node: NodeProto, found: tuple[int, ...]) -> Sequence[NodeProto]:
+    def apply(self, graph: GraphView, node: NodeProto, found: tuple[int, ...]) -> Sequence[NodeProto]:
         """Return the pool, and a Reshape to the shape of the mean if it differs."""
         result = graph.shapes[node.output[0]]
         if result == found:

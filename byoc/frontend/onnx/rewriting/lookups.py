@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from byoc.frontend.onnx.rewriting.constants import evaluate
-from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, walked
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, looking_at, walked
 from byoc.operators.registry import installed
 from byoc.runtimes.protobuf import attributes, standard
 
@@ -25,7 +25,7 @@ _SAME_ORDER = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Expand
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class SelectedRows:
     """A float32 tensor ``(*S, D)`` of rows of ``table`` (R, D).
 
     Integers ``chosen`` of shape S select the rows. ``classes`` is the size of a one-hot encoding,
@@ -47,19 +47,19 @@ def tabulate_rows(model: ModelProto) -> ModelProto:
     one-hot encoding with constant weights. Needs inferred shapes and folded constants. A model
     without such rows is returned unchanged.
     """
-    return walked(model, lambda graph: _Finder(graph).rewritten, upwards=True)
+    return walked(model, lambda graph: _RowFinder(graph).rewritten, upwards=True)
 
 
-class _Finder:
+class _RowFinder:
     """Finder of selected rows, in execution order.
 
     Rewriting goes from the last rows upwards, so that intermediate nodes are removed.
     """
 
-    def __init__(self, graph: View) -> None:
+    def __init__(self, graph: GraphView) -> None:
         self.graph = graph
         self._shapes, self._arrays, self._types = graph.shapes, graph.constants, graph.types
-        self._rows: dict[str, Rows] = {}
+        self._rows: dict[str, SelectedRows] = {}
         self._rowwise = installed().closes.operators - installed().closes.vectors
         for node in (each for nodes in graph.slots for each in nodes if standard(each) and len(each.output) == 1):
             found = self._found(node)
@@ -74,10 +74,10 @@ class _Finder:
         found = self._rows.get(node.output[0])
         if found is None or node.op_type == "Gather":
             return None
-        w, shape = Writer(self.graph, node), self._shapes[node.output[0]][:-1]
+        w, shape = NodeWriter(self.graph, node), self._shapes[node.output[0]][:-1]
         return None if found.classes > prod(shape) else self._gather(w, found, shape)
 
-    def _found(self, node: NodeProto) -> Rows | None:
+    def _found(self, node: NodeProto) -> SelectedRows | None:
         if node.output[0] not in self._shapes:
             return None
         if node.op_type == "Gather":
@@ -90,15 +90,15 @@ class _Finder:
             return self._product(node)
         return self._function(node) if node.op_type in self._rowwise else None
 
-    def _looked_up(self, node: NodeProto) -> Rows | None:
+    def _looked_up(self, node: NodeProto) -> SelectedRows | None:
         table = self._arrays.get(node.input[0])
         if table is None or table.dtype != np.float32 or table.ndim != 2 or node.input[1] in self._arrays:
             return None
-        return None if attributes(node).get("axis", 0) % 2 else Rows(node.input[1], table)
+        return None if attributes(node).get("axis", 0) % 2 else SelectedRows(node.input[1], table)
 
     # One-hot encodings along the last dimension. --------------------------------------------------------------------
 
-    def _one_hot(self, node: NodeProto) -> Rows | None:
+    def _one_hot(self, node: NodeProto) -> SelectedRows | None:
         """Return the rows of a OneHot with indices from -depth to depth - 1.
 
         Negative indices count from the end; indices out of range select zeros.
@@ -112,9 +112,9 @@ class _Finder:
             return None
         if self._arrays[values].dtype != np.float32:
             return None
-        return Rows(indices, _EMPTY, size, (-size - 1, size))
+        return SelectedRows(indices, _EMPTY, size, (-size - 1, size))
 
-    def _compared(self, node: NodeProto | None) -> Rows | None:
+    def _compared(self, node: NodeProto | None) -> SelectedRows | None:
         """Return the rows of an Equal of integers ``(*S, 1)`` with 0 to depth - 1.
 
         Integers out of range select zeros.
@@ -128,21 +128,21 @@ class _Finder:
                 continue
             along_last = array.shape[-1:] == (depth,)
             if along_last and self._shapes.get(indices) == (*outer, 1) and self._types.get(indices) in _INTEGERS:
-                return Rows(indices, _EMPTY, depth, (-1, depth))
+                return SelectedRows(indices, _EMPTY, depth, (-1, depth))
         return None
 
-    def _product(self, node: NodeProto) -> Rows | None:
+    def _product(self, node: NodeProto) -> SelectedRows | None:
         """Return the rows of a product of rows with constant weights (K, N)."""
         source, weights = self._rows.get(node.input[0]), self._arrays.get(node.input[1])
         if source is None or weights is None or weights.ndim != 2 or weights.dtype != np.float32:
             return None
         if source.classes:
-            return Rows(source.chosen, _beyond(weights, source), limits=source.limits)
+            return SelectedRows(source.chosen, _beyond(weights, source), limits=source.limits)
         return self._of_tables(node, source, [source.table, weights])
 
     # Functions of rows. ---------------------------------------------------------------------------------------------
 
-    def _function(self, node: NodeProto) -> Rows | None:
+    def _function(self, node: NodeProto) -> SelectedRows | None:
         """Return the rows of an element-wise function of equally selected rows and constants.
 
         The constants must be the same in every row.
@@ -164,7 +164,7 @@ class _Finder:
             operands.append(operand)
         return self._of_tables(node, first, operands)
 
-    def _of_tables(self, node: NodeProto, source: Rows, operands: list[NDArray[Any]]) -> Rows | None:
+    def _of_tables(self, node: NodeProto, source: SelectedRows, operands: list[NDArray[Any]]) -> SelectedRows | None:
         """Evaluate ``node`` on whole tables.
 
         Returns None if the result is larger than the rows selected from it.
@@ -178,11 +178,11 @@ class _Finder:
         made = evaluate(alone, dict(zip(names, operands, strict=True)))
         if made is None or made[0].dtype != np.float32 or made[0].shape != (len(source.table), shape[-1]):
             return None
-        return Rows(source.chosen, made[0], limits=source.limits)
+        return SelectedRows(source.chosen, made[0], limits=source.limits)
 
     # Nodes. ---------------------------------------------------------------------------------------------------------
 
-    def _gather(self, w: Writer, rows: Rows, shape: tuple[int, ...]) -> Sequence[NodeProto]:
+    def _gather(self, w: NodeWriter, rows: SelectedRows, shape: tuple[int, ...]) -> Sequence[NodeProto]:
         """Return the nodes that select from the table, with indices of ``shape``."""
         table = _beyond(np.eye(rows.classes, dtype=np.float32), rows) if rows.classes else rows.table
         indices = rows.chosen if self._shapes[rows.chosen] == shape else self._original(rows.chosen)
@@ -207,7 +207,7 @@ class _Finder:
 _EMPTY = np.zeros((0, 0), np.float32)
 
 
-def _beyond(weights: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
+def _beyond(weights: NDArray[np.float32], rows: SelectedRows) -> NDArray[np.float32]:
     """Return ``weights`` extended by a row of zeros for indices out of range.
 
     If negative indices are allowed, ``weights`` are appended once more, so that the clamped

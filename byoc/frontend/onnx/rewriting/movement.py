@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, helper
 
-from byoc.frontend.onnx.rewriting.law import ANY, Law, View, rewriting
+from byoc.frontend.onnx.rewriting.law import ANY, GraphView, Law, rewriting
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.registry import installed
 from byoc.runtimes.protobuf import attributes, bodies, copy_node
@@ -73,7 +73,7 @@ def _joined(factors: Iterable[_Factor]) -> list[_Factor]:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _MovementPlan:
     """One movement that replaces a chain: reshape to ``before``, permute, reshape to ``after``."""
 
     source: str
@@ -99,14 +99,14 @@ class _Plan:
         return int(self.moves), self.nodes
 
 
-def _plan(source: str, whole: Shape, dims: Sequence[Sequence[_Factor]], after: Shape) -> _Plan:
+def _plan(source: str, whole: Shape, dims: Sequence[Sequence[_Factor]], after: Shape) -> _MovementPlan:
     """Return the movement with the fewest nodes from shape ``whole`` to shape ``after``.
 
     ``dims`` are the dimensions of the result in factors of the source.
     """
     factors = _joined(factor for dim in dims for factor in dim)
     if len(factors) < 2:
-        return _Plan(source, whole, (), after, whole)
+        return _MovementPlan(source, whole, (), after, whole)
     plans = [_permuted(source, whole, [factor.size for factor in _sorted(factors)], factors, after)]
     single = [_joined(dim) for dim in dims]
     # The permutation may end in the shape ``after`` itself.
@@ -127,7 +127,9 @@ def _sorted(factors: Iterable[_Factor]) -> list[_Factor]:
     return sorted(factors, key=lambda factor: -factor.stride)
 
 
-def _permuted(source: str, whole: Shape, before: Sequence[int], factors: Sequence[_Factor], after: Shape) -> _Plan:
+def _permuted(
+    source: str, whole: Shape, before: Sequence[int], factors: Sequence[_Factor], after: Shape
+) -> _MovementPlan:
     """Return the plan that permutes the dimensions ``before`` into the order of ``factors``.
 
     Dimensions of size 1 go to the positions where ``after`` has them if the counts match, else to
@@ -140,7 +142,7 @@ def _permuted(source: str, whole: Shape, before: Sequence[int], factors: Sequenc
     perm: list[int] = []
     if len(after) == len(before) and after.count(1) == len(ones):
         perm = [ones.pop(0) if size == 1 else moved.pop(0) for size in after]
-    return _Plan(source, tuple(before), (*perm, *ones, *moved), after, whole)
+    return _MovementPlan(source, tuple(before), (*perm, *ones, *moved), after, whole)
 
 
 class ComposeMovement(Law):
@@ -155,7 +157,7 @@ class ComposeMovement(Law):
     roots = CHAINED
     measure = "movements that copy, then movements"
 
-    def match(self, graph: View, node: NodeProto) -> _Plan | str | None:
+    def match(self, graph: GraphView, node: NodeProto) -> _MovementPlan | str | None:
         """Return the cheapest plan from any tensor of the chain that reduces the cost."""
         result = graph.shapes.get(node.output[0])
         chain = _chain(graph, node)
@@ -178,7 +180,7 @@ class ComposeMovement(Law):
             gone = gone and graph.alone(source, mover)
         return best or reason
 
-    def apply(self, graph: View, node: NodeProto, found: _Plan) -> Sequence[NodeProto]:
+    def apply(self, graph: GraphView, node: NodeProto, found: _MovementPlan) -> Sequence[NodeProto]:
         """Return up to three nodes; an Identity if no movement remains."""
         name, nodes, source = node.output[0], list[NodeProto](), found.source
         if found.moves and found.before != found.whole:
@@ -197,13 +199,13 @@ class ComposeMovement(Law):
         return nodes
 
 
-def _reshape(graph: View, nodes: list[NodeProto], source: str, target: str, shape: Shape) -> str:
+def _reshape(graph: GraphView, nodes: list[NodeProto], source: str, target: str, shape: Shape) -> str:
     numbers = graph.constant(f"{target}_shape", np.array(shape, np.int64))
     nodes.append(helper.make_node("Reshape", [source, numbers], [target]))
     return target
 
 
-def _chain(graph: View, node: NodeProto) -> list[NodeProto]:
+def _chain(graph: GraphView, node: NodeProto) -> list[NodeProto]:
     """Return ``node`` and the movements above it, nearest first, as far as shapes are known."""
     found: list[NodeProto] = []
     current: NodeProto | None = node
@@ -213,7 +215,7 @@ def _chain(graph: View, node: NodeProto) -> list[NodeProto]:
     return found
 
 
-def _known(graph: View, node: NodeProto) -> bool:
+def _known(graph: GraphView, node: NodeProto) -> bool:
     source, result = (graph.shapes.get(name) for name in (node.input[0], node.output[0]))
     return source is not None and result is not None and 0 not in source and prod(source) == prod(result)
 
@@ -223,14 +225,14 @@ def _order(node: NodeProto, rank: int) -> tuple[int, ...]:
     return tuple(attributes(node).get("perm", range(rank)[::-1]))
 
 
-def _copies(graph: View, node: NodeProto) -> bool:
+def _copies(graph: GraphView, node: NodeProto) -> bool:
     """Return True if a Transpose changes the order of elements."""
     shape = graph.shapes[node.input[0]]
     moved = [axis for axis in _order(node, len(shape)) if shape[axis] > 1]
     return moved != sorted(moved)
 
 
-def _followed(graph: View, chain: Sequence[NodeProto]) -> list[list[_Factor]] | None:
+def _followed(graph: GraphView, chain: Sequence[NodeProto]) -> list[list[_Factor]] | None:
     """Return the dimensions after ``chain`` in factors of its source; its last node runs first."""
     dims: list[list[_Factor]] | None = _factors(graph.shapes[chain[-1].input[0]])
     for node in reversed(chain):
@@ -260,7 +262,7 @@ class ComputeBeforeMoving(Law):
     roots = ANY  # the element-wise ones, which operator families know
     measure = "movements on the longest path to each element-wise operator"
 
-    def match(self, graph: View, node: NodeProto) -> _Unmoved | str | None:
+    def match(self, graph: GraphView, node: NodeProto) -> _Unmoved | str | None:
         """Return the movement, and the constants of the right side."""
         if node.op_type not in (CLAMPS if graph.quantised else installed().closes.elementwise):
             return None
@@ -286,7 +288,7 @@ class ComputeBeforeMoving(Law):
             return "its constant is moved, too"
         return _Unmoved(movers[0], dict(zip(moved, (mover.input[0] for mover in movers), strict=True)), known)
 
-    def apply(self, graph: View, node: NodeProto, found: _Unmoved) -> Sequence[NodeProto]:
+    def apply(self, graph: GraphView, node: NodeProto, found: _Unmoved) -> Sequence[NodeProto]:
         """Return the operator on the unmoved operands, and the movement."""
         before, after = copy_node(node), copy_node(found.mover)
         computed = graph.tensor(f"{node.output[0]}_unmoved", graph.shapes[found.mover.input[0]])
@@ -309,7 +311,7 @@ class _Unmoved:
     constants: Mapping[str, NDArray[Any]]
 
 
-def _movement(graph: View, node: NodeProto) -> tuple[Any, ...]:
+def _movement(graph: GraphView, node: NodeProto) -> tuple[Any, ...]:
     """Return a key that is equal for equal movements of tensors of one shape."""
     if node.op_type in KEEPERS:
         return ("keep",)
@@ -318,7 +320,7 @@ def _movement(graph: View, node: NodeProto) -> tuple[Any, ...]:
     return node.op_type, tuple(sorted((name, str(value)) for name, value in attributes(node).items()))
 
 
-def _unmoved(numbers: NDArray[Any], graph: View, mover: NodeProto) -> NDArray[Any] | None:
+def _unmoved(numbers: NDArray[Any], graph: GraphView, mover: NodeProto) -> NDArray[Any] | None:
     """Return a constant that matches the mover's operand as ``numbers`` match its result.
 
     Returns None if there is no such constant.
@@ -352,7 +354,7 @@ class ClampBeforeChoice(Law):
     roots = CLAMPS
     measure = "choices on the longest path to each clamp"
 
-    def match(self, graph: View, node: NodeProto) -> NodeProto | str | None:
+    def match(self, graph: GraphView, node: NodeProto) -> NodeProto | str | None:
         """Return the Concat or MaxPool."""
         choice = graph.maker(node.input[0], "Concat", "MaxPool")
         if choice is None or len([name for name in choice.output if name]) != 1:
@@ -366,7 +368,7 @@ class ClampBeforeChoice(Law):
             return "a window may see nothing but padding, which no clamp reaches"
         return choice if graph.alone(node.input[0], node) else "others read what it clamps"
 
-    def apply(self, graph: View, node: NodeProto, found: NodeProto) -> Sequence[NodeProto]:
+    def apply(self, graph: GraphView, node: NodeProto, found: NodeProto) -> Sequence[NodeProto]:
         """Return a clamp for each operand, and the Concat or MaxPool of the clamped operands."""
         choice, clamps = copy_node(found), []
         for position, name in enumerate(found.input):
@@ -394,7 +396,7 @@ class PadIntoConv(Law):
     roots = frozenset({"Conv"})
     measure = "paddings"
 
-    def match(self, graph: View, node: NodeProto) -> tuple[str, list[int]] | str | None:
+    def match(self, graph: GraphView, node: NodeProto) -> tuple[str, list[int]] | str | None:
         """Return the padded tensor and the total padding, begins of all axes before ends."""
         reader, pad = node, graph.maker(node.input[0], "Pad", DEQUANTIZE)
         if pad is not None and pad.op_type == DEQUANTIZE:
@@ -412,7 +414,7 @@ class PadIntoConv(Law):
         own = options.get("pads", [0] * len(margins))
         return pad.input[0], [a + b for a, b in zip(margins, own, strict=False)]
 
-    def apply(self, graph: View, node: NodeProto, found: tuple[str, list[int]]) -> Sequence[NodeProto]:
+    def apply(self, graph: GraphView, node: NodeProto, found: tuple[str, list[int]]) -> Sequence[NodeProto]:
         """Return the convolution with more padding."""
         conv = copy_node(node)
         kept = [item for item in node.attribute if item.name not in ("pads", "auto_pad")]
@@ -422,7 +424,7 @@ class PadIntoConv(Law):
         return [conv]
 
 
-def _requantised_alike(graph: View, dequantize: NodeProto, node: NodeProto) -> tuple[NodeProto, NodeProto | None]:
+def _requantised_alike(graph: GraphView, dequantize: NodeProto, node: NodeProto) -> tuple[NodeProto, NodeProto | None]:
     """Return the QuantizeLinear before ``dequantize`` and the Pad before it.
 
     Only ``node`` reads the result of ``dequantize``. The Pad is None if its operand has another
@@ -440,7 +442,7 @@ def _requantised_alike(graph: View, dequantize: NodeProto, node: NodeProto) -> t
     return quantize, pad if alike else None
 
 
-def _zero_margins(graph: View, pad: NodeProto) -> list[int] | None:
+def _zero_margins(graph: GraphView, pad: NodeProto) -> list[int] | None:
     """Return the margins of a Pad with zeros, begins of all spatial axes before ends.
 
     Returns None for Pads with other values or on other axes.
@@ -474,7 +476,7 @@ class ShareEqual(Law):
     roots = ANY
     measure = "nodes that compute or copy"
 
-    def match(self, graph: View, node: NodeProto) -> NodeProto | None:
+    def match(self, graph: GraphView, node: NodeProto) -> NodeProto | None:
         """Return an equal node that executes earlier."""
         if graph.quantised or node.op_type in _NOT_SHARED or any(True for _ in bodies(node)):
             return None
@@ -482,13 +484,13 @@ class ShareEqual(Law):
             return None
         return next((other for other in graph.alike(node, _computation) if graph.before(other, node)), None)
 
-    def apply(self, graph: View, node: NodeProto, found: NodeProto) -> Sequence[NodeProto]:
+    def apply(self, graph: GraphView, node: NodeProto, found: NodeProto) -> Sequence[NodeProto]:
         """Return Identity nodes that give the earlier node's results the names of this node's."""
         pairs = zip(found.output, node.output, strict=True)
         return [helper.make_node("Identity", [one], [other]) for one, other in pairs if other]
 
 
-def _computation(graph: View, node: NodeProto) -> Hashable:
+def _computation(graph: GraphView, node: NodeProto) -> Hashable:
     """Return operator, attributes, operands, and which results exist."""
     options = tuple(sorted(item.SerializeToString(deterministic=True) for item in node.attribute))
     reads = tuple(graph.numbers(name) for name in node.input)

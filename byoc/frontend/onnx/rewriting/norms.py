@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto
 
 from byoc.frontend.onnx.rewriting.form import convert_opset
-from byoc.frontend.onnx.rewriting.law import View, Writer, looking_at, walked
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, looking_at, walked
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.runtimes.protobuf import attributes, opset_of, standard
 
@@ -22,25 +22,25 @@ _SAME_ORDER = ("Reshape", "Squeeze", "Unsqueeze", "Expand", "Identity")
 _LEAST = (-np.inf, float(np.finfo(np.float32).min))
 
 
-class Rows(NamedTuple):
+class AxisRows(NamedTuple):
     """Rows of a tensor along ``axes``, which are sorted."""
 
     source: str
     axes: tuple[int, ...]
 
 
-class Deviation(NamedTuple):
+class StandardDeviation(NamedTuple):
     """Standard deviation of rows, or their root mean square if not ``centred``."""
 
-    rows: Rows
+    rows: AxisRows
     epsilon: float
     centred: bool
 
 
-class Found(NamedTuple):
+class NormalisationMatch(NamedTuple):
     """Rows, minus their means if centred, divided by ``by``, times ``gain``, plus ``bias``."""
 
-    by: Deviation
+    by: StandardDeviation
     gain: NDArray[np.float32] | None = None
     bias: NDArray[np.float32] | None = None
 
@@ -64,8 +64,8 @@ def recognise_norms(model: ModelProto) -> ModelProto:
     """
     wanted: set[int] = set()
 
-    def start(graph: View) -> Callable[[NodeProto], Sequence[NodeProto] | None]:
-        finder = _Finder(graph)
+    def start(graph: GraphView) -> Callable[[NodeProto], Sequence[NodeProto] | None]:
+        finder = _NormalisationMatcher(graph)
         return lambda node: _normalised(finder, node, wanted)
 
     result = walked(model, start, lambda node: node.op_type in _ROOTS and standard(node), upwards=True)
@@ -76,7 +76,7 @@ def recognise_norms(model: ModelProto) -> ModelProto:
     return result
 
 
-def _normalised(finder: _Finder, node: NodeProto, wanted: set[int]) -> list[NodeProto] | None:
+def _normalised(finder: _NormalisationMatcher, node: NodeProto, wanted: set[int]) -> list[NodeProto] | None:
     """Return the normalisation that ends in ``node``.
 
     The opset that it needs is added to ``wanted``. Returns None if there is no normalisation or the
@@ -90,7 +90,7 @@ def _normalised(finder: _Finder, node: NodeProto, wanted: set[int]) -> list[Node
     wanted.add(LEAST_OPSET[op_type])
     if finder.graph.opset < LEAST_OPSET[op_type]:
         return None
-    w = Writer(finder.graph, node)
+    w = NodeWriter(finder.graph, node)
     if rows is not None:
         w.add(op_type, rows.source, label=node.name, axis=rows.axes[0])
     elif found is not None:
@@ -98,7 +98,7 @@ def _normalised(finder: _Finder, node: NodeProto, wanted: set[int]) -> list[Node
     return w.finished()
 
 
-def _normalisation(w: Writer, op_type: str, found: Found) -> None:
+def _normalisation(w: NodeWriter, op_type: str, found: NormalisationMatch) -> None:
     """Write the operator, between Transposes if its rows are not along the last dimensions."""
     source, axes = found.by.rows
     shape = w.graph.shapes[source]
@@ -128,16 +128,16 @@ def _both_ways(node: NodeProto | None) -> Iterator[tuple[str, str]]:
         yield node.input[1], node.input[0]
 
 
-class _Finder:
+class _NormalisationMatcher:
     """Pattern matcher that starts at the last node of a pattern."""
 
-    def __init__(self, graph: View) -> None:
+    def __init__(self, graph: GraphView) -> None:
         self.graph = graph
         self.shapes = graph.shapes
 
     # Normalisations. ------------------------------------------------------------------------------------------------
 
-    def biased(self, node: NodeProto) -> Found | None:
+    def biased(self, node: NodeProto) -> NormalisationMatch | None:
         """Return a centred normalisation with a summand, with or without a gain."""
         if node.op_type != "Add":
             return None
@@ -148,7 +148,7 @@ class _Finder:
                 return found._replace(bias=self.graph.floats[constant])
         return self._shifted(node)
 
-    def _shifted(self, node: NodeProto) -> Found | None:
+    def _shifted(self, node: NodeProto) -> NormalisationMatch | None:
         """Match ``x * f + (summand - mean * f)``."""
         for first, second in _both_ways(node):
             product, rest = self.graph.maker(first, "Mul"), self.graph.maker(second, "Sub")
@@ -158,10 +158,10 @@ class _Finder:
                     for by, gain in self._factors(factor) if again == factor else ():
                         same = by.centred and data == by.rows.source and self._mean_over(mean) == by.rows
                         if rest is not None and same and self._fits(rest.input[0], by.rows):
-                            return Found(by, gain, self.graph.floats[rest.input[0]])
+                            return NormalisationMatch(by, gain, self.graph.floats[rest.input[0]])
         return None
 
-    def gained(self, node: NodeProto) -> Found | None:
+    def gained(self, node: NodeProto) -> NormalisationMatch | None:
         """Return a normalisation, possibly multiplied by a constant."""
         bare = self._bare(node)
         for constant, other in _both_ways(node) if bare is None and node.op_type == "Mul" else ():
@@ -171,22 +171,22 @@ class _Finder:
                 return found._replace(gain=self.graph.floats[constant])
         return bare
 
-    def _bare(self, node: NodeProto) -> Found | None:
+    def _bare(self, node: NodeProto) -> NormalisationMatch | None:
         """Return the normalisation without bias that ends in the Div or Mul ``node``."""
         if node.op_type == "Div":
             found = [by for by in self._deviations(node.input[1]) if self._is_data(node.input[0], by)]
-            return Found(found[0]) if found else None
+            return NormalisationMatch(found[0]) if found else None
         for data, factor in _both_ways(node) if node.op_type == "Mul" else ():
             for by, gain in self._factors(factor):
                 if self._is_data(data, by):
-                    return Found(by, gain)
+                    return NormalisationMatch(by, gain)
         return None
 
-    def _is_data(self, name: str, by: Deviation) -> bool:
+    def _is_data(self, name: str, by: StandardDeviation) -> bool:
         """Return True if a tensor is the deviation's rows, minus their means if it is centred."""
         return self._centred(name) == by.rows if by.centred else name == by.rows.source
 
-    def _factors(self, name: str) -> Iterator[tuple[Deviation, NDArray[np.float32] | None]]:
+    def _factors(self, name: str) -> Iterator[tuple[StandardDeviation, NDArray[np.float32] | None]]:
         """Yield the deviations that a tensor may be the reciprocal of.
 
         Each comes with a constant factor if there is one.
@@ -197,7 +197,7 @@ class _Finder:
                 if self._fits(constant, by.rows):
                     yield by, self.graph.floats[constant]
 
-    def _reciprocals(self, name: str) -> Iterator[Deviation]:
+    def _reciprocals(self, name: str) -> Iterator[StandardDeviation]:
         node = self.graph.maker(self._flat(name), "Reciprocal", "Div", "Pow")
         if node is None:
             return
@@ -209,12 +209,12 @@ class _Finder:
             return
         yield from (by for by in found if self._stands_over(name, by.rows))
 
-    def _deviations(self, name: str) -> Iterator[Deviation]:
+    def _deviations(self, name: str) -> Iterator[StandardDeviation]:
         node = self.graph.maker(self._flat(name), "Sqrt", "Pow")
         if node is not None and (node.op_type == "Sqrt" or self._number(node.input[1]) == 0.5):
             yield from (by for by in self._roots_of(node.input[0]) if self._stands_over(name, by.rows))
 
-    def _roots_of(self, name: str) -> Iterator[Deviation]:
+    def _roots_of(self, name: str) -> Iterator[StandardDeviation]:
         """Yield the deviations that a tensor may be the square of, epsilon included."""
         for number, variance in _both_ways(self.graph.maker(self._flat(name), "Add")):
             epsilon, moment = self._number(number), self._mean(variance)
@@ -223,12 +223,12 @@ class _Finder:
             squared = None if moment is None else self._squared(moment.source)
             if moment is not None and squared is not None:
                 if (rows := self._centred(squared)) is not None and rows.axes == moment.axes:
-                    yield Deviation(rows, epsilon, centred=True)
-                yield Deviation(Rows(squared, moment.axes), epsilon, centred=False)
+                    yield StandardDeviation(rows, epsilon, centred=True)
+                yield StandardDeviation(AxisRows(squared, moment.axes), epsilon, centred=False)
             elif (rows := self._difference_of_moments(variance)) is not None:
-                yield Deviation(rows, epsilon, centred=True)
+                yield StandardDeviation(rows, epsilon, centred=True)
 
-    def _difference_of_moments(self, name: str) -> Rows | None:
+    def _difference_of_moments(self, name: str) -> AxisRows | None:
         """Match ``mean(x^2) - mean(x)^2``, possibly clamped at 0, and return its rows."""
         clipped = self.graph.maker(self._flat(name), "Max", "Relu")
         if clipped is not None:
@@ -241,12 +241,12 @@ class _Finder:
             return None
         moment, mean = self._mean(node.input[0]), self._squared(self._flat(node.input[1]))
         source = None if moment is None else self._squared(moment.source)
-        rows = None if moment is None or source is None else Rows(source, moment.axes)
+        rows = None if moment is None or source is None else AxisRows(source, moment.axes)
         return rows if mean is not None and self._mean(mean) == rows else None
 
     # Softmax. -------------------------------------------------------------------------------------------------------
 
-    def softmax(self, node: NodeProto) -> Rows | None:
+    def softmax(self, node: NodeProto) -> AxisRows | None:
         """Match a Softmax along one axis that ends in ``node``, and return its rows."""
         pairs = [(node.input[0], node.input[1])] if node.op_type == "Div" else []
         for numerator, factor in _both_ways(node) if node.op_type == "Mul" else ():
@@ -257,13 +257,13 @@ class _Finder:
             below = None if exponential is None else self.graph.maker(exponential.input[0], "Sub")
             if total is None or total.source != numerator or len(total.axes) != 1 or below is None:
                 continue
-            rows = Rows(below.input[0], total.axes)
+            rows = AxisRows(below.input[0], total.axes)
             over = self._stands_over(below.input[1], rows) and self._stands_over(denominator, rows)
             if over and self._largest(below.input[1]) == rows:
                 return rows
         return None
 
-    def _largest(self, name: str) -> Rows | None:
+    def _largest(self, name: str) -> AxisRows | None:
         """Match the maxima of rows, possibly after a Max with the smallest number."""
         for number, other in _both_ways(self.graph.maker(self._flat(name), "Max")):
             if self._number(number) in _LEAST:
@@ -281,20 +281,20 @@ class _Finder:
             name = node.input[0]
         return name
 
-    def _stands_over(self, name: str, rows: Rows) -> bool:
+    def _stands_over(self, name: str, rows: AxisRows) -> bool:
         """Return True if a tensor has one number per row and broadcasts to the rows."""
         shape, own = self.shapes[rows.source], self.shapes.get(name, ())
         kept = tuple(1 if axis in rows.axes else size for axis, size in enumerate(shape))
         return (1,) * (len(shape) - len(own)) + own == kept
 
-    def _fits(self, name: str, rows: Rows) -> bool:
+    def _fits(self, name: str, rows: AxisRows) -> bool:
         if name not in self.graph.floats:
             return False
         shape, own = self.shapes[rows.source], self.graph.floats[name].shape
         sizes = enumerate((1,) * (len(shape) - len(own)) + own)
         return len(own) <= len(shape) and all(n == 1 or (axis in rows.axes and n == shape[axis]) for axis, n in sizes)
 
-    def _centred(self, name: str) -> Rows | None:
+    def _centred(self, name: str) -> AxisRows | None:
         """Match ``x - mean(x)`` and return its rows."""
         node = self.graph.maker(name, "Sub")
         rows = None if node is None else self._mean_over(node.input[1])
@@ -307,12 +307,12 @@ class _Finder:
         square = self._number(node.input[1]) == 2 if node.op_type == "Pow" else node.input[0] == node.input[1]
         return node.input[0] if square else None
 
-    def _mean_over(self, name: str) -> Rows | None:
+    def _mean_over(self, name: str) -> AxisRows | None:
         """Match the means of rows, in a shape that broadcasts to them, and return the rows."""
         rows = self._mean(name)
         return rows if rows is not None and self._stands_over(name, rows) else None
 
-    def _mean(self, name: str) -> Rows | None:
+    def _mean(self, name: str) -> AxisRows | None:
         """Match the means of rows in any shape, by ReduceMean or ReduceSum, and return the rows."""
         rows = self._reduced(name, "ReduceMean")
         node = self.graph.maker(self._flat(name), "Mul", "Div")
@@ -328,7 +328,7 @@ class _Finder:
                 return rows
         return None
 
-    def _reduced(self, name: str, op_type: str) -> Rows | None:
+    def _reduced(self, name: str, op_type: str) -> AxisRows | None:
         """Match a reduction along constant axes, in any shape, and return its rows."""
         node = self.graph.maker(self._flat(name), op_type)
         if node is None or node.input[0] not in self.shapes:
@@ -339,7 +339,7 @@ class _Finder:
                 return None
             axes = self.graph.constants[node.input[1]].reshape(-1).tolist()
         rank = len(self.shapes[node.input[0]])
-        return Rows(node.input[0], tuple(sorted(int(axis) % rank for axis in axes))) if len(axes) else None
+        return AxisRows(node.input[0], tuple(sorted(int(axis) % rank for axis in axes))) if len(axes) else None
 
     def _number(self, name: str) -> float | None:
         array = self.graph.constants.get(name)

@@ -86,7 +86,7 @@ def apply(steps: Iterable[Pass], model: ModelProto) -> ModelProto:
 
 
 @dataclass(frozen=True)
-class Stage:
+class PassStage:
     """A pass in the order: the ``models`` that it is for, and ``why`` it has this position.
 
     ``rounds`` is True if it may change rounding (:data:`ROUNDING`), ``light`` if it never reads
@@ -143,66 +143,70 @@ LAWS: tuple[Law, ...] = (*FOLDS, *OTHERS, *EXACT)
 """All rules; those that are not exact are tried only in float models."""
 
 _SHAPES = "later passes need shapes"
-ORDER: tuple[Stage, ...] = (
-    Stage(inline_functions, "all", "all later passes expect nodes, not function calls"),
-    Stage(write_out_sparse, "all", "later passes then see one form of constants"),
-    Stage(order_nodes, "all", "later passes expect nodes in execution order"),
-    Stage(drop_initializer_inputs, "all", "later passes treat every input as fed by the caller"),
-    Stage(fix_shapes, "all", "shape inference starts at the inputs"),
-    Stage(separate_outputs, "all", "before a pass identifies inputs and outputs by name"),
-    Stage(restore_operators, "all", "converters and checkers accept only ONNX operators", rounds=True),
-    Stage(convert_opset, "all", "later passes know one version of every operator", rounds=True, light=True),
-    Stage(infer_shapes, "all", _SHAPES),
-    Stage(take_branches, "all", "needs inferred shapes; later passes see the nodes of the branches"),
-    Stage(shorten_pools, "all", "before the shapes of a pool's consumers are used", light=True),
-    Stage(fold_constants, "all", "needs shapes; most later passes look for constants", rounds=True),
-    Stage(dequantise_constants, "float", "later passes expect float constants in float computations"),
-    Stage(remove_identities, "all", "before a pass counts the consumers of a tensor"),
-    Stage(drop_unread_outputs, "all", "later passes match operators with one result", light=True),
-    Stage(fold_pads, "all", "before quantised pads become movement"),
-    Stage(write_out_functions, "all", "before `move_integers`", light=True),
-    Stage(complete_types, "all", "splits need element types"),
-    Stage(slice_splits, "all", "later passes expect movements with one result", light=True),
-    Stage(turn_slopes, "quantised", "a table has one function per channel; float slopes become products", light=True),
-    Stage(gather_scatters, "all", "needs constant indices"),
-    Stage(move_casts, "all", "before a pass uses the float tensor after a cast", light=True),
-    Stage(expand_resizes, "float", "it writes products, which later passes fold", rounds=True, light=True),
-    Stage(infer_shapes, "float", _SHAPES),
-    Stage(drop_unread, "all", "later passes count the consumers of tensors"),
-    Stage(unroll, "float", "later passes rewrite and fold the operators of an unrolled layer", rounds=True),
-    Stage(infer_shapes, "float", _SHAPES),
-    Stage(write_out_einsums, "all", "later passes fold and move its products", rounds=True, light=True),
-    Stage(infer_shapes, "all", _SHAPES),
-    Stage(convolve_spectra, "float", "its weights become constants of a convolution or a product", rounds=True),
-    Stage(decompose_attention, "float", "later passes rewrite and fold the operators of attention", rounds=True),
-    Stage(fold_constants, "float", "the two passes before write foldable constants", rounds=True),
-    Stage(tabulate_rows, "float", "before functions of rows are decomposed", rounds=True, for_cpu=True),
-    Stage(recognise_norms, "float", "before the reductions of a norm are decomposed", rounds=True),
-    Stage(decompose_reductions, "float", "after `recognise_norms`, which needs the reductions", rounds=True),
-    Stage(convolve_pools, "float", "before scales are folded into convolutions", rounds=True),
-    Stage(infer_shapes, "float", _SHAPES),
-    Stage(fold_affine, "float", "before products change their form", rounds=True),
-    Stage(spread_transposed, "all", "its weights already contain the scales", rounds=True),
-    Stage(infer_shapes, "float", _SHAPES),
-    Stage(flatten_volumes, "float", "transposed convolutions of volumes are convolutions by now", rounds=True),
-    Stage(canonicalise_gemm, "float", "products already contain the scales", rounds=True),
-    Stage(infer_shapes, "float", _SHAPES),
-    Stage(linear_laws, "float", "all products have one form by now", rounds=True),
-    Stage(join_biases, "quantised", "before `move_integers` puts movement between a product and its bias", rounds=True),
-    Stage(drop_dead_code, "all", "removed nodes must not count as consumers"),
-    Stage(drop_unit_dilations, "all", "pools have their final form", light=True),
-    Stage(infer_shapes, "all", _SHAPES),
-    Stage(exact_laws, "all", "movements that earlier passes wrote can now be merged"),
-    Stage(move_integers, "quantised", "clamps are next to the operators that can absorb them"),
-    Stage(infer_shapes, "quantised", _SHAPES),
-    Stage(flatten_integer_volumes, "quantised", "the movements that it writes move integers", rounds=True),
-    Stage(fold_constants, "quantised", "computes movements of weights", rounds=True),
-    Stage(infer_shapes, "quantised", _SHAPES),
-    Stage(exact_laws, "quantised", "movements of integers can now be merged"),
-    Stage(match_types, "quantised", "operators have their final operands"),
-    Stage(infer_shapes, "all", "the quantiser and the importer need shapes"),
-    Stage(complete_types, "float", "the quantiser needs element types"),
-    Stage(name_nodes, "all", "no later pass adds nodes", light=True),
+ORDER: tuple[PassStage, ...] = (
+    PassStage(inline_functions, "all", "all later passes expect nodes, not function calls"),
+    PassStage(write_out_sparse, "all", "later passes then see one form of constants"),
+    PassStage(order_nodes, "all", "later passes expect nodes in execution order"),
+    PassStage(drop_initializer_inputs, "all", "later passes treat every input as fed by the caller"),
+    PassStage(fix_shapes, "all", "shape inference starts at the inputs"),
+    PassStage(separate_outputs, "all", "before a pass identifies inputs and outputs by name"),
+    PassStage(restore_operators, "all", "converters and checkers accept only ONNX operators", rounds=True),
+    PassStage(convert_opset, "all", "later passes know one version of every operator", rounds=True, light=True),
+    PassStage(infer_shapes, "all", _SHAPES),
+    PassStage(take_branches, "all", "needs inferred shapes; later passes see the nodes of the branches"),
+    PassStage(shorten_pools, "all", "before the shapes of a pool's consumers are used", light=True),
+    PassStage(fold_constants, "all", "needs shapes; most later passes look for constants", rounds=True),
+    PassStage(dequantise_constants, "float", "later passes expect float constants in float computations"),
+    PassStage(remove_identities, "all", "before a pass counts the consumers of a tensor"),
+    PassStage(drop_unread_outputs, "all", "later passes match operators with one result", light=True),
+    PassStage(fold_pads, "all", "before quantised pads become movement"),
+    PassStage(write_out_functions, "all", "before `move_integers`", light=True),
+    PassStage(complete_types, "all", "splits need element types"),
+    PassStage(slice_splits, "all", "later passes expect movements with one result", light=True),
+    PassStage(
+        turn_slopes, "quantised", "a table has one function per channel; float slopes become products", light=True
+    ),
+    PassStage(gather_scatters, "all", "needs constant indices"),
+    PassStage(move_casts, "all", "before a pass uses the float tensor after a cast", light=True),
+    PassStage(expand_resizes, "float", "it writes products, which later passes fold", rounds=True, light=True),
+    PassStage(infer_shapes, "float", _SHAPES),
+    PassStage(drop_unread, "all", "later passes count the consumers of tensors"),
+    PassStage(unroll, "float", "later passes rewrite and fold the operators of an unrolled layer", rounds=True),
+    PassStage(infer_shapes, "float", _SHAPES),
+    PassStage(write_out_einsums, "all", "later passes fold and move its products", rounds=True, light=True),
+    PassStage(infer_shapes, "all", _SHAPES),
+    PassStage(convolve_spectra, "float", "its weights become constants of a convolution or a product", rounds=True),
+    PassStage(decompose_attention, "float", "later passes rewrite and fold the operators of attention", rounds=True),
+    PassStage(fold_constants, "float", "the two passes before write foldable constants", rounds=True),
+    PassStage(tabulate_rows, "float", "before functions of rows are decomposed", rounds=True, for_cpu=True),
+    PassStage(recognise_norms, "float", "before the reductions of a norm are decomposed", rounds=True),
+    PassStage(decompose_reductions, "float", "after `recognise_norms`, which needs the reductions", rounds=True),
+    PassStage(convolve_pools, "float", "before scales are folded into convolutions", rounds=True),
+    PassStage(infer_shapes, "float", _SHAPES),
+    PassStage(fold_affine, "float", "before products change their form", rounds=True),
+    PassStage(spread_transposed, "all", "its weights already contain the scales", rounds=True),
+    PassStage(infer_shapes, "float", _SHAPES),
+    PassStage(flatten_volumes, "float", "transposed convolutions of volumes are convolutions by now", rounds=True),
+    PassStage(canonicalise_gemm, "float", "products already contain the scales", rounds=True),
+    PassStage(infer_shapes, "float", _SHAPES),
+    PassStage(linear_laws, "float", "all products have one form by now", rounds=True),
+    PassStage(
+        join_biases, "quantised", "before `move_integers` puts movement between a product and its bias", rounds=True
+    ),
+    PassStage(drop_dead_code, "all", "removed nodes must not count as consumers"),
+    PassStage(drop_unit_dilations, "all", "pools have their final form", light=True),
+    PassStage(infer_shapes, "all", _SHAPES),
+    PassStage(exact_laws, "all", "movements that earlier passes wrote can now be merged"),
+    PassStage(move_integers, "quantised", "clamps are next to the operators that can absorb them"),
+    PassStage(infer_shapes, "quantised", _SHAPES),
+    PassStage(flatten_integer_volumes, "quantised", "the movements that it writes move integers", rounds=True),
+    PassStage(fold_constants, "quantised", "computes movements of weights", rounds=True),
+    PassStage(infer_shapes, "quantised", _SHAPES),
+    PassStage(exact_laws, "quantised", "movements of integers can now be merged"),
+    PassStage(match_types, "quantised", "operators have their final operands"),
+    PassStage(infer_shapes, "all", "the quantiser and the importer need shapes"),
+    PassStage(complete_types, "float", "the quantiser needs element types"),
+    PassStage(name_nodes, "all", "no later pass adds nodes", light=True),
 )
 """All passes, in the order in which they are applied to the models that they are for."""
 
@@ -233,7 +237,7 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
     return tuple(_pass(stage, settled.get(stage.step, stage.step)) for stage in ORDER if stage.models in kinds)
 
 
-def _pass(stage: Stage, step: Pass) -> Pass:
+def _pass(stage: PassStage, step: Pass) -> Pass:
     """Name ``step`` after its stage, and run it without weights if it never reads them.
 
     Copying half a gigabyte of weights for every pass would dominate the run time.

@@ -17,7 +17,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, defs, helpe
 from byoc.frontend.onnx.rewriting.constants import fold_constants
 from byoc.frontend.onnx.rewriting.form import convert_opset
 from byoc.frontend.onnx.rewriting.law import OperatorPass
-from byoc.frontend.onnx.rewriting.prepare import ORDER, Stage
+from byoc.frontend.onnx.rewriting.prepare import ORDER, PassStage
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.frontend.onnx.units import NOT_QUANTISED
 from byoc.graph import Node
@@ -42,7 +42,7 @@ def support_rows(registry: Registry | None = None) -> tuple[SupportRow, ...]:
     return (*rows, SupportRow("other forms", tuple(sorted(rewritten_operators() - known)), (), (rule,)))
 
 
-def _operators(stage: Stage) -> Collection[str]:
+def _operators(stage: PassStage) -> Collection[str]:
     return stage.step.operators if isinstance(stage.step, OperatorPass) and not stage.for_cpu else ()
 
 
@@ -111,7 +111,7 @@ class KeptNodes:
         except Exception:  # any exception, as in _rewrites
             return False
 
-    def _applicable(self, stage: Stage, alone: ModelProto) -> str:
+    def _applicable(self, stage: PassStage, alone: ModelProto) -> str:
         """Return why a pass that rewrites the node alone did not rewrite it in the model."""
         name = stage.step.__name__
         if name in self.left_out:
@@ -202,7 +202,7 @@ def _causes(alone: ModelProto, runs: Callable[[ModelProto], bool]) -> list[str]:
     parts = list(_parts(alone.graph.node[0]))
     parts += _computed_operands(alone)
 
-    def works(removed: Collection[_Part]) -> bool:
+    def works(removed: Collection[_NodePart]) -> bool:
         return runs(_without(alone, removed))
 
     single = [part.text for part in (*parts, *_numbers(alone)) if works([part])]
@@ -220,7 +220,7 @@ def _causes(alone: ModelProto, runs: Callable[[ModelProto], bool]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _NodePart:
     """A removable part of a node: an attribute by name, or an input or output by position.
 
     The field ``computed`` is an input that could be constant instead; ``number`` is an input that
@@ -232,24 +232,24 @@ class _Part:
     key: str | int
 
 
-def _parts(node: NodeProto) -> Iterator[_Part]:
+def _parts(node: NodeProto) -> Iterator[_NodePart]:
     """Yield the attributes, and the optional inputs and outputs, of a node."""
     for item in node.attribute:
         value = helper.get_attribute_value(item)
         plain = [part.decode() if isinstance(part, bytes) else part for part in (value if _is_list(value) else [value])]
         shown = plain if _is_list(value) else plain[0]
-        yield _Part(f"attribute {item.name} = {shown}"[:90], "attribute", item.name)
+        yield _NodePart(f"attribute {item.name} = {shown}"[:90], "attribute", item.name)
     known = _is_known(node)
     inputs = defs.get_schema(node.op_type).inputs if known else ()
     outputs = defs.get_schema(node.op_type).outputs if known else ()
     for index, name in enumerate(node.output):
         if index and name:
             formal = outputs[index].name if index < len(outputs) else "output"
-            yield _Part(f"{formal} (output '{name}')", "output", index)
+            yield _NodePart(f"{formal} (output '{name}')", "output", index)
     option = defs.OpSchema.FormalParameterOption.Optional
     for index, name in enumerate(node.input):
         if index and name and (index >= len(inputs) or inputs[index].option == option):
-            yield _Part(f"{_formal(node, index)} (input '{name}')", "input", index)
+            yield _NodePart(f"{_formal(node, index)} (input '{name}')", "input", index)
 
 
 def _is_known(node: NodeProto) -> bool:
@@ -261,16 +261,16 @@ def _is_list(value: object) -> bool:
     return not isinstance(value, (str, bytes, int, float)) and isinstance(value, Iterable)
 
 
-def _computed_operands(alone: ModelProto) -> Iterator[_Part]:
+def _computed_operands(alone: ModelProto) -> Iterator[_NodePart]:
     """Yield the operands after the first that are computed at run time."""
     (node,) = alone.graph.node
     computed = {value.name for value in alone.graph.input}
     for index, name in enumerate(node.input):
         if index and name in computed:
-            yield _Part(f"{_formal(node, index)} (input '{name}') computed at run time", "computed", name)
+            yield _NodePart(f"{_formal(node, index)} (input '{name}') computed at run time", "computed", name)
 
 
-def _numbers(alone: ModelProto) -> Iterator[_Part]:
+def _numbers(alone: ModelProto) -> Iterator[_NodePart]:
     """Yield the optional float operands that are absent, or scalar and computed at run time."""
     (node,), shapes = alone.graph.node, shapes_of(alone.graph)
     option = defs.OpSchema.FormalParameterOption.Optional
@@ -280,9 +280,9 @@ def _numbers(alone: ModelProto) -> Iterator[_Part]:
         if formal.option != option or "tensor(float)" not in formal.types or name in constants:
             continue
         if not name:
-            yield _Part(f"no {formal.name}", "number", index)
+            yield _NodePart(f"no {formal.name}", "number", index)
         elif shapes.get(name) == ():
-            yield _Part(f"{formal.name} (input '{name}') computed at run time", "number", index)
+            yield _NodePart(f"{formal.name} (input '{name}') computed at run time", "number", index)
 
 
 def _formal(node: NodeProto, index: int) -> str:
@@ -291,7 +291,7 @@ def _formal(node: NodeProto, index: int) -> str:
     return inputs[index].name if index < len(inputs) else "input"
 
 
-def _without(alone: ModelProto, removed: Collection[_Part]) -> ModelProto:
+def _without(alone: ModelProto, removed: Collection[_NodePart]) -> ModelProto:
     result = copy_model(alone)
     (node,) = result.graph.node
     for part in removed:
@@ -346,7 +346,7 @@ def _make_constant(model: ModelProto, name: str) -> None:
     model.graph.initializer.append(numpy_helper.from_array(np.ones(shape, dtype), name))
 
 
-def _rewrites(stage: Stage, model: ModelProto) -> bool:
+def _rewrites(stage: PassStage, model: ModelProto) -> bool:
     """Return True if a pass replaces a node that is alone.
 
     A node with the same operator on the same data does not count as a replacement.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from onnx import NodeProto, helper
 
-from byoc.frontend.onnx.rewriting.law import View, written
+from byoc.frontend.onnx.rewriting.law import GraphView, written
 from byoc.runtimes.protobuf import attributes, unused_step
 
 MOST_STEPS = 1024
@@ -38,20 +38,20 @@ _FACTORS: Mapping[str, Mapping[str, float]] = {
 
 
 @written(*_GATES)
-def unroll(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+def unroll(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Unroll recurrent layers with constant weights.
 
     Supports both directions, initial states, all activations, clipping, both layouts, and both
     forms of GRU. Layers with peepholes, coupled gates, lengths that differ from the sequence's, or
     more than MOST_STEPS steps stay unchanged.
     """
-    return _Layer(graph, node).write() or None
+    return _RecurrentWriter(graph, node).write() or None
 
 
-class _Layer:
+class _RecurrentWriter:
     """Writer of the nodes that replace one recurrent node."""
 
-    def __init__(self, graph: View, node: NodeProto) -> None:
+    def __init__(self, graph: GraphView, node: NodeProto) -> None:
         self._graph, self._node, self._arrays, self._shapes = graph, node, graph.constants, graph.shapes
         self._known: dict[str, str] = {}
         """Constants that are shared, by name."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from byoc.frontend.onnx.rewriting.law import View, Writer, written
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, written
 from byoc.runtimes.protobuf import attributes
 from byoc.runtimes.session import OnnxRuntimeSession
 
@@ -26,7 +26,7 @@ Matrix = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class _Parameters:
+class _ResizeParameters:
     """Parameters of a four-dimensional Resize.
 
     These are scales or sizes at input ``position``, and the region.
@@ -36,7 +36,7 @@ class _Parameters:
     numbers: NDArray[np.generic]
     region: NDArray[np.generic]
 
-    def along(self, axis: int) -> _Parameters:
+    def along(self, axis: int) -> _ResizeParameters:
         """Return the parameters of a Resize along ``axis`` only.
 
         The other spatial axis is resized from one element to two, because ONNX Runtime copies
@@ -46,11 +46,11 @@ class _Parameters:
         numbers[axis], numbers[5 - axis] = self.numbers[axis], 2
         region[4:] = 1
         region[[axis, 4 + axis]] = self.region[[axis, 4 + axis]]
-        return _Parameters(self.position, numbers, region)
+        return _ResizeParameters(self.position, numbers, region)
 
 
 @written("Resize")
-def expand_resizes(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+def expand_resizes(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Rewrite an interpolating Resize of (N, C, H, W) as two products or a convolution.
 
     If positions beyond the edges have a value, it is subtracted first and added afterwards, because
@@ -60,7 +60,7 @@ def expand_resizes(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
     matrices = _matrices(graph, node) if real else None
     if matrices is None:
         return None
-    w, source, channels = Writer(graph, node), node.input[0], graph.shapes[node.input[0]][1]
+    w, source, channels = NodeWriter(graph, node), node.input[0], graph.shapes[node.input[0]][1]
     beyond = float(w.options.get("extrapolation_value", 0.0))
     if not beyond or w.options.get("coordinate_transformation_mode") != _CROPPED:
         _products(w, source, channels, *matrices)
@@ -70,7 +70,7 @@ def expand_resizes(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
     return w.finished()
 
 
-def _matrices(graph: View, node: NodeProto) -> tuple[Matrix, Matrix] | None:
+def _matrices(graph: GraphView, node: NodeProto) -> tuple[Matrix, Matrix] | None:
     """Return the matrices (H', H) and (W', W) for rows and columns.
 
     Returns None if the node is not such a Resize.
@@ -90,7 +90,7 @@ def _matrices(graph: View, node: NodeProto) -> tuple[Matrix, Matrix] | None:
     return (rows, columns) if same else None
 
 
-def _parameters(graph: View, node: NodeProto) -> _Parameters | None:
+def _parameters(graph: GraphView, node: NodeProto) -> _ResizeParameters | None:
     """Return the constant parameters of a Resize, extended from its ``axes`` to all dimensions."""
     given = [index for index, name in enumerate(node.input) if name and index >= 2]
     constants = graph.constants
@@ -109,10 +109,10 @@ def _parameters(graph: View, node: NodeProto) -> _Parameters | None:
     if len(numbers) != len(axes):
         return None
     whole[axes] = numbers
-    return _Parameters(given[0], whole, region)
+    return _ResizeParameters(given[0], whole, region)
 
 
-def _matrix(graph: View, node: NodeProto, parameters: _Parameters, axis: int, size: int) -> Matrix:
+def _matrix(graph: GraphView, node: NodeProto, parameters: _ResizeParameters, axis: int, size: int) -> Matrix:
     """Return the matrix whose columns are the Resize of unit vectors along ``axis``.
 
     It contains 0 where the Resize extrapolates.
@@ -144,7 +144,7 @@ def _matrix(graph: View, node: NodeProto, parameters: _Parameters, axis: int, si
     return np.stack([made.take(0, 5 - axis).reshape(-1) for made in results], 1)
 
 
-def _products(w: Writer, source: str, channels: int, rows: Matrix, columns: Matrix) -> str:
+def _products(w: NodeWriter, source: str, channels: int, rows: Matrix, columns: Matrix) -> str:
     """Multiply the rows and columns of ``source`` by these matrices."""
     row_taps, column_taps, label = _taps(rows), _taps(columns), w.node.name
     if row_taps is None or column_taps is None or len(row_taps) != len(column_taps):

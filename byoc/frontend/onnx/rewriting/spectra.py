@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto
 
-from byoc.frontend.onnx.rewriting.law import View, Writer, written
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, written
 from byoc.runtimes.protobuf import attributes
 
 
 @written("STFT", "DFT")
-def convolve_spectra(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+def convolve_spectra(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Rewrite a float32 STFT as a convolution and a DFT as a matrix product.
 
     Constants must be folded.
@@ -23,7 +23,7 @@ def convolve_spectra(graph: View, node: NodeProto) -> Sequence[NodeProto] | None
     return _windowed(graph, node) if node.op_type == "STFT" else _whole(graph, node)
 
 
-def _windowed(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+def _windowed(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Return an STFT as a Conv.
 
     Its channels are the real parts of all bins, then the imaginary parts. Returns None if the
@@ -43,7 +43,7 @@ def _windowed(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
         return None
     bins = size // 2 + 1 if attributes(node).get("onesided", 1) else size
     frames = (shape[1] - size) // hop + 1
-    w = Writer(graph, node)
+    w = NodeWriter(graph, node)
     source = (
         w.add("Transpose", signal, perm=[0, 2, 1])
         if parts == 2
@@ -56,7 +56,7 @@ def _windowed(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
     return w.finished()
 
 
-def _whole(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+def _whole(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Return a DFT as a MatMul.
 
     Its columns are the real parts of all bins, then the imaginary parts. Returns None if the length
@@ -78,7 +78,7 @@ def _whole(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
     if inverse:
         weights = weights.reshape(2, bins, parts, size)[:, -np.arange(bins) % size] / size
     order = [other for other in range(last) if other != along] + [last, along]
-    w = Writer(graph, node)
+    w = NodeWriter(graph, node)
     rows = w.add("Reshape", w.add("Transpose", signal, perm=order), w.constant([-1, parts * size], np.int64))
     columns = w.constant(weights.reshape(2 * bins, parts * size).T, np.float32)
     spectra = w.add("MatMul", rows, columns, label=node.name)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper
 
-from byoc.frontend.onnx.rewriting.law import View, Writer, written
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, written
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.runtimes.protobuf import attributes
 
@@ -17,7 +17,7 @@ _ELEMENTS = (TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8)
 
 
 @written("Split")
-def slice_splits(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+def slice_splits(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Return a Slice for each used output of a Split; None if its sizes are unknown.
 
     In a quantised model, every output must be quantised by its only consumer. A DequantizeLinear
@@ -46,7 +46,7 @@ def slice_splits(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
     return nodes
 
 
-def _split_sizes(graph: View, node: NodeProto) -> list[int] | None:
+def _split_sizes(graph: GraphView, node: NodeProto) -> list[int] | None:
     """Return the length of every output of a Split along its axis.
 
     Returns None if it is only known at run time.
@@ -67,7 +67,7 @@ def _bounds(start: int, end: int, axis: int) -> tuple[tuple[str, int], ...]:
 
 
 @written("PRelu")
-def turn_slopes(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+def turn_slopes(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Return a PRelu with slopes along one axis as a per-channel PRelu between two Transposes.
 
     The values do not change, so quantised models are rewritten too. Returns None for slopes along
@@ -82,7 +82,7 @@ def turn_slopes(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
     perm = list(range(len(shape)))
     perm[1] = along[0]
     perm[along[0]] = 1
-    w = Writer(graph, node)
+    w = NodeWriter(graph, node)
     turned = w.add("Transpose", node.input[0], perm=perm)
     channels = w.constant([-1, *[1] * (len(shape) - 2)], np.int64)
     function = w.add("PRelu", turned, w.add("Reshape", node.input[1], channels), label=node.name)
@@ -94,7 +94,7 @@ SCATTERINGS = ("ScatterND", "ScatterElements")
 
 
 @written(*SCATTERINGS)
-def gather_scatters(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+def gather_scatters(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Rewrite a ScatterND or ScatterElements with constant indices as a Gather.
 
     It gathers from data and updates. It stays if several updates have the same position, or if
@@ -116,7 +116,7 @@ def gather_scatters(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
         return None
     rows = np.arange(math.prod(shape[:depth]))
     rows[places] = len(rows) + np.arange(len(places))
-    w = Writer(graph, node)
+    w = NodeWriter(graph, node)
     row = w.constant([-1, math.prod(shape[depth:])], np.int64)
     both = w.add("Concat", w.add("Reshape", data, row), w.add("Reshape", updates, row), axis=0)
     if reader is not None:  # data and updates already have the result's quantisation
@@ -126,7 +126,7 @@ def gather_scatters(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
     return w.finished()
 
 
-def _quantisation_behind(graph: View, name: str) -> NodeProto | None:
+def _quantisation_behind(graph: GraphView, name: str) -> NodeProto | None:
     """Return the QuantizeLinear with one zero point that is the only consumer of ``name``."""
     reader = None if graph.shown(name) else graph.only_reader(name)
     if reader is None or reader.op_type != QUANTIZE or len(reader.input) < 3:

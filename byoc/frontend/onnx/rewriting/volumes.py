@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto
 
-from byoc.frontend.onnx.rewriting.law import View, Writer, written
+from byoc.frontend.onnx.rewriting.law import GraphView, NodeWriter, written
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.window import window_attributes
 from byoc.runtimes.protobuf import attributes, standard
@@ -86,7 +86,7 @@ class _Unit:
     weights: NodeProto | None
 
 
-def _unit(graph: View, last: NodeProto) -> _Unit | None:
+def _unit(graph: GraphView, last: NodeProto) -> _Unit | None:
     """Return the unit that ends in a QuantizeLinear.
 
     Returns None if operand or result lacks a single scale, or if weights have other scales than one
@@ -108,12 +108,12 @@ def _unit(graph: View, last: NodeProto) -> _Unit | None:
     return _Unit(node, head, tuple(behind), weights)
 
 
-def _single(graph: View, node: NodeProto) -> bool:
+def _single(graph: GraphView, node: NodeProto) -> bool:
     scale = graph.constants.get(node.input[1])
     return scale is not None and scale.size == 1
 
 
-def _along_filters(graph: View, node: NodeProto) -> bool:
+def _along_filters(graph: GraphView, node: NodeProto) -> bool:
     """Return True if a node dequantises constants with one scale, or one per filter."""
     if any(name and name not in graph.constants for name in node.input):
         return False
@@ -121,13 +121,13 @@ def _along_filters(graph: View, node: NodeProto) -> bool:
     return not options.get("block_size", 0) and (_single(graph, node) or options.get("axis", 1) == 0)
 
 
-class _Writer(Writer):
+class _VolumeWriter(NodeWriter):
     """Writer of the nodes that replace one node; the last one produces its result."""
 
     fill = ""
     """Name of the padding value; empty for 0."""
 
-    def __init__(self, graph: View, node: NodeProto, name: str = "") -> None:
+    def __init__(self, graph: GraphView, node: NodeProto, name: str = "") -> None:
         super().__init__(graph, node, name)
         self.source = node.input[0]
 
@@ -239,10 +239,10 @@ class _Writer(Writer):
         return True
 
 
-class _IntegerWriter(_Writer):
+class _IntegerWriter(_VolumeWriter):
     """The same writer between quantised values: data movement moves integers."""
 
-    def __init__(self, graph: View, unit: _Unit) -> None:
+    def __init__(self, graph: GraphView, unit: _Unit) -> None:
         super().__init__(graph, unit.node, unit.behind[-1].output[0])
         self._unit, self.source = unit, unit.head.input[0]
         self.fill = unit.head.input[2] if len(unit.head.input) > 2 else ""
@@ -302,7 +302,7 @@ def _beside(window: Window, first: bool = True) -> Window:
     return {**pair, "pads": [begin, 0, end, 0] if first else [0, begin, 0, end]}
 
 
-_WRITERS: Mapping[str, Callable[[_Writer, _Volume], bool]] = {
+_WRITERS: Mapping[str, Callable[[_VolumeWriter, _Volume], bool]] = {
     "Conv": lambda writer, volume: writer.convolution(volume),
     "MaxPool": lambda writer, volume: writer.maximum(volume),
     "AveragePool": lambda writer, volume: writer.average(volume),
@@ -312,19 +312,19 @@ _WRITERS: Mapping[str, Callable[[_Writer, _Volume], bool]] = {
 
 
 @written(*_WRITERS, rank=5)
-def flatten_volumes(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+def flatten_volumes(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Rewrite convolutions and pools of volumes in float models.
 
     These are Conv of constant weights, MaxPool, AveragePool and global pools. They become operators
     on planes. Averages across depth and planes are averages of averages. AveragePool with
     dilations, or with counted padding and a size rounded up, stays unchanged.
     """
-    volume, writer = _volume(node, graph.shapes), _Writer(graph, node)
+    volume, writer = _volume(node, graph.shapes), _VolumeWriter(graph, node)
     return writer.nodes if volume is not None and _WRITERS[node.op_type](writer, volume) else None
 
 
 @written(QUANTIZE, rank=5)
-def flatten_integer_volumes(graph: View, node: NodeProto) -> Sequence[NodeProto] | None:
+def flatten_integer_volumes(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] | None:
     """Rewrite the same operators between quantised values, bit-exact, with movement of integers.
 
     An average is one of rows in the order in which its window reads them. Averages that do not
