@@ -1,7 +1,7 @@
 """Loop nests, tiles and strided pieces as data.
 
-Spans and boxes of tensors, halo rows and padding, the transfers that move a box. What moves elements without computing
-is an index map: a few boxes with strides of their own.
+Defines spans and boxes of tensors, halo rows and padding, and the transfers of a box. Operations that only move
+elements are index maps: a few boxes, each with its own strides.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Span(NamedTuple):
 
 
 class Box(NamedTuple):
-    """A box of a tensor: channels, rows, columns."""
+    """Box of a tensor: channels, rows, columns."""
 
     channels: Span
     rows: Span
@@ -44,9 +44,9 @@ class Box(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """What one command computes: an output box, the input box it reads, and the padding rows above that input box.
+    """Work of one command: an output box, the input box it reads, and the padding rows above the input box.
 
-    A tile of some input channels only makes sums: ``first`` starts them, ``last`` makes results of them.
+    A tile of some input channels computes partial sums: ``first`` starts them, ``last`` converts them to results.
     """
 
     output: Box
@@ -57,19 +57,19 @@ class Tile(NamedTuple):
 
     @property
     def depth(self) -> Span | None:
-        """The input channels of a tile that has some only."""
+        """Input channels of a tile that has only some of them, otherwise None."""
         return None if self.first and self.last else self.input.channels
 
 
 @dataclass(frozen=True)
 class Nest:
-    """An operation as a loop nest over (channels, rows, columns) of its output.
+    """Loop nest of an operation over (channels, rows, columns) of its output.
 
-    Planes are (C, H, W). A ``matrix`` (M, N) has M rows and N channels of one column, stored row by row. Element-wise
-    operations are one channel of as many rows as there are elements. Channels form ``groups`` groups of equal size:
-    output channel o reads only the ``group_inputs`` input channels of group ``o // group_outputs``.
-    ``whole``: a tile has all channels of its groups. ``reads``: the first input row and the one behind the last that
-    each row reads, where no window says so.
+    Planes are (C, H, W). A ``matrix`` (M, N) has M rows and N channels of one column, stored row by row.
+    Element-wise operations are one channel with one row per element. Channels form ``groups`` groups of equal size:
+    output channel o reads only the ``group_inputs`` input channels of group ``o // group_outputs``. ``whole``: a
+    tile has all channels of its groups. ``reads``: for each row, the first input row that it reads and the row
+    after the last, if no window defines them.
     """
 
     channels: int
@@ -102,17 +102,17 @@ class Nest:
 
     @property
     def extent(self) -> int:
-        """Rows from the first to the last tap of a window."""
+        """Number of rows from the first to the last tap of a window."""
         return (self.kernel - 1) * self.dilation + 1
 
     @property
     def splits_rows(self) -> bool:
-        """Whether bands of rows are possible: every window touches data or lies above it, never wholly below."""
+        """Whether bands of rows are possible: no window is entirely below the data."""
         return bool(self.reads) or (self.rows - 1) * self.stride - self.pad_top < self.input_rows
 
     @property
     def rows_read(self) -> NDArray[np.bool_] | None:
-        """Which input rows are read; None where all are.
+        """Mask of the input rows that are read; None if all are.
 
         Strides longer than the window skip rows, and the last window may end before the last row.
         """
@@ -128,17 +128,17 @@ class Nest:
         return None if read.all() else read
 
     def read_by(self, rows: Span) -> Span:
-        """The input rows that a band of rows reads, by :attr:`reads`."""
+        """Return the input rows that a band of rows reads, according to :attr:`reads`."""
         first, behind = zip(*self.reads[rows.start : rows.stop], strict=True)
         return Span(min(first), max(behind))
 
 
 def make_tile(nest: Nest, channels: Span, rows: Span, depth: Span | None = None) -> Tile:
-    """The tile with these output channels and rows, all columns; ``depth``: of these input channels, None: of all."""
+    """Return the tile of these output channels and rows, all columns, and input channels ``depth``; None: all."""
     first = rows.start * nest.stride - nest.pad_top
     last = (rows.stop - 1) * nest.stride - nest.pad_top + nest.extent
     start = max(first, 0)
-    # A window that lies wholly in the padding still gets one row: the machine has no empty tensors.
+    # A window entirely in the padding still gets one row, because the machine has no empty tensors.
     stop = max(min(last, nest.input_rows), start + 1)
     if rows.size == nest.rows:
         start, stop = 0, nest.input_rows
@@ -157,14 +157,14 @@ def _input_channels(nest: Nest, channels: Span) -> Span:
 
 
 def split(size: int, step: int) -> tuple[Span, ...]:
-    """``[0, size)`` in pieces of ``step``, the last one possibly smaller."""
+    """Return ``[0, size)`` in pieces of ``step``; the last one may be smaller."""
     return tuple(Span(start, min(start + step, size)) for start in range(0, size, step))
 
 
 def allowed_channels(nest: Nest, wanted: int) -> int:
-    """The largest channel tile not above ``wanted``: whole groups, or an even part of one where there are several.
+    """Return the largest legal channel tile up to ``wanted``: whole groups, or an even part of one group.
 
-    Where parts of groups are not allowed, one group at least.
+    If parts of groups are not allowed, return at least one group.
     """
     wanted, group = min(wanted, nest.channels), nest.group_outputs if nest.grouped or nest.whole else 1
     if wanted >= group or nest.whole:
@@ -173,7 +173,7 @@ def allowed_channels(nest: Nest, wanted: int) -> int:
 
 
 def band_rows(nest: Nest, rows: int) -> int:
-    """Most input rows that a band of ``rows`` output rows reads."""
+    """Return the maximum number of input rows that a band of ``rows`` output rows reads."""
     if rows >= nest.rows:
         return nest.input_rows
     if nest.reads:
@@ -182,7 +182,7 @@ def band_rows(nest: Nest, rows: int) -> int:
 
 
 class Axis(NamedTuple):
-    """A dimension of a transfer: steps, bytes from one to the next in the tensor and in the scratchpad."""
+    """Dimension of a transfer: count, byte stride in the tensor, byte stride in the scratchpad."""
 
     size: int
     tensor: int
@@ -190,9 +190,9 @@ class Axis(NamedTuple):
 
 
 class Transfer(NamedTuple):
-    """Rows of ``nbytes`` bytes from byte ``offset`` of the tensor, along ``dims``, at most three, the innermost first.
+    """Rows of ``nbytes`` bytes from byte ``offset`` of the tensor, along at most three ``dims``, innermost first.
 
-    In the scratchpad they begin ``sram_offset`` bytes behind the tile's address.
+    In the scratchpad they begin ``sram_offset`` bytes after the tile's address.
     """
 
     offset: int
@@ -206,9 +206,9 @@ class Transfer(NamedTuple):
 
 
 def plane_transfer(box: Box, rows: int, columns: int, element: int, plane: int = 0) -> Transfer:
-    """The box of a tensor (C, rows, columns) of ``element`` bytes; all columns.
+    """Return the transfer of a box of a tensor (C, rows, columns) with ``element`` bytes per element; all columns.
 
-    In the scratchpad the channels are ``plane`` bytes apart, or dense where ``plane`` is 0.
+    In the scratchpad the channels are ``plane`` bytes apart, or dense if ``plane`` is 0.
     """
     row = columns * element
     nbytes, stride = box.rows.size * row, rows * row
@@ -217,7 +217,7 @@ def plane_transfer(box: Box, rows: int, columns: int, element: int, plane: int =
 
 
 def matrix_transfer(box: Box, channels: int, element: int) -> Transfer:
-    """The box of a matrix (rows, channels) stored row by row; dense in the scratchpad."""
+    """Return the transfer of a box of a row-major matrix (rows, channels); dense in the scratchpad."""
     nbytes = box.channels.size * element
     offset = (box.rows.start * channels + box.channels.start) * element
     return _strided(offset, nbytes, box.rows.size, channels * element, nbytes)
@@ -230,16 +230,16 @@ def _strided(offset: int, nbytes: int, repeats: int, dram_stride: int, sram_stri
 
 
 GAP = 8
-"""Bytes from element to element up to which a transfer brings what lies between along: one beat of the bus."""
+"""Maximum stride in bytes at which a transfer includes the gaps between elements: one beat of the bus."""
 NOTHING = -1
-"""In an index map: an element that is no copy of another."""
+"""Index map entry of an element that is not a copy."""
 REMEMBERED_MAPS = 256
-"""Index maps whose pieces are remembered, by their contents."""
+"""Maximum number of index maps whose pieces are cached, by contents."""
 _FOUND: dict[tuple[tuple[int, ...], bytes], tuple[Piece, ...]] = {}
 
 
 class Dim(NamedTuple):
-    """``size`` steps: elements from source to source and from target to target."""
+    """Dimension of a piece: ``size`` steps, with strides in elements in source and target."""
 
     size: int
     source: int
@@ -247,7 +247,7 @@ class Dim(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Elements in nested dimensions, outermost first; ``source`` and ``target`` are the first one's positions."""
+    """Elements in nested dimensions, outermost first, from positions ``source`` and ``target``."""
 
     source: int
     target: int
@@ -259,7 +259,7 @@ class Piece(NamedTuple):
 
     @property
     def dense(self) -> bool:
-        """Whether both its sources and its targets lie one behind the other."""
+        """Whether both its sources and its targets are contiguous."""
         return self.dims in ((), (Dim(self.elements, 1, 1),))
 
     @property
@@ -280,14 +280,14 @@ class Piece(NamedTuple):
 
 
 def find_pieces(index: NDArray[np.integer]) -> tuple[Piece, ...]:
-    """The pieces of an index map: ``index`` has the position in the flat source of every element, or NOTHING.
+    """Return few strided pieces that together are exactly an index map.
 
-    Its shape helps to find few; together they are exactly the map.
+    ``index`` has the position in the flat source of every element, or NOTHING. Its shape guides the search.
     """
     if index.size == 0:
         return ()
     whole = np.ascontiguousarray(index, np.int64)
-    key = whole.shape, blake2b(whole.data).digest()  # layers of one shape are moved alike
+    key = whole.shape, blake2b(whole.data).digest()  # layers of one shape have equal maps
     found = _FOUND.get(key)
     if found is None:
         if len(_FOUND) == REMEMBERED_MAPS:
@@ -297,7 +297,7 @@ def find_pieces(index: NDArray[np.integer]) -> tuple[Piece, ...]:
 
 
 def _pieces(index: NDArray[np.int64]) -> list[Piece]:
-    """Axis by axis from the last: rows of equal steps are one pattern, at the positions where they begin."""
+    """Return pieces axis by axis from the last: rows with equal steps share a pattern at different start positions."""
     if index.ndim == 0:
         return [] if index == NOTHING else [Piece(int(index), 0)]
     length = index.shape[-1]
@@ -320,7 +320,7 @@ def _pieces(index: NDArray[np.int64]) -> list[Piece]:
 
 
 def _patterns(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The different ones of ``rows``, in order, and which of them each is. Rows like those before them are many."""
+    """Return the distinct ``rows``, sorted, and the number of each row's; most rows equal the previous one."""
     heads = np.flatnonzero(np.concatenate([[True], (rows[1:] != rows[:-1]).any(axis=1)]))
     seen: dict[bytes, int] = {}
     which = np.array([seen.setdefault(rows[head].tobytes(), len(seen)) for head in heads.tolist()])
@@ -330,7 +330,7 @@ def _patterns(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.in
 
 
 def _row(pattern: NDArray[np.int64]) -> list[Piece]:
-    """The pieces of one row: runs of equal steps, then runs of equal runs, until nothing more is equal."""
+    """Return the pieces of one row: runs of equal steps, then runs of equal runs, until no runs are left."""
     targets = np.flatnonzero(pattern != np.iinfo(np.int64).min)
     alike: dict[tuple[Dim, ...], NDArray[np.int64]] = {(): np.stack([pattern[targets], targets], axis=1)}
     found: list[Piece] = []
@@ -347,15 +347,15 @@ def _row(pattern: NDArray[np.int64]) -> list[Piece]:
 
 
 def _runs(starts: NDArray[np.int64]) -> Iterable[tuple[Dim, NDArray[np.int64]]]:
-    """The longest runs of equal steps between the rows (source, target), one behind the other: where those alike start.
+    """Yield the longest runs of equal steps between consecutive rows (source, target), with the starts of each kind.
 
-    Kinds of runs come in the order in which they are first seen.
+    Kinds of runs are yielded in the order of their first occurrence.
     """
     steps = np.diff(starts, axis=0)
-    first = np.concatenate([[0], np.flatnonzero((steps[1:] != steps[:-1]).any(axis=1)) + 1])  # of steps alike
+    first = np.concatenate([[0], np.flatnonzero((steps[1:] != steps[:-1]).any(axis=1)) + 1])  # of equal steps
     ends = np.append(first[1:], len(steps))
     taken = _taken(ends - first)
-    begins = first + np.concatenate([[0], taken[:-1]])  # where the run before ends is no start
+    begins = first + np.concatenate([[0], taken[:-1]])  # the end of the previous run is not a start
     begins, ends = begins[taken], ends[taken]
     last = int(ends[-1]) + 1 if len(ends) else 0
     kinds = np.column_stack([ends - begins + 1, steps[begins]])
@@ -366,22 +366,22 @@ def _runs(starts: NDArray[np.int64]) -> Iterable[tuple[Dim, NDArray[np.int64]]]:
 
 
 def _taken(lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which stretches of so many equal steps become runs: not those of one step that begins where a run has ended."""
+    """Return which stretches of equal steps become runs: not single steps that begin at the end of a run."""
     if not lengths.any():
         return np.zeros(len(lengths), np.bool_)
     single = lengths == 1
     heads = np.flatnonzero(np.concatenate([[True], single[1:] != single[:-1]]))
     place = np.arange(len(lengths)) - np.repeat(heads, np.diff(heads, append=len(lengths)))
-    behind = np.repeat(heads > 0, np.diff(heads, append=len(lengths)))  # a longer one is before them
+    behind = np.repeat(heads > 0, np.diff(heads, append=len(lengths)))  # a longer stretch precedes them
     taken: NDArray[np.bool_] = ~single | ((place + behind) % 2 == 0)
     return taken
 
 
 def _alike(kinds: NDArray[np.int64]) -> Iterable[tuple[list[int], NDArray[np.int64]]]:
-    """The different rows of ``kinds``, in the order of their first ones, and the positions of each."""
+    """Yield the distinct rows of ``kinds`` in the order of their first occurrence, with the positions of each."""
     if not len(kinds):
         return
-    # A row as its bytes: NumPy makes a field of every column otherwise, which takes longer than all the rest.
+    # Rows are compared as bytes: np.unique with an axis makes a field per column, which dominates the run time.
     rows = np.ascontiguousarray(kinds).view(np.dtype((np.void, kinds.shape[1] * kinds.itemsize))).reshape(-1)
     _, seen, which = np.unique(rows, return_index=True, return_inverse=True)
     members = np.split(np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1])
@@ -390,14 +390,15 @@ def _alike(kinds: NDArray[np.int64]) -> Iterable[tuple[list[int], NDArray[np.int
 
 
 def spread_of(dims: Iterable[Dim]) -> int:
-    """Bytes of a tile buffer that one byte of the source takes: small gaps between elements come along."""
+    """Return the tile buffer bytes per source byte; small gaps between elements are transferred too."""
     smallest = min((abs(dim.source) for dim in dims if dim.source), default=1)
     return smallest if smallest <= GAP else 1
 
 
 def plane_dims(dims: Iterable[Dim], nbytes: int, elements: int) -> tuple[Dim, ...] | None:
-    """A copy to ``elements`` bytes as one of whole planes of ``nbytes`` bytes, of every plane once: its dimensions, in
-    planes; None where it is none that one command makes.
+    """Return a copy to ``elements`` bytes as dimensions of whole planes of ``nbytes`` bytes.
+
+    Return None if it does not copy every plane once, or needs more than one command.
     """
     copied = merged(dims)
     dense = copied[-1] if copied and copied[-1][1:] == (1, 1) else None
@@ -411,7 +412,7 @@ def plane_dims(dims: Iterable[Dim], nbytes: int, elements: int) -> tuple[Dim, ..
 
 
 def merged(dims: Iterable[Dim]) -> tuple[Dim, ...]:
-    """The same dimensions, those that continue the next one as one with it, and none of a single step."""
+    """Return the dimensions without single steps, with contiguous dimensions merged."""
     kept: list[Dim] = []
     for dim in reversed(tuple(dims)):
         if dim.size == 1:
@@ -425,9 +426,9 @@ def merged(dims: Iterable[Dim]) -> tuple[Dim, ...]:
 
 
 def layout(dims: Sequence[tuple[int, int]], spread: int) -> tuple[Axis, ...]:
-    """Dimensions (count, stride in the tensor) as they lie in a tile buffer, innermost first: by growing strides.
+    """Return dimensions (count, stride in the tensor) as stored in a tile buffer, innermost first: by stride.
 
-    Those of one step, and those that stay where they are, have no place there.
+    Dimensions of one step or of stride 0 are omitted.
     """
     found = []
     extent = spread
@@ -438,7 +439,7 @@ def layout(dims: Sequence[tuple[int, int]], spread: int) -> tuple[Axis, ...]:
 
 
 def strided_transfers(offset: int, axes: tuple[Axis, ...], spread: int, whole: bool = False) -> tuple[Transfer, ...]:
-    """Transfers of at most three strided dimensions; ``whole``: the scratchpad has the strides of the tensor, too."""
+    """Return transfers of at most three dimensions; ``whole``: the scratchpad has the tensor's strides too."""
     extent, rest = spread, list(axes)
     while rest and rest[0].tensor == rest[0].buffer == extent:
         extent *= rest.pop(0).size

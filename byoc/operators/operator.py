@@ -1,10 +1,10 @@
-"""The operator: one class a family, everything about it; an instance is one operation of the family on the accelerator.
+"""Base class of operators: one class per family; an instance is one operation of the family on the accelerator.
 
-All numbers live in the accelerator's int8 domain: uint8 ONNX tensors have been moved by 128 (values and zero points),
-except where a family says that it computes with the original zero point and an ``offset``. Tensors are dense, CHW or
-row-major, without a batch dimension: a batch or a group becomes several operations on slices.
+All numbers are in the accelerator's int8 domain: uint8 ONNX tensors have been shifted by 128 (values and zero
+points), unless a family states that it computes with the original zero point and an ``offset``. Tensors are dense,
+CHW or row-major, without a batch dimension: a batch or a group becomes several operations on slices.
 
-A node that breaks a rule of its family is refused: what was found are facts as data, sentences are made last.
+A node that breaks a rule of its family is rejected. Findings are stored as data and formatted as text last.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Asked = ParamSpec("Asked")
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with the actual ``values``; ``text`` is the format string of the sentence that tells them."""
+    """A rule violation: the actual ``values``, and ``text``, the format string of the message."""
 
     text: str
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -62,15 +62,15 @@ class Finding:
 
 
 def finding(text: str, **values: Any) -> Finding:
-    """A finding of ``values``, told by ``text``."""
+    """Return a finding with these ``values`` and the format string ``text``."""
     return Finding(text, values)
 
 
 @dataclass(frozen=True)
 class Rule(Generic[Asked]):
-    """One rule: ``check`` returns None where it holds, else what it found.
+    """A rule: ``check`` returns None if it holds, otherwise a finding.
 
-    ``text`` states the rule once: it ends the message that the user reads and is the row of the support table.
+    ``text`` states the rule once: it ends the message to the user and is the row of the support table.
     """
 
     name: str
@@ -78,21 +78,21 @@ class Rule(Generic[Asked]):
     check: Callable[Asked, Finding | None]
 
     def __call__(self, *arguments: Asked.args, **options: Asked.kwargs) -> Finding | None:
-        """What breaks the rule, or None."""
+        """Return the finding if the rule is broken, or None."""
         return self.check(*arguments, **options)
 
 
 def rule(text: str) -> Callable[[Callable[Asked, Finding | None]], Rule[Asked]]:
-    """Makes a check the rule that ``text`` states, named as the function is."""
+    """Return a decorator that turns a check into the rule stated by ``text``, named like the function."""
     return lambda check: Rule(check.__name__, text, check)
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why ``node`` does not run on the accelerator: the name of the rule that it misses, and what was found.
+    """Reason why ``node`` does not run on the accelerator: the name of the broken rule, and a finding.
 
-    ``finding`` has the actual values. ``rule_text`` states the rule where the finding does not say it all. ``str`` is
-    the line that the user reads.
+    ``finding`` has the actual values. ``rule_text`` states the rule if the finding does not. ``str`` gives the line
+    shown to the user.
     """
 
     node: str
@@ -113,11 +113,11 @@ Constraint = Rule[[Any, Target]]
 Registers = Mapping[str, int]
 MANY = 1 << 16
 Tables = Literal["none", "one", "each"]
-"""In how many tables results are looked up last: none, one for all, or one an output channel."""
+"""Look-up tables applied to results: none, one for all channels, or one per output channel."""
 Second = Literal["alike", "columns", "rows"]
-"""How the second operand is cut: as the first one is, or, as weights are, by output channels: its columns or rows."""
+"""Tiling of the second operand: like the first, or by output channels like weights, along columns or rows."""
 MappingType = Literal["one-to-one", "one-to-many", "many-to-many", "reorganise", "shuffle"]
-"""How elements of operands become elements of results (Li et al., CoCoPIE XGen, 2022, section 2.2.2)."""
+"""Mapping from operand elements to result elements (Li et al., CoCoPIE XGen, 2022, section 2.2.2)."""
 _TYPES: tuple[MappingType, ...] = ("one-to-one", "one-to-many", "many-to-many", "reorganise", "shuffle")
 _FUSED: Mapping[MappingType, tuple[MappingType | None, ...]] = {
     "one-to-one": _TYPES,
@@ -129,21 +129,21 @@ _FUSED: Mapping[MappingType, tuple[MappingType | None, ...]] = {
 COMBINED: Mapping[tuple[MappingType, MappingType], MappingType | None] = {
     (first, second): fused for second, row in _FUSED.items() for first, fused in zip(_TYPES, row, strict=True)
 }
-"""What two operators, (first, second), are as one: table 1 of the same source; None: it says that they do not pay."""
+"""Mapping type of two fused operators (first, second), from table 1 of that source; None: fusion is unprofitable."""
 NUMBERS = frozenset(
     {"EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_OFFSET"}
     | {"EX_CLAMP_LOW", "EX_CLAMP_HIGH"}
     | {f"EX_{kind}_{operand}" for kind in ("SCALE", "SHIFT") for operand in "ABY"}
     | {"relu"}
 )
-"""Registers and fields that the cycle formulas do not read: layers that differ in nothing else are tiled alike."""
+"""Registers and fields that cycle formulas do not read; layers that differ only in them have the same tiling."""
 
 
 class Lying(NamedTuple):
-    """How an operand lies on a machine of words: ``images`` of so many channels of so many positions, in atoms.
+    """Layout of an operand in banked memory: ``images`` of ``channels`` by ``positions`` elements, stored in atoms.
 
-    An atom has ``atom`` channels of a position. In their order elements are channels of positions, or ``by_row``
-    positions of channels, as a matrix has them. ``begin``: bytes of int8 elements before it in its value.
+    An atom has ``atom`` channels of one position. Elements are ordered by channel, then position; with ``by_row``,
+    by position, then channel, as in a matrix. ``begin``: bytes of its tensor before the operand, for int8 elements.
     """
 
     channels: int
@@ -155,7 +155,7 @@ class Lying(NamedTuple):
 
     @property
     def surfaces(self) -> int:
-        """Atoms of a position."""
+        """Number of atoms per position and image."""
         return -(-self.channels // self.atom)
 
     @property
@@ -164,12 +164,15 @@ class Lying(NamedTuple):
 
     @property
     def stored(self) -> tuple[int, int, int]:
-        """The shape in memory: surfaces of all images, positions, bytes of an atom."""
+        """Shape in memory: surfaces of all images, positions, bytes per atom."""
         return self.images * self.surfaces, self.positions, self.atom
 
     @property
     def canonical(self) -> Lying:
-        """The same bytes in one way of saying it: images of whole atoms are channels, what has one order no other."""
+        """The same layout in a unique form.
+
+        Images of whole atoms become channels, and ``by_row`` is off if both orders are the same.
+        """
         found = self
         if found.by_row and 1 in (found.channels, found.positions):
             found = found._replace(by_row=False)
@@ -183,13 +186,13 @@ class Lying(NamedTuple):
         return self.surfaces * self.positions * self.atom
 
     def before(self, offset: int) -> int:
-        """Bytes before element ``offset``, with which an image begins, or an atom of one."""
+        """Return the bytes before element ``offset``, which must begin an image, or an atom of one."""
         image, rest = divmod(offset, max(self.channels * self.positions, 1))
         atoms = 0 if self.by_row else rest // max(self.positions, 1) // self.atom
         return self.begin + image * self.image_bytes + atoms * self.positions * self.atom
 
     def places(self, elements: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The byte of each of some elements, counted in their order, int8."""
+        """Return the byte offset of each int8 element, given by its number in element order."""
         image, rest = np.divmod(elements, self.channels * self.positions)
         if self.by_row:
             position, channel = np.divmod(rest, self.channels)
@@ -201,7 +204,7 @@ class Lying(NamedTuple):
 
 
 Layouts = tuple[Lying, ...]
-"""The layouts of an operation's inputs, and of its output last."""
+"""Layouts of an operation's inputs, then of its output."""
 
 
 def dense(shape: tuple[int, ...], begin: int = 0) -> Lying:
@@ -211,9 +214,9 @@ def dense(shape: tuple[int, ...], begin: int = 0) -> Lying:
 
 @dataclass(frozen=True)
 class Operand:
-    """A dense slice of a value: ``offset`` elements from its start, then ``shape`` elements row-major.
+    """Dense slice of a tensor: ``shape`` elements in row-major order from element ``offset``.
 
-    ``lying``: on a machine of words it is whole channels of all positions, and begins with an atom.
+    ``lying``: its layout in banked memory, which has whole channels of all positions and begins with an atom.
     """
 
     value: str
@@ -237,26 +240,26 @@ class Operand:
 
     @cached_property
     def layout(self) -> Lying:
-        """Its layout: dense unless another is assigned."""
+        """Layout of the operand: dense unless another is assigned."""
         return self.lying or dense(self.shape, self.offset)
 
     @property
     def start(self) -> int:
-        """Where it begins in its value, in bytes."""
+        """Byte of its tensor at which the operand begins."""
         return self.layout.begin * self.element_bytes
 
     def part(self, source: Operand, offset: int) -> Operand:
-        """The slice from element ``offset`` on that has the elements of ``source``, which lies as that does."""
+        """Return the slice from element ``offset`` on with the shape and layout of ``source``."""
         lying = source.laid(begin=self.layout.before(offset))
         return Operand(self.value, source.shape, self.offset + offset, source.dtype, lying)
 
     def laid(self, **changes: Any) -> Lying | None:
-        """Return the layout that is assigned, with changes; None where none is."""
+        """Return the assigned layout with changes, or None if none is assigned."""
         return self.lying and self.lying._replace(**changes)
 
 
 class Repeat(NamedTuple):
-    """Along what an operand repeats: it has one of all ``channels``, or one of all ``rows``, of its loop nest."""
+    """Dimensions of the loop nest along which an operand is broadcast: ``channels``, ``rows``."""
 
     channels: bool = False
     rows: bool = False
@@ -266,18 +269,18 @@ _NO_REPEAT = Repeat()
 
 
 class Traits(NamedTuple):
-    """What is so of all operations of a class, whatever their shapes.
+    """Properties of all operations of a class, for all shapes.
 
-    ``flat``: they work on elements without channels, so that tiles are lengths. ``banded``: tiles are rows, by the
-    published schedule, too, which cuts channels else. ``in_place``: a tile's result takes the place of its (only)
-    operand in the scratchpad. ``whole_planes``: it takes channels one right after the other, so that a tile of several
-    has all of their rows.
-    ``along_elements``: its lanes run along elements, whatever their channels, so that channel tiles are of any size.
-    ``mapping``: where results come from; "shuffle": nothing is known, and bands do not pass. ``moves``: they hand on
-    what others compute, and are alone not worth a call of the accelerator. ``constants_name``: what weights are called
-    where they do not fit. ``mnemonic``: the instruction of all, where it is not the first that the family needs.
-    ``gathers``: each command reads one of several operands. ``dense_result``: in banked memory its results have no
-    padding. ``by_position``: there every position is computed by itself, from channels that are a row.
+    ``flat``: element-wise without channels, so tiles are lengths. ``banded``: tiles are rows in the published
+    schedule too, which otherwise cuts channels. ``in_place``: a tile's result overwrites its only operand in the
+    scratchpad. ``whole_planes``: the instruction needs contiguous channels, so a tile of several channels has all
+    their rows. ``along_elements``: lanes run along elements across channels, so channel tiles may have any size.
+    ``mapping``: mapping type of operands to results; "shuffle": unknown, and bands cannot cross the operation.
+    ``moves``: the operation only moves elements and alone does not justify a region. ``constants_name``: name of
+    the weights in a message that they do not fit. ``mnemonic``: the instruction, if not the first of
+    ``instructions``. ``gathers``: each command reads one of several operands. ``dense_result``: results in banked
+    memory have no padding. ``by_position``: positions are computed independently in banked memory, each from a row
+    of channels.
     """
 
     flat: bool = False
@@ -295,14 +298,13 @@ class Traits(NamedTuple):
 
 
 class Loops(NamedTuple):
-    """An operation as a loop nest, and how its operands are cut along it.
+    """Loop nest of an operation, and how its operands are tiled.
 
-    ``second`` of two operands, and how each of them ``repeats``; empty: none does. ``dims``, where all it does is to
-    copy or to fill by strides: its dimensions, those of channels and rows first. ``single``: a command computes one
-    output channel of a tile, not all of them. ``images``: any equal slices of operands and result along their first
-    dimension belong together alone. ``depths``: the input channels of each operand, where they differ. ``planes``: the
-    instruction finds channels in planes that may lie apart. ``kernel``: rows and columns of inputs that an output
-    reads.
+    ``second``: how the second operand is tiled. ``repeats``: broadcast of each operand; empty: none. ``dims``:
+    dimensions of a strided copy or fill, those of channels and rows first. ``single``: a command computes one
+    output channel of a tile instead of all. ``images``: slices of operands and result along their first dimension
+    are independent. ``depths``: input channels of each operand, if they differ. ``planes``: the instruction takes
+    channels as planes that need not be contiguous. ``kernel``: rows and columns of inputs that an output reads.
     """
 
     nest: Nest
@@ -317,10 +319,10 @@ class Loops(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """Whether the first operand and the result lie in the scratchpad as a whole, not as the tile alone.
+    """Whether the first operand and the result are whole tensors in the scratchpad instead of single tiles.
 
-    ``operands``: the same of each. ``planes``: bytes from plane to plane of each operand, then of the result, where
-    they are in windows of bands.
+    ``operands``: the same for each operand. ``planes``: bytes from plane to plane of each operand, then of the
+    result, if they are in windows of bands.
     """
 
     operand: bool
@@ -330,16 +332,16 @@ class Whole(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """Registers, in the order in which they are written, and fields that are the same for all tiles of a layer."""
+    """Registers in the order of their writes, and fields, that are the same for all tiles of a layer."""
 
     registers: Registers
     fields: Mapping[str, int]
 
 
 class Part(NamedTuple):
-    """One command of a tile: its registers, and by how many bytes its address registers are moved on.
+    """One command of a tile: its registers, and the byte offsets added to its address registers.
 
-    ``operand``: the number of the one at EX_INPUT_ADDRESS; ``fields`` that it has of its own.
+    ``operand``: number of the operand at EX_INPUT_ADDRESS. ``fields``: fields of this command alone.
     """
 
     registers: Registers
@@ -350,11 +352,11 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ChannelConstants:
-    """What a layer loads beside its operands: a record (int32 bias, scale) for every output channel, weights.
+    """Constants that a layer loads: a record (int32 bias, scale) for every output channel, and weights.
 
-    ``bias`` and ``scale`` None: no records. ``weights``: int8, output channels first, or None. ``by_row``: in memory
-    they lie row by row with the channels of a tile side by side, (K, channels), instead of channel by channel. What has
-    one ``shared`` key in a program is the same, and is there once.
+    ``bias`` and ``scale`` None: no records. ``weights``: int8, output channels first, or None. ``by_row``: a tile's
+    weights are stored as (K, channels) instead of channel by channel. ``shared``: equal keys mean equal constants,
+    which a program stores once.
     """
 
     bias: NDArray[np.int32] | None = None
@@ -366,10 +368,11 @@ class ChannelConstants:
 
 @dataclass(frozen=True, kw_only=True)
 class PlainChannels:
-    """What the loop nest of a geometry counts in ideal memory: the channels of its ``plain`` geometry, itself.
+    """Unit in which the loop nest of a geometry counts channels in ideal memory: single channels.
 
-    ``atom``: channels that are counted as one; ``piece``: bytes that records are padded to; ``apart``: whether a band
-    of a whole tensor lies apart in memory; ``mapping``: the value of that field of the instruction.
+    ``plain``: the geometry itself. ``atom``: channels counted as one. ``piece``: records are padded to multiples of
+    this many bytes. ``apart``: whether a band of a whole tensor is scattered in memory. ``mapping``: value of the
+    instruction's mapping field.
     """
 
     apart: ClassVar[bool] = False
@@ -380,56 +383,57 @@ class PlainChannels:
     mapping: int = 0
 
     def channels(self, atoms: Span, count: int) -> Span:
-        """The channels, of ``count``, that some atoms hold."""
+        """Return the channels, of ``count``, in a span of atoms."""
         return Span(atoms.start * self.atom, min(atoms.stop * self.atom, count))
 
     def outputs_in(self, atoms: Span) -> Span:
-        """The output channels that some atoms hold."""
+        """Return the output channels in a span of atoms."""
         return self.channels(atoms, self.plain.nest.channels)
 
     def outputs(self, atoms: int) -> int:
-        """The output channels that so many atoms hold at most."""
+        """Return the maximum number of output channels in ``atoms`` atoms."""
         return min(atoms * self.atom, self.plain.nest.channels)
 
     def record_bytes(self, atoms: int) -> int:
-        """Bytes of the channel records of so many atoms, with padding."""
+        """Return the bytes of the channel records of ``atoms`` atoms, with padding."""
         return -(-self.outputs(atoms) * self.plain.record_bytes // self.piece) * self.piece
 
     def weight_bytes(self, atoms: int, depth: int) -> int:
-        """Bytes of the weights of so many atoms of output channels, of ``depth`` atoms of input channels, 0: of all."""
+        """Return the bytes of the weights of ``atoms`` output atoms and ``depth`` input atoms, 0 for all."""
         plain = self.plain
         return atoms * (plain.weight_bytes * depth // plain.nest.input_channels if depth else plain.weight_bytes)
 
     def weights(self, constants: ChannelConstants, part: tuple[Span, Span | None]) -> NDArray[np.generic]:
-        """The weights of some atoms of output channels, and of input channels, in the order of their use."""
+        """Return the weights of a span of output atoms and of input atoms, in the order of their use."""
         weights = self.cut(constants, part)
         return weights.T if constants.by_row else weights
 
     def cut(self, constants: ChannelConstants, part: tuple[Span, Span | None]) -> NDArray[np.generic]:
-        """The same, output channels first."""
+        """Return the weights of a span of output atoms and of input atoms, output channels first."""
         assert constants.weights is not None
         outputs, depth = self.outputs_in(part[0]), part[1]
         weights = constants.weights[slice(*outputs)]
         return weights if depth is None else weights[:, slice(*self.channels(depth, self.plain.nest.input_channels))]
 
     def parallel_channels(self, nest: Nest, arch: Arch) -> int:
-        """Output channels of ``nest`` that the array computes at once."""
+        """Return the output channels of ``nest`` that the array computes in parallel."""
         array = arch.pe
         if nest.grouped and nest.group_inputs > 1:
             return nest.group_outputs * parallel_groups(nest.groups, nest.group_inputs, nest.group_outputs, arch)
         return array.ic * array.oc if nest.grouped else array.oc
 
     def tile_registers(self, tile: Tile) -> Registers:
-        """What an instruction is told of a tile."""
+        """Return the registers that a tile's shape sets."""
         return self.plain.operator.tile_registers(self.plain, tile)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Packing(PlainChannels):
-    """What the loop nest of a geometry counts in banked memory: atoms of the channels of its ``plain`` geometry.
+    """Unit in which the loop nest of a geometry counts channels in banked memory: atoms of channels.
 
-    ``machine``: its array and memory and nothing else of it. ``kernel``: rows and columns of its window.
-    ``second_bytes``: of a second operand in the weights' place, those of an atom of outputs.
+    The channels are those of the ``plain`` geometry. ``machine`` has only array and memory of the machine.
+    ``kernel``: rows and columns of the window. ``second_bytes``: bytes per output atom of a second operand in place
+    of weights.
     """
 
     apart: ClassVar[bool] = True
@@ -439,7 +443,7 @@ class Packing(PlainChannels):
     second_bytes: int = 0
 
     def product(self, outputs: int, depth: int) -> Product:
-        """So many output channels as the array sees them, of ``depth`` input channels, 0: of all."""
+        """Return the matrix product of ``outputs`` output channels and ``depth`` input channels, 0 for all."""
         nest = self.plain.nest
         groups = max(outputs // nest.group_outputs, 1) if nest.grouped else 1
         inputs = min(depth, nest.group_inputs) if depth else nest.group_inputs
@@ -448,12 +452,12 @@ class Packing(PlainChannels):
 
     @property
     def depthwise(self) -> bool:
-        """Whether weights lie atom by atom."""
+        """Whether weights are stored atom by atom."""
         instruction = self.plain.instruction
         return instruction is not None and instruction.mnemonic == "OP_DEPTH_CONV"
 
     def weight_bytes(self, atoms: int, depth: int) -> int:
-        """Bytes of the weights of so many atoms of output channels, of ``depth`` atoms of input channels, 0: of all."""
+        """Return the bytes of the weights of ``atoms`` output atoms and ``depth`` input atoms, 0 for all."""
         outputs, plain = self.outputs(atoms), self.plain
         if plain.second != "alike":
             return atoms * self.second_bytes
@@ -464,7 +468,7 @@ class Packing(PlainChannels):
         return product_bytes(self.product(outputs, depth * self.atom), self.machine)
 
     def weights(self, constants: ChannelConstants, part: tuple[Span, Span | None]) -> NDArray[np.generic]:
-        """The weights of some atoms of output channels, and of input channels, in the order of their use."""
+        """Return the weights of a span of output atoms and of input atoms, in the order of their use."""
         weights = self.cut(constants, part)
         if not self.plain.record_bytes or self.plain.nest.grouped or self.kernel != (1, 1):
             inputs_first = False
@@ -481,11 +485,11 @@ class Packing(PlainChannels):
         return blocked(plain, product_places(self.product(outputs, inputs), self.machine, inputs_first=inputs_first))
 
     def parallel_channels(self, nest: Nest, arch: Arch) -> int:
-        """Atoms of output channels of ``nest`` that the array computes at once."""
+        """Return the atoms of output channels of ``nest`` that the array computes in parallel."""
         return 1 if nest.grouped else max(1, arch.pe.oc // self.atom)
 
     def tile_registers(self, tile: Tile) -> Registers:
-        """What an instruction is told of a tile: channels, or a length in bytes."""
+        """Return the registers that a tile's shape sets, in channels, or as a length in bytes."""
         plain, operator = self.plain, self.plain.operator
         if plain.flat:
             registers = operator.tile_registers(plain, tile)
@@ -498,24 +502,24 @@ class Packing(PlainChannels):
         registers = operator.tile_registers(plain, Tile(made, read, tile.pad_top, tile.first, tile.last))
         instruction = plain.instruction
         if instruction is not None and instruction.mnemonic == "OP_LUT" and made.channels.size == 1:
-            return {**registers, "EX_LENGTH": registers["EX_LENGTH"] * self.atom}  # one table is for dense bytes
+            return {**registers, "EX_LENGTH": registers["EX_LENGTH"] * self.atom}  # one table: length in dense bytes
         return registers
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """All of a layer that tilings and their costs can depend on: layers of equal geometry share them.
+    """All properties of a layer that tilings and their costs depend on; layers of equal geometry share them.
 
-    Searches and estimates are given this and nothing else, so that nothing can be forgotten in it. ``operator`` is the
-    family's class; ``instruction`` None: a copy, which has no computation. ``registers`` and ``fields`` are those of
-    the layer less its ``numbers``. ``weight_bytes`` and ``record_bytes`` are those of one output channel,
-    ``input_bytes`` and ``output_bytes`` those of one element. ``single``: a command computes one output channel of a
-    tile, not all. ``inputs`` counts the operands that are cut alike; a ``second`` that is not takes the weights' place.
-    ``tables``: those in which results are looked up last, which lie apart from the other constants.
-    ``repeats`` says how each of those operands repeats; empty: none does. ``dims`` are the dimensions of a copy by
-    strides, in elements, those of its channels and rows first; empty: it is none. ``depths``: the input channels of
-    each operand, where they differ. ``planes`` as in :class:`Loops`. ``packing``: on a machine of words, where channels
-    of the nest are atoms.
+    Searches and estimates get only the geometry, so that no dependency can be missed.
+
+    ``operator``: the family's class. ``instruction``: None for a copy, which computes nothing. ``registers`` and
+    ``fields``: those of the layer without its ``numbers``. ``weight_bytes`` and ``record_bytes``: per output
+    channel. ``input_bytes`` and ``output_bytes``: per element. ``single``: a command computes one output channel of
+    a tile, not all. ``inputs``: number of operands tiled like the first; a ``second`` operand tiled otherwise takes
+    the place of weights. ``tables``: look-up tables applied to results, loaded separately from other constants.
+    ``repeats``: broadcast of each operand; empty: none. ``dims``: dimensions of a strided copy in elements, those
+    of channels and rows first; empty: no copy. ``depths``: input channels of each operand, if they differ.
+    ``planes``: as in :class:`Loops`. ``packing``: set in banked memory, where channels of the nest are atoms.
     """
 
     operator: type[Operator]
@@ -538,44 +542,44 @@ class Geometry:
     packing: Packing | None = None
 
     def tile_registers(self, tile: Tile) -> Registers:
-        """The registers that a tile's shape sets (addresses and planes apart)."""
+        """Return the registers that a tile's shape sets, without addresses and planes."""
         return self.channels.tile_registers(tile)
 
     @cached_property
     def channels(self) -> PlainChannels:
-        """What the loop nest counts as a channel."""
+        """Unit in which the loop nest counts channels."""
         return self.packing or PlainChannels(plain=self)
 
     def tile_dims(self, channels: int, rows: int) -> tuple[Dim, ...]:
-        """The dimensions of a copy in a tile of so many channels and rows."""
+        """Return the dimensions of a copy in a tile of ``channels`` channels and ``rows`` rows."""
         first, second, *inner = self.dims
         return (first._replace(size=channels), second._replace(size=rows), *inner)
 
     @property
     def flat(self) -> bool:
-        """Whether the layer works on elements without channels, so that tiles are lengths."""
+        """Whether the layer is element-wise without channels, so that tiles are lengths."""
         return self.operator.traits.flat and not self.nest.grouped
 
     def parallel_channels(self, arch: Arch) -> int:
-        """Output channels that the array computes at once: channel tiles are multiples of it where they can be."""
+        """Return the output channels computed in parallel; channel tiles are multiples of it if possible."""
         one = self.single or self.operator.traits.along_elements
         return 1 if one else self.channels.parallel_channels(self.nest, arch)
 
     def parallel_inputs(self, arch: Arch) -> int:
-        """Input channels that the array sums at once: cuts of them are multiples of it where they can be."""
+        """Return the input channels summed in parallel; cuts of them are multiples of it if possible."""
         return max(1, arch.pe.ic // self.channels.atom)
 
     @property
     def in_place(self) -> bool:
-        """Whether a tile's result takes the place of its (only) operand in the scratchpad."""
+        """Whether a tile's result overwrites its only operand in the scratchpad."""
         return self.operator.traits.in_place
 
     @property
     def splits_depth(self) -> bool:
-        """Return whether tiles may split the input channels and accumulate partial sums.
+        """Whether tiles may split the input channels and accumulate partial sums.
 
-        A tile of a grouped convolution keeps all input channels of its groups (``grouped``, or ``whole`` where groups
-        share atoms).
+        A tile of a grouped convolution keeps all input channels of its groups (``grouped``, or ``whole`` where
+        groups share atoms).
         """
         nest = self.nest
         able = self.weight_bytes and not self.single and not (nest.grouped or nest.whole) and self.second == "alike"
@@ -587,13 +591,13 @@ class Geometry:
         return bool(self.weight_bytes or self.record_bytes)
 
     def weights_offset(self, channels: int) -> int:
-        """Where the weights begin behind the channel records of a packed constant tile."""
+        """Return the offset of the weights in a packed constant tile, after the channel records."""
         return self.channels.record_bytes(channels)
 
     def constant_bytes(self, channels: int, depth: int = 0) -> int:
-        """Bytes of the packed constants of ``channels`` output channels: records, padding, weights.
+        """Return the bytes of the packed constants of ``channels`` output channels: records, padding, weights.
 
-        Those of ``depth`` input channels, 0: of all.
+        Weights are those of ``depth`` input channels, 0 for all.
         """
         return self.channels.record_bytes(channels) + self.channels.weight_bytes(channels, depth)
 
@@ -601,18 +605,18 @@ class Geometry:
         return {"none": 0, "one": TABLE_BYTES, "each": TABLE_BYTES * self.channels.outputs(channels)}[self.tables]
 
     def repeat(self, index: int) -> Repeat:
-        """How operand number ``index`` repeats."""
+        """Return the broadcast of operand number ``index``."""
         return self.repeats[index] if self.repeats else _NO_REPEAT
 
     def input_tiles(self, index: int, parts: int, bands: int) -> int:
-        """Different tiles of an operand where the result has ``parts`` channel tiles and ``bands`` bands of rows."""
+        """Return the number of different tiles of an operand for ``parts`` channel tiles and ``bands`` bands."""
         repeat = self.repeat(index)
         return (parts if self.nest.grouped and not repeat.channels else 1) * (1 if repeat.rows else bands)
 
     def input_tile_bytes(self, channels: int, rows: int, index: int = 0, depth: int = 0) -> int:
-        """Bytes of the input box of a tile of so many output channels and rows, where it is largest.
+        """Return the bytes of the largest input box of a tile of ``channels`` output channels and ``rows`` rows.
 
-        The tile is of ``depth`` input channels, 0: of all that its output channels read.
+        The tile has ``depth`` input channels; 0 means all that its output channels read.
         """
         nest, repeat = self.nest, self.repeat(index)
         if self.depths:
@@ -624,24 +628,24 @@ class Geometry:
         return channels * rows * self.nest.columns * self.output_bytes
 
     def sums_bytes(self, channels: int, rows: int) -> int:
-        """Bytes of the int32 sums of a tile."""
+        """Return the bytes of the int32 sums of a tile."""
         return 4 * self.channels.atom * channels * rows * self.nest.columns
 
     def weight_transfer(self, channels: Span) -> Transfer:
-        """What these output channels need of a second operand in the weights' place."""
+        """Return the part of a second operand, in place of weights, for these output channels."""
         if self.second == "rows":
             return Transfer(channels.start * self.weight_bytes, channels.size * self.weight_bytes)
         depth = Span(0, self.nest.input_channels)
         return matrix_transfer(Box(channels, depth, Span(0, 1)), self.nest.channels, self.input_bytes)
 
     def input_box(self, tile: Tile, index: int = 0) -> Box:
-        """What a tile reads of operand number ``index``."""
+        """Return the box that a tile reads of operand number ``index``."""
         box, repeat, one = tile.input, self.repeat(index), Span(0, 1)
         channels = Span(0, self.depths[index]) if self.depths else box.channels
         return Box(one if repeat.channels else channels, one if repeat.rows else box.rows, box.columns)
 
     def input_transfer(self, tile: Tile, index: int = 0) -> Transfer:
-        """The tile's input box as a transfer from the dense operand."""
+        """Return the tile's input box as a transfer from the dense operand."""
         nest, repeat = self.nest, self.repeat(index)
         rows = 1 if repeat.rows else nest.input_rows
         return self._transfer(
@@ -649,18 +653,22 @@ class Geometry:
         )
 
     def output_transfer(self, tile: Tile, plane: int = 0) -> Transfer:
-        """The tile's output box as a transfer to the dense result; ``plane`` as in :func:`plane_transfer`."""
+        """Return the tile's output box as a transfer to the dense result; ``plane`` as in :func:`plane_transfer`."""
         nest = self.nest
         return self._transfer(tile.output, nest.channels, nest.rows, nest.columns, self.output_bytes, plane)
 
     def transfers(
         self, tile: Tile, operand: int | None, plane: int = 0, *, whole: bool = False
     ) -> tuple[Transfer, ...]:
-        """What brings the tile's part of an operand, by its number, into a tile buffer.
+        """Return the transfers that load the tile's part of an operand, or store its result if ``operand`` is None.
 
-        Or, None, what takes the tile's result out of one, or out of the ``whole`` tensor there, whose channels lie
-        ``plane`` bytes apart. The first transfer begins at the lowest byte. Of a source by strides come what the tile
-        reads, and what little lies between.
+        The first transfer begins at the lowest byte. Strided sources also transfer the small gaps between elements.
+
+        Args:
+            tile: the tile.
+            operand: number of the operand, or None for the result.
+            plane: bytes between channels of the result in the scratchpad, 0 if dense.
+            whole: whether the result is a whole tensor in the scratchpad.
         """
         if not self.dims:
             return (self.output_transfer(tile, plane) if operand is None else self.input_transfer(tile, operand),)
@@ -678,13 +686,13 @@ class Geometry:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Operator(Reading):
-    """One operator family; an instance is one operation: a layer ``name`` of account ``kind`` from ``onnx_nodes``.
+    """Operator family; an instance is one operation: layer ``name`` of account ``kind``, made from ``onnx_nodes``.
 
-    A family declares: ``family``, its name; ``forms``, how models write it; ``requirements`` on graph and node, which
-    depend on nothing else; where all hold, ``parse`` makes the record that both ``constraints`` (which may depend on
-    the target) and ``operations`` work on. ``instructions`` are those that the target must have for the family to be
-    asked at all. ``arity``: least and most operands of its nodes. ``inner_types`` are canonical types of nodes that no
-    ONNX operator names. Families of packages outside the project are subclasses as the project's own are.
+    A family declares: ``family``, its name; ``forms``, the ways models write it; ``requirements``, rules on graph
+    and node alone. If all hold, ``parse`` makes the record that ``constraints`` (rules that may depend on the
+    target) and ``operations`` use. ``instructions``: the target must have all of them. ``arity``: minimum and
+    maximum number of operands of its nodes. ``inner_types``: canonical types of nodes without an ONNX operator.
+    Families of external packages are subclasses like the project's own.
     """
 
     family: ClassVar[str] = ""
@@ -695,9 +703,9 @@ class Operator(Reading):
     arity: ClassVar[tuple[int, int]] = (1, MANY)
     traits: ClassVar[Traits] = Traits()
     kinds: ClassVar[Kinds] = {}
-    """What the attributes of its canonical nodes are; they have no others."""
+    """Kinds of all attributes of its canonical nodes."""
     numbers: ClassVar[frozenset[str]] = NUMBERS
-    """Registers and fields that cycle formulas do not read; the estimates of its layers do not get them."""
+    """Registers and fields that cycle formulas do not read and that estimates do not get."""
 
     name: str
     kind: str
@@ -705,16 +713,18 @@ class Operator(Reading):
     output: Operand
     onnx_nodes: tuple[str, ...] = ()
     tables: NDArray[np.int8] | None = None
-    """In which its results are looked up last: (1, 256), or one an output channel; None: they are not."""
+    """Look-up tables applied to the results: shape (1, 256) or (output channels, 256); None: no look-up."""
     constant_operands: Mapping[str, NDArray[np.int8]] = field(default_factory=dict)
-    """The operands that are constant, by the names of their values, in the accelerator's int8 domain."""
+    """Constant operands by tensor name, in the accelerator's int8 domain."""
     offsets: tuple[int, ...] = ()
-    """Of what only places its inputs, unchanged: the first element in the output of each."""
+    """First output element of each input, if the operation only places its inputs unchanged."""
 
     @property
     def slices(self) -> tuple[tuple[Operand, Operand], ...]:
-        """Of what needs no instruction as long as buffers can be shared: each input with the slice of the output that
-        is its elements. Of all else nothing."""
+        """Pairs of each input and the equal slice of the output, if the operation only places its inputs.
+
+        Such an operation needs no instruction if buffers can be shared. Other operations have no pairs.
+        """
         pairs = zip(self.inputs, self.offsets, strict=False)
         return tuple((source, self.output.part(source, offset)) for source, offset in pairs)
 
@@ -722,34 +732,37 @@ class Operator(Reading):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """What of the shapes that requirements rely on does not hold in a graph that anybody may have written."""
+        """Return the shape assumption of the requirements that the graph violates, or None; it may be malformed."""
         return None
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> Any:
-        """The record of a node that meets every requirement."""
+        """Return the record of a node that meets every requirement."""
         raise NotImplementedError(f"{cls.__name__} does not say how its nodes are read")
 
     @classmethod
     def operations(cls, record: Any, target: Target) -> tuple[Operator, ...]:
-        """The operations of a record that meets every constraint; one that is an operation, or several, is that."""
+        """Return the operations of a record that meets every constraint; by default the record is the operations."""
         return record if isinstance(record, tuple) else (record,)
 
     @classmethod
     def definition(cls, graph: Graph, node: Node) -> Definition | None:
-        """What the instruction computes, where ONNX Runtime computes the node in float and to other bits; else None."""
+        """Return a definition of the node's result if ONNX Runtime computes it in float and rounds differently.
+
+        Return None otherwise.
+        """
         return None
 
     @classmethod
     def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
-        """How several machines share a node that meets every requirement, each some of its channels, or rows.
+        """Return how several machines share a node that meets every requirement, along channels or rows.
 
-        In a few words why they cannot, unless the family says otherwise.
+        If they cannot, return the reason in a few words, which is the default.
         """
         return "its channels are not independent" if along == "channels" else "its rows depend on all rows"
 
     def rows_read(self) -> NDArray[np.bool_] | None:
-        """Which rows of every plane of its (only) input it reads; None where it reads every element of its inputs."""
+        """Return a mask of the rows that each plane of the only input reads; None if all elements are read."""
         loops = self.loops
         dims = loops.dims
         if not dims or not self.inputs:
@@ -762,24 +775,24 @@ class Operator(Reading):
 
     @property
     def elementwise(self) -> bool:
-        """Whether it computes elements one by one, so that operands and result have one layout, whichever that is."""
+        """Whether the operation is element-wise, so that operands and result share one layout of any kind."""
         return self.traits.flat and not self.loops.nest.grouped
 
     @property
     def omits_padding(self) -> bool:
-        """Whether its result has no padding behind a last channel that leaves a part of an atom."""
+        """Whether the result has no padding after a last channel that does not fill an atom."""
         return self.traits.dense_result and self.output.elements % self.output.layout.atom > 0
 
     @property
     def takes_any_layout(self) -> bool:
-        """Whether operands may have any layout: those of element-wise operators and of movements."""
+        """Whether operands may have any layout, as in element-wise operators and movements."""
         return self.traits.moves or self.elementwise
 
     def layouts(self, atom: int) -> Layouts | Finding:
         """Return the layouts that operands and result need in banked memory, or why there are none.
 
-        Only what does not take any layout is asked. By default operands are channels of positions, or matrices, as the
-        loop nest has them. ``atom``: bytes of an atom.
+        Not called for operations that take any layout. By default operands are channels of positions, or matrices,
+        as in the loop nest. ``atom``: bytes per atom.
         """
         loops, nest = self.loops, self.loops.nest
         if loops.second != "alike" or loops.dims or loops.single:
@@ -789,51 +802,51 @@ class Operator(Reading):
         return (*[source] * len(self.inputs), result)
 
     def on_channels(self) -> Operator:
-        """Return the operation that computes the same on operands in :meth:`layouts`: by default itself."""
+        """Return an equivalent operation on operands in :meth:`layouts`; by default itself."""
         return self
 
     # From an operation to commands. ---------------------------------------------------------------------------------
 
     @property
     def mnemonic(self) -> str | None:
-        """The instruction that computes it; None where there is nothing to compute."""
+        """Instruction that computes the operation; None if there is nothing to compute."""
         return self.traits.mnemonic or (self.instructions[0] if self.instructions else None)
 
     @property
     def loops(self) -> Loops:
-        """Its loop nest, and how it is cut: by default one channel of as many rows as there are elements."""
+        """Loop nest and tiling of operands; by default one channel with one row per element."""
         elements = self.output.elements
         return Loops(Nest(1, elements, 1, 1, elements, 1))
 
     def settings(self, arch: Arch) -> Settings:
-        """Registers and fields that are the same for all tiles."""
+        """Return the registers and fields that are the same for all tiles."""
         return Settings({}, {})
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """The registers that a tile's shape sets (addresses and planes apart)."""
+        """Return the registers that a tile's shape sets, without addresses and planes."""
         return {"EX_LENGTH": tile.output.elements}
 
     def commands(self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole) -> tuple[Part, ...]:
-        """The commands that compute a tile; ``registers`` are those of layer and tile, planes included."""
+        """Return the commands of a tile; ``registers`` are those of layer and tile, planes included."""
         return (Part(registers, {}),)
 
     def constants(self) -> ChannelConstants | None:
-        """Channel records and weights, or None."""
+        """Return the channel records and weights, or None."""
         return None
 
     def finer(self) -> tuple[Operator, ...]:
-        """Operations that make the same results from smaller tiles, for want of memory; none where there is no way."""
+        """Return equivalent operations with smaller tiles, to fit in memory; empty if there are none."""
         return ()
 
 
 def missing_instruction(mnemonic: str, isa: str) -> Finding:
-    """That the machine's ISA lacks an instruction."""
+    """Return the finding that the machine's ISA lacks an instruction."""
     return finding("{mnemonic} is not in ISA {isa}; choose an ISA that has it (dla isa)", mnemonic=mnemonic, isa=isa)
 
 
 def open_shape(graph: Graph, node: Node) -> Refusal | None:
-    """That a tensor of an integer node has a shape that depends on the data; None where none has."""
+    """Return a refusal if a tensor of an integer node has a data-dependent shape, else None."""
     for name in (*node.inputs, *node.outputs) if node.integer else ():
         if graph.values[name].open:
             return Refusal(node.name, "static_shape", finding("the shape of '{name}' depends on the data", name=name))
@@ -841,5 +854,5 @@ def open_shape(graph: Graph, node: Node) -> Refusal | None:
 
 
 def unknown_operator(node: Node) -> Refusal:
-    """That no family knows a node's operator."""
+    """Return the refusal of a node whose operator no family knows."""
     return Refusal(node.name, "known", finding("operator {operator} has no pattern", operator=node.op_type))

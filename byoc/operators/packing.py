@@ -1,7 +1,7 @@
-"""Operations in banked memory: operands in the layouts that their families declare, and the geometry there.
+"""Operations in banked memory: layouts of operands, as declared by operator families, and the geometry.
 
-On such a machine (docs/machine.md, section 12) a channel of a loop nest is an atom: tilings, transfers and planners
-count atoms of A bytes where they else count channels of one. Only what an instruction is told is in channels.
+In banked memory (docs/machine.md, section 12) a channel of a loop nest is an atom: tilings, transfers and planners
+count atoms of A bytes instead of channels of one. Only registers of instructions count channels.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RULE = "on a machine of words operands are tensors of channels, matrices, or sli
 
 
 def lying(shape: tuple[int, ...], atom: int) -> Lying:
-    """How a whole tensor lies where nobody says: (N, C, …) as N images of C channels, a matrix (M, K) as K."""
+    """Return the default layout of a tensor: (N, C, …) as N images of C channels, a matrix (M, K) as K channels."""
     if len(shape) <= 1:
         return Lying(prod(shape), 1, atom)
     if len(shape) == 2:
@@ -42,9 +42,10 @@ def lying(shape: tuple[int, ...], atom: int) -> Lying:
 
 
 def edge_layouts(shape: tuple[int, ...], atom: int) -> tuple[Lying, ...]:
-    """How a whole tensor may lie at the edge of a region: as :func:`lying` says, by rows, or element after element.
+    """Return the layouts that a region input or output may have: the default, by row, and dense.
 
-    The shape of the tensor there, surfaces by positions by atom, says which, so that of two of one shape the first may.
+    The stored shape (surfaces, positions, atom) identifies the layout; of layouts with equal stored shape only the
+    first is allowed.
     """
     found: dict[tuple[int, ...], Lying] = {}
     rows = Lying(shape[-1] if shape else 1, prod(shape[:-1]), atom, by_row=True)
@@ -54,20 +55,20 @@ def edge_layouts(shape: tuple[int, ...], atom: int) -> tuple[Lying, ...]:
 
 
 def edge_lying(shape: tuple[int, ...], stored: tuple[int, ...]) -> Lying:
-    """How a tensor of the model lies that enters or leaves as one of shape ``stored``."""
+    """Return the layout of a region input or output of shape ``shape`` that is stored with shape ``stored``."""
     return next(lies for lies in edge_layouts(shape, stored[-1]) if lies.stored == stored)
 
 
 def map_shape(lies: Lying, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape that shows the pattern of a map of bytes: that of the tensor itself where it is dense."""
+    """Return the shape in which to search a byte map for pieces: the tensor's own if it is dense."""
     dense = lies.positions == 1 and lies.images == 1 and prod(shape) == lies.surfaces * lies.atom
     return shape if dense else lies.stored
 
 
 def narrow(graph: Graph, name: str) -> bool:
-    """Return whether a value has narrow atoms: an image of few channels from the host that only convolutions read.
+    """Return whether a tensor has narrow atoms: an image of few channels from the host, read only by convolutions.
 
-    These convolutions have one group and take the taps of their kernels side by side (mapping 3). A change of scale
+    These convolutions have one group and put several taps of the kernel on the lanes (mapping 3). A rescaling
     between the host and the convolutions keeps the narrow atoms, so that the bus moves a fourth of the bytes.
     """
     producers = {output: node for node in graph.nodes if node.integer for output in node.outputs}
@@ -81,7 +82,7 @@ _REQUANTIZE = "Requantize"
 
 
 def _is_convolved_image(graph: Graph, name: str) -> bool:
-    """Return whether a value is one image of few channels whose consumers are convolutions, or changes of its scale."""
+    """Return whether a tensor is one image of few channels read only by convolutions, or after rescaling."""
     shape = graph.values[name].shape
     if len(shape) < 3 or shape[0] != 1 or shape[1] > NARROW:
         return False
@@ -96,14 +97,14 @@ def _is_convolved_image(graph: Graph, name: str) -> bool:
 
 
 def _is_inner(graph: Graph, name: str) -> bool:
-    """Return whether only integer operators read a value."""
+    """Return whether only integer operators read a tensor."""
     return name not in graph.outputs and all(node.integer for node in graph.nodes if name in node.inputs)
 
 
 def packed_operations(operations: tuple[Operator, ...], graph: Graph, target: Target) -> tuple[Operator, ...] | Finding:
-    """Return the operations of a node with the layouts that they need in banked memory, or what they miss.
+    """Return the operations of a node with the layouts they need in banked memory, or a finding.
 
-    What takes any layout has none yet (:func:`byoc.layout.arrangement.arranged`).
+    Operations that take any layout get theirs later (:func:`byoc.layout.arrangement.arranged`).
     """
     if target.memory == IDEAL:
         return operations
@@ -150,7 +151,7 @@ def _packed(written: Operator, graph: Graph, target: Target) -> Operator | Findi
 
 
 def packed_geometry(plain: Geometry, operation: Operator, arch: Arch) -> Geometry:
-    """Return the geometry of an operation on operands in atoms; the ``plain`` one where operands are dense."""
+    """Return the geometry of an operation on operands in atoms, or ``plain`` if operands are dense."""
     lies = operation.output.lying
     if lies is None:
         return plain
@@ -172,10 +173,10 @@ def packed_geometry(plain: Geometry, operation: Operator, arch: Arch) -> Geometr
         output_bytes=atom * plain.output_bytes, packing=packing,
     )  # fmt: skip
     if operation.traits.dense_result:
-        return replace(found, output_bytes=plain.output_bytes)  # results lie dense
+        return replace(found, output_bytes=plain.output_bytes)  # results have no padding
     if plain.second == "alike":
         return found
-    each = nest.input_channels * atom  # an atom of outputs, of all that is summed
+    each = nest.input_channels * atom  # bytes per output atom, over all summed inputs
     return replace(found, second="rows", weight_bytes=each, packing=replace(packing, second_bytes=each))
 
 
@@ -187,19 +188,19 @@ def _in_atoms(nest: Nest, atom: int) -> Nest:
     if nest.groups == nest.channels == nest.input_channels:
         return replace(sizes, groups=channels)
     shared = lcm(*(atom // gcd(count, atom) for count in (nest.group_inputs, nest.group_outputs)))
-    groups, rest = divmod(nest.groups, shared)  # so many groups together have atoms of their own
+    groups, rest = divmod(nest.groups, shared)  # the smallest number of groups that fills whole atoms
     return replace(sizes, groups=1 if rest else groups, whole=shared > 1)
 
 
 def in_atoms(array: NDArray[np.generic], lies: Lying) -> NDArray[np.generic]:
-    """A tensor of the model as it lies in memory: (images · surfaces, positions, atom)."""
+    """Return a tensor of the model in its memory layout: (images · surfaces, positions, atom)."""
     images = array.reshape(lies.images, lies.positions, lies.channels) if lies.by_row else array
     ordered = images.swapaxes(1, 2) if lies.by_row else array.reshape(lies.images, lies.channels, lies.positions)
     return np.ascontiguousarray(np.concatenate([atoms_of(image, lies.atom) for image in ordered]))
 
 
 def from_atoms(array: NDArray[np.generic], lies: Lying) -> NDArray[np.generic]:
-    """The inverse of :func:`in_atoms`: the elements in their order."""
+    """Return the elements of a stored tensor in their order; inverse of :func:`in_atoms`."""
     images = array.reshape(lies.images, lies.surfaces, lies.positions, lies.atom).swapaxes(2, 3)
     channels = images.reshape(lies.images, -1, lies.positions)[:, : lies.channels]
     return np.ascontiguousarray(channels.swapaxes(1, 2) if lies.by_row else channels).reshape(-1)
