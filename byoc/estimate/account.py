@@ -162,7 +162,7 @@ class LayerCost:
         return HIDDEN * min(transfer_cycles(shape.constant_slots), shape.compute)
 
     def overhead(self, tiles: int, follows: bool = True) -> float:
-        """Return the overhead cycles of ``tiles`` tiles; ``follows`` is that of :class:`Resident`."""
+        """Return the overhead cycles of ``tiles`` tiles; ``follows`` as in :class:`Resident`."""
         if not self._share:  # the single tile approximates the layer's total cycles
             nest = self.geometry.nest
             whole = self.shape(nest.channels, nest.rows)
@@ -207,7 +207,7 @@ class LayerCost:
         return _Moved(loading, storing, moved + shape.output_all, first, last, max(alone, apart))
 
     def _moved_by(self, resident: Resident) -> tuple[tuple[int, ...], bool]:
-        """Return the indices of streamed operands and if constants are loaded; cached, as every candidate asks."""
+        """Return the indices of streamed operands and whether constants are loaded; cached for speed."""
         found = self._moves.get(resident)
         if found is None:
             found = self._moves[resident] = streams(self.geometry, resident), loads_constants(self.geometry, resident)
@@ -227,7 +227,7 @@ class LayerCost:
         return self._moved(self.shape_of(tiling), tiling, resident).slots
 
     def waits(self, tiling: Tiling, resident: Resident) -> int:
-        """Return how many cycles the transfers exceed the computation; negative if the bus idles."""
+        """Return by how many cycles the transfers exceed the computation; negative if the bus idles."""
         shape = self.shape_of(tiling)
         moved = self._moved(shape, tiling, resident)
         return max(moved.slots, moved.loading) - shape.compute

@@ -34,7 +34,7 @@ from isa.instruction import Command, Instruction, Unit, ceil_div
 from isa.packing import serving_cycles
 from isa.registers import RESET
 
-# What a tile moves. --------------------------------------------------------------------------------------------------
+# Bus slots of tiles. -------------------------------------------------------------------------------------------------
 
 
 def constant_slots(bus: Bus, geometry: Geometry, channels: int, depth: int, whole: bool) -> int:
@@ -207,7 +207,7 @@ class TileClock:
 
     @property
     def idle(self) -> bool:
-        """Whether LD would idle before the computation ends."""
+        """True if LD would idle before the computation ends."""
         return self._ld < self._ex
 
     @property

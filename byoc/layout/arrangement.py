@@ -165,7 +165,7 @@ class _Arrangement:
                     self._wishes[operand.value] = whole
 
     def _whole(self, part: _Slice, lies: Lying) -> Lying | None:
-        """Return the layout of a tensor one part of which has layout ``lies``, as images; None if impossible."""
+        """Return the layout of a tensor as images of a part with layout ``lies``; None if one would be incomplete."""
         images, rest = divmod(self._elements[part.value], max(part.elements, 1))
         if rest or not part.elements or part.offset % part.elements:
             return None

@@ -120,7 +120,7 @@ def to_gather(
 
 
 def _rows(lies: Lying, shapes: Iterable[tuple[int, ...]]) -> tuple[int, int]:
-    """Return the rows and columns for bands: those of a tensor's image, or factors of the number of positions."""
+    """Return the rows and columns for bands, from a tensor's image or by factoring the number of positions."""
     for shape in shapes:
         if len(shape) == 4 and prod(shape[2:]) == lies.positions:
             return shape[2], shape[3]

@@ -33,7 +33,7 @@ class MoveContext:
     """Constraints on merged movements.
 
     ``layouts`` by tensor, without tensors that omit padding, because their atoms are incomplete; ``word``, bytes of
-    a memory word; ``fits``, which returns if an operation has a tiling; ``shapes`` of the model's tensors.
+    a memory word; ``fits``, true if an operation has a tiling; ``shapes`` of the model's tensors.
     """
 
     layouts: Mapping[str, Lying]
@@ -52,7 +52,7 @@ class Merge:
 
     @property
     def gathers(self) -> bool:
-        """Whether a single gather writes the tensor."""
+        """True if a single gather writes the tensor."""
         return len(self.operations) == 1 and self.operations[0].traits.gathers
 
 

@@ -89,7 +89,7 @@ class Nest:
 
     @property
     def grouped(self) -> bool:
-        """Whether different output channels read different input channels."""
+        """True if different output channels read different input channels."""
         return self.groups > 1
 
     @property
@@ -107,7 +107,7 @@ class Nest:
 
     @property
     def splits_rows(self) -> bool:
-        """Whether bands of rows are possible: no window is entirely below the data."""
+        """True if bands of rows are possible: no window is entirely below the data."""
         return bool(self.reads) or (self.rows - 1) * self.stride - self.pad_top < self.input_rows
 
     @property
@@ -259,7 +259,7 @@ class Piece(NamedTuple):
 
     @property
     def dense(self) -> bool:
-        """Whether both its sources and its targets are contiguous."""
+        """True if both its sources and its targets are contiguous."""
         return self.dims in ((), (Dim(self.elements, 1, 1),))
 
     @property

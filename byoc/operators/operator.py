@@ -319,7 +319,7 @@ class Loops(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """Whether the first operand and the result are whole tensors in the scratchpad instead of single tiles.
+    """Flags: the first operand, the result is a whole tensor in the scratchpad instead of a single tile.
 
     ``operands``: the same for each operand. ``planes``: bytes from plane to plane of each operand, then of the
     result, if they are in windows of bands.
@@ -452,7 +452,7 @@ class Packing(PlainChannels):
 
     @property
     def depthwise(self) -> bool:
-        """Whether weights are stored atom by atom."""
+        """True if weights are stored atom by atom."""
         instruction = self.plain.instruction
         return instruction is not None and instruction.mnemonic == "OP_DEPTH_CONV"
 
@@ -557,7 +557,7 @@ class Geometry:
 
     @property
     def flat(self) -> bool:
-        """Whether the layer is element-wise without channels, so that tiles are lengths."""
+        """True if the layer is element-wise without channels, so that tiles are lengths."""
         return self.operator.traits.flat and not self.nest.grouped
 
     def parallel_channels(self, arch: Arch) -> int:
@@ -571,12 +571,12 @@ class Geometry:
 
     @property
     def in_place(self) -> bool:
-        """Whether a tile's result overwrites its only operand in the scratchpad."""
+        """True if a tile's result overwrites its only operand in the scratchpad."""
         return self.operator.traits.in_place
 
     @property
     def splits_depth(self) -> bool:
-        """Whether tiles may split the input channels and accumulate partial sums.
+        """True if tiles may split the input channels and accumulate partial sums.
 
         A tile of a grouped convolution keeps all input channels of its groups (``grouped``, or ``whole`` where
         groups share atoms).
@@ -587,7 +587,7 @@ class Geometry:
 
     @property
     def has_constants(self) -> bool:
-        """Whether there are weights or channel records to load."""
+        """True if there are weights or channel records to load."""
         return bool(self.weight_bytes or self.record_bytes)
 
     def weights_offset(self, channels: int) -> int:
@@ -742,12 +742,12 @@ class Operator(Reading):
 
     @classmethod
     def operations(cls, record: Any, target: Target) -> tuple[Operator, ...]:
-        """Return the operations of a record that meets every constraint; by default the record is the operations."""
+        """Return the operations of a record that meets every constraint; by default the record itself, as a tuple."""
         return record if isinstance(record, tuple) else (record,)
 
     @classmethod
     def definition(cls, graph: Graph, node: Node) -> Definition | None:
-        """Return a definition of the node's result if ONNX Runtime computes it in float and rounds differently.
+        """Return a definition of the instruction's result if ONNX Runtime computes the node in float with other bits.
 
         Return None otherwise.
         """
@@ -775,17 +775,17 @@ class Operator(Reading):
 
     @property
     def elementwise(self) -> bool:
-        """Whether the operation is element-wise, so that operands and result share one layout of any kind."""
+        """True if the operation is element-wise, so that operands and result share one layout of any kind."""
         return self.traits.flat and not self.loops.nest.grouped
 
     @property
     def omits_padding(self) -> bool:
-        """Whether the result has no padding after a last channel that does not fill an atom."""
+        """True if the result has no padding after a last channel that does not fill an atom."""
         return self.traits.dense_result and self.output.elements % self.output.layout.atom > 0
 
     @property
     def takes_any_layout(self) -> bool:
-        """Whether operands may have any layout, as in element-wise operators and movements."""
+        """True if operands may have any layout, as in element-wise operators and movements."""
         return self.traits.moves or self.elementwise
 
     def layouts(self, atom: int) -> Layouts | Finding:
@@ -828,7 +828,7 @@ class Operator(Reading):
         return {"EX_LENGTH": tile.output.elements}
 
     def commands(self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole) -> tuple[Part, ...]:
-        """Return the commands of a tile; ``registers`` are those of layer and tile, planes included."""
+        """Return the commands of a tile; ``registers`` has the registers of layer and tile, with planes."""
         return (Part(registers, {}),)
 
     def constants(self) -> ChannelConstants | None:

@@ -160,7 +160,7 @@ class Timed(NamedTuple):
 def stream_group(
     group: Group, layers: Sequence[Layer], graph: FusionGraph, costs: Sequence[LayerCost], memory: Memory
 ) -> list[Timed]:
-    """Return the steps of all bands of a group; ``layers`` and ``costs`` are those of the whole region."""
+    """Return the steps of all bands of a group; ``layers`` and ``costs`` cover the whole region."""
     stream = _GroupStream(group, layers, graph, costs, memory)
     return [timed for band in stream.bands for timed in stream.band_steps(band)]
 

@@ -150,7 +150,7 @@ def _candidate(context: RegionContext, plan: LayerPlan, memory: Memory, banks: i
     choices = _as_choices(context.layers, plan)
     scheduled = Scheduled(found.steps, memory, found.requests, found.addresses, choices)
     compute = sum(cycles)
-    # The images of a batch share constants, so the bound uses those of the last image.
+    # The images of a batch share constants, so the bound uses only the layers of the last image.
     image = context.searches[-len({layer.name for layer in context.layers}) :]
     least = least_cycles([search.cost for search in image], compute, memory.arch.sram_bytes)
     return _Candidate(plan, scheduled, best, compute, least, len(streamed), found.free)
@@ -209,7 +209,7 @@ class _Trials:
             try:
                 smaller = self._arch.model_copy(update={"sram_bytes": nbytes})
                 plan = plan_layers(self._context, smaller, share, self._choices)
-            except InputError:  # a layer has no tiling that is so small
+            except InputError:  # some layer has no tiling in so few bytes
                 break
             self._try(plan)
 
@@ -235,7 +235,7 @@ class _Trials:
         try:
             smaller = self._arch.model_copy(update={"sram_bytes": nbytes})
             plan = plan_layers(self._context, smaller, nbytes, self._choices)
-        except InputError:  # a layer has no tiling that is so small
+        except InputError:  # some layer has no tiling in so few bytes
             return None
         near = not plan.groups and self._estimate(plan) <= NEAR * self._estimate(self.best.plan)
         return _candidate(self._context, plan, self._fresh()) if near else None
@@ -248,7 +248,7 @@ class _Trials:
         return found
 
     def _nearby(self) -> None:
-        """Try tilings near those of the best plan, if possible within the bytes that a larger scratchpad would use.
+        """Try tilings near the best plan's, if possible within the bytes that a larger scratchpad would use.
 
         For few tiles the estimate of a layer is poor: it lacks the first load, the last store and prefetches.
         """

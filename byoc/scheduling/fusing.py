@@ -78,7 +78,7 @@ class _Batch:
 
     @property
     def has_values_of_images(self) -> bool:
-        """Whether any tensor between two operations is divided into one tensor per image."""
+        """True if any tensor between two operations is divided into one tensor per image."""
         return not self._whole.issuperset(self._sizes)
 
     def ordered(self) -> Iterator[Operator]:

@@ -47,12 +47,12 @@ class Choice(NamedTuple):
 
     @property
     def held(self) -> bool:
-        """Whether all constants are loaded once."""
+        """True if all constants are loaded once."""
         return self.parts is None or all(held for _, held in self.parts)
 
     @property
     def finest(self) -> bool:
-        """Whether constants load once and operands have two buffers; finer bands cannot improve the group."""
+        """True if constants load once and operands have two buffers; finer bands cannot improve the group."""
         return self.slots > 1 and self.held
 
 

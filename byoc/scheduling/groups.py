@@ -46,7 +46,7 @@ class Group:
 
     @property
     def rides(self) -> bool:
-        """Whether the last layer is element-wise and fused tile by tile into the first."""
+        """True if the last layer is element-wise and fused tile by tile into the first."""
         return not self.rows
 
 
@@ -110,7 +110,7 @@ class Member:
 
     @property
     def undivided(self) -> bool:
-        """Whether a tile has all planes, and computes each row from the same row of its operands."""
+        """True if a tile has all planes, and computes each row from the same row of its operands."""
         return self.flat or self.gathers or self.moves is not None
 
 
@@ -325,7 +325,7 @@ def may_ride(layers: Sequence[Layer], graph: FusionGraph, last: int) -> bool:
 
 
 def ridden_buffers(graph: FusionGraph, last: int) -> set[str]:
-    """Return the operands and the result of a fused element-wise layer, none of which can be resident."""
+    """Return the operands and the result of a fused element-wise layer; they cannot be resident."""
     _, rider = members_of(graph, last - 1, last)
     return {piece.buffer for piece in (*rider.reads, rider.writes)}
 

@@ -575,7 +575,7 @@ def _candidates(fetches: Sequence[Fetch], head: int, number: int) -> Iterator[Fe
 
 
 class _Space:
-    """Occupied bytes of the scratchpad over time: buffers of the first plan, and copies as they are added."""
+    """Occupied bytes of the scratchpad over time: buffers of the first plan, then added copies."""
 
     def __init__(
         self, requests: Sequence[Request], addresses: Sequence[int], arch: Arch, windows: Collection[int]
@@ -600,7 +600,7 @@ class _Space:
 
     @property
     def full(self) -> bool:
-        """Whether so many fetches found no place during the current tile that others need not be tried."""
+        """True if :data:`TRIES` fetches found no place during the current tile; no more are tried."""
         return self._failed >= TRIES
 
     def settle(self, fetch: Fetch, position: int) -> None:

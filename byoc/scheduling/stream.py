@@ -338,7 +338,7 @@ def lifetimes(tiles: Iterable[Iterable[Iterable[Step]]]) -> dict[int, tuple[int,
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """Addresses of buffers and constants in system memory, and scratchpad buffers (name, bytes) as they are added.
+    """Addresses of buffers and constants in system memory, and the scratchpad buffers (name, bytes) so far.
 
     ``residents``: buffers that are whole in the scratchpad. ``stored``: residents that are also stored to system
     memory. ``apart``: numbers of the scratchpad buffers that commands read together with four other operands:

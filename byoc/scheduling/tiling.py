@@ -540,7 +540,7 @@ def _full_chunks(geometry: Geometry, lanes: int) -> Iterator[int]:
 
 
 def _row_bands(geometry: Geometry) -> Iterator[int]:
-    """Yield band heights from high to low; those of element-wise operations are multiples of 64 elements."""
+    """Yield band heights from high to low, in multiples of 64 elements for element-wise operations."""
     nest = geometry.nest
     if not nest.splits_rows:
         yield nest.rows
