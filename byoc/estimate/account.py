@@ -119,7 +119,7 @@ class LayerCost:
         shape = self.shape_of(tiling)
         moved = self._moved(shape, tiling, resident)
         edge, slots = moved.first + moved.last, moved.slots
-        # Nothing else of this layer overlaps with the computation after the last load or before the first store.
+        # A tile is computed after the last load and before the first store; work of earlier layers can overlap with it.
         one = 0 if resident.follows else shape.compute // shape.tiles
         busy = max(
             shape.compute + moved.apart,
@@ -175,7 +175,7 @@ class LayerCost:
         operands, constants = self._moved_by(resident)
         kept = slots.constants >= (chunks if tiling.channels_outer else parts * chunks)
         again = 1 if kept else bands
-        loaded: list[tuple[int, int, int, int]] = []  # the first load, all, how many they are, buffers
+        loaded: list[tuple[int, int, int, int]] = []  # slots of the first load and of all, number of loads, buffers
         for index in operands:
             often = self._input_loads(shape, tiling, index)
             total = shape.input_all[index] * often // shape.buffers.input_tiles[index]

@@ -212,7 +212,7 @@ class TileClock:
 
     @property
     def end(self) -> int:
-        """The estimated cycles of all work so far."""
+        """Estimated cycles of all work so far."""
         return max(self._ex, self._ld)
 
     def load(self, cycles: int, release: int, *, late: bool = False) -> int:

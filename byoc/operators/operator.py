@@ -169,7 +169,7 @@ class Lying(NamedTuple):
 
     @property
     def canonical(self) -> Lying:
-        """The same layout in a unique form.
+        """Unique form of the layout.
 
         Images of whole atoms become channels, and ``by_row`` is off if both orders are the same.
         """

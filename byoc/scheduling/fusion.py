@@ -187,9 +187,9 @@ class Growth:
         self._rows = facts[last].made.rows
         self._bands = ceil_div(self._rows, height)
         self._wanted: dict[str, _Wanted] = {}
-        self._layers: list[_Layer] = []  # the last one first
+        self._layers: list[_Layer] = []  # the last layer first
         self._results: list[_Result] = []
-        self._constants = _Part(0, 0, 0, 0)  # of all layers together
+        self._constants = _Part(0, 0, 0, 0)  # sum over all layers
         self._floor = GroupFloor(self._bus, self._bands)
         self.first, self.halo, self.fixed = last + 1, False, 0
         self.missing: set[int] = set()
