@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.graph import Value
+from byoc.operators.matmul import on_plane
 from byoc.operators.movement import Alias, copies, filled_byte, fills
 from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces, merged
 from byoc.operators.operator import Lying, Operand, Operator
@@ -247,6 +248,10 @@ class _Arrangement:
         return tuple(parts)
 
     def _as_wanted(self, operation: Operator) -> None:
+        home = self.home.get(operation.inputs[0].value)
+        flattened = home is not None and home.positions > 1 and home.images == 1 and not home.by_row
+        if home is not None and flattened and home.atom == self._atom and self._is_whole(operation.inputs[0]):
+            operation = on_plane(operation, home)
         inputs = []
         for operand in operation.inputs:
             assert operand.lying is not None

@@ -38,8 +38,9 @@ from byoc.operators.products import Product, Requantise, requantisation
 from byoc.operators.sharding import Along, Sharding
 from byoc.options import Target
 from isa import numerics
-from isa.arch import Arch
+from isa.arch import PACKED, Arch
 from isa.numerics import float32_bits
+from isa.variants import VARIANTS
 
 DYNAMIC = "OP_DYN_MAT_MUL"
 MOST_REMEMBERED = 1 << 23
@@ -458,6 +459,9 @@ class MatMul(Product):
         return ChannelConstants(self.bias, self.channel_scales, self.weights.T, by_row=True, shared=self.shared)
 
 
+_MAX_TAPS = VARIANTS[PACKED].register_file.by_name["EX_KERNEL_WIDTH"].maximum
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _MatrixConvolution(Convolution):
     """Matrix product in banked memory, computed as a convolution; ``product`` defines its requantisation."""
@@ -469,6 +473,21 @@ class _MatrixConvolution(Convolution):
         registers, fields = super().settings(arch)
         own = replace(self.product, requantise=self.requantise).settings(arch)
         return Settings({**registers, **own.registers}, {**fields, **own.fields})
+
+
+def on_plane(operation: Operator, lies: Lying) -> Operator:
+    """Return a product of one row of flattened channels as a window over all their positions; others as they are."""
+    (source, *_), shape = operation.inputs, (lies.channels, 1, lies.positions)
+    if not isinstance(operation, _MatrixConvolution) or lies.positions > _MAX_TAPS:
+        return operation
+    if source.shape[1:] != (1, 1) or source.elements != lies.elements:
+        return operation
+    return replace(
+        operation,
+        inputs=(replace(source, shape=shape, lying=lies),),
+        weights=operation.weights.reshape(len(operation.weights), *shape),
+        shared=None if operation.shared is None else (operation.shared, lies.positions),
+    )
 
 
 def _result_shape(left: tuple[int, ...], right: tuple[int, ...], transposed: bool) -> tuple[int, ...] | None:

@@ -194,6 +194,8 @@ def _planar(layer: Layer) -> bool:
     """Return True if the layer can cut planes into bands of rows."""
     geometry, nest = layer.geometry, layer.nest
     planes = geometry.planes and geometry.inputs == 1 and geometry.second == "alike"
+    if geometry.channels.apart and nest.rows == nest.columns == nest.input_rows == 1 < nest.input_columns:
+        return False  # a product of flattened channels, whose operand has rows for others
     return planes and nest.splits_rows and not nest.matrix and not nest.reads and not geometry.repeats
 
 

@@ -73,3 +73,20 @@ def test_a_result_of_few_channels_is_stored_in_narrow_atoms(channels: int, kib: 
     (program,) = found.network.programs.values()
     trace = Device(arch, load_hardware().timing).run(program, {}, timing_only=True).trace
     assert trace.dram_write_bytes == (4 if channels < 8 else 8) * size * size
+
+
+@pytest.mark.parametrize(("channels", "kernel"), [(8, (5, 3)), (24, (6, 7)), (16, (1, 1))])
+def test_a_product_reads_flattened_channels_where_they_are(channels: int, kernel: tuple[int, int]) -> None:
+    """A plane of channels is flattened and multiplied by weights: the result is exact, and no command copies bytes."""
+    builder, random = ModelBuilder(), np.random.default_rng(channels)
+    real = builder.dequantize(builder.input("x", (1, channels, *kernel), "int8"), 0.05, 3)
+    first = builder.weights(random.integers(-127, 128, (channels, channels, 1, 1)).astype(np.int8), 0.01)
+    plane = builder.dequantize(builder.quantize(builder.node("Conv", real, first), 0.1), 0.1)
+    weights = random.integers(-127, 128, (channels * kernel[0] * kernel[1], 10)).astype(np.int8)
+    flat = builder.node("Flatten", plane)
+    builder.output(builder.quantize(builder.node("MatMul", flat, builder.weights(weights, 0.01)), 0.1), "int8")
+    feed = {"x": random.integers(-128, 128, (1, channels, *kernel)).astype(np.int8)}
+    found = compare(import_model(builder.model()), feed, machine("v5"))
+    assert found.mismatches == 0
+    (program,) = found.network.programs.values()
+    assert "OP_PERMUTE" not in {command.instruction.mnemonic for command in program.commands}
