@@ -202,8 +202,8 @@ class _Arrangement:
         whole = None if want is None else self._whole(_of(result), want)
         home = whole if whole in options else options[0]
         narrow, shape = _narrowed(home), self._values[result.value].shape
-        unread = result.value not in self._known
-        self.home[result.value] = narrow if unread and narrow in edge_layouts(shape, narrow.atom) else home
+        able = result.lying is not None and result.value not in self._known
+        self.home[result.value] = narrow if able and narrow in edge_layouts(shape, narrow.atom) else home
 
     def _cheapest(self, group: tuple[Operator, ...], options: Iterable[Lying]) -> Lying:
         """Return the layout with the fewest bytes and contiguous runs for the movements into a tensor."""

@@ -90,3 +90,13 @@ def test_a_product_reads_flattened_channels_where_they_are(channels: int, kernel
     assert found.mismatches == 0
     (program,) = found.network.programs.values()
     assert "OP_PERMUTE" not in {command.instruction.mnemonic for command in program.commands}
+
+
+def test_an_element_wise_result_of_few_channels_keeps_the_atoms_of_its_operands() -> None:
+    """Commands that take elements one by one count atoms of the machine's size."""
+    builder, random, shape = ModelBuilder(), np.random.default_rng(0), (1, CHANNELS, SIZE, SIZE)
+    inputs = [builder.dequantize(builder.input(name, shape, "int8"), 0.05, 3) for name in ("a", "b")]
+    halves = [builder.dequantize(builder.quantize(builder.node("Relu", one), 0.04), 0.04) for one in inputs]
+    builder.output(builder.quantize(builder.node("Mul", *halves), 0.1), "int8")
+    feed = {name: random.integers(-128, 128, shape).astype(np.int8) for name in ("a", "b")}
+    assert compare(import_model(builder.model()), feed, machine("v5")).mismatches == 0
