@@ -268,7 +268,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--reasons", action="store_true", help="print why operators run on the CPU")
     given = parser.parse_args(arguments)
     counts: Counter[str] = Counter()
-    for seed in range(given.seed, given.seed + given.count):
+    for number, seed in enumerate(range(given.seed, given.seed + given.count)):
+        if number and number % 20 == 0:
+            print(f"{number} of {given.count}: {dict(counts)}", flush=True)
         drawn, found = draw(seed, given.isa)
         subject = Subject(drawn, seed)
         for machine in found:
