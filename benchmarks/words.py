@@ -8,7 +8,7 @@ of an inference, bits and cycles, which is the sum over its regions. v4 and v5 t
 rounds, processor time of one thread: so the ratio holds on a computer that does other work, too. A simulation is timed
 warm, its programs decoded; of both its values come from the same inputs. Last the geometric means of the ratios.
 
-``--cycles`` prints the cycles of timing-only runs of both, by default for 32 networks, four arrays and two sizes, then
+``--cycles`` prints the cycles of timing-only runs of both, by default for 31 networks, four arrays and two sizes, then
 the geometric mean of their ratios, the largest one, and the points above 1.2.
 """
 
@@ -45,7 +45,7 @@ NETWORKS = (
 
 SLOW = frozenset(
     ("light-alexnet", "light-densenet121", "light-vgg19", "light-zfnet512", "bert-2-256", "bert-12-128", "bert-12-256",
-     "gpt2-12", "c3d", "r2plus1d", "yolo-v8n", "point-pillars")
+     "gpt2-12", "c3d", "r2plus1d", "yolo-v8n", "point-pillars", "lstm")
 )  # fmt: skip
 """Networks that ``--cycles`` leaves out unless they are named: the largest ones, which take minutes to compile."""
 ARRAYS = "4x16,16x16,32x32,1x256"
