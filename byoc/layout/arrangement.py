@@ -9,7 +9,7 @@ copy; the copy is made once and shared.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from math import prod
@@ -36,7 +36,11 @@ Places = NDArray[np.int64]
 
 
 def arranged(
-    operations: Iterable[Operator], values: Mapping[str, Value], edges: Iterable[str], atom: int
+    operations: Iterable[Operator],
+    values: Mapping[str, Value],
+    edges: Iterable[str],
+    atom: int,
+    fits: Callable[[Operator], bool] = lambda _: True,
 ) -> tuple[tuple[Operator, ...], dict[str, Lying]]:
     """Choose a layout for every tensor of a region and insert the copies that consumers need.
 
@@ -49,12 +53,13 @@ def arranged(
         values: shapes and types by tensor name.
         edges: names of the region's inputs and outputs.
         atom: channels stored together, one byte each.
+        fits: whether an operation has a tiling in the scratchpad.
 
     Returns:
         The operations including inserted copies, and the layout of each tensor.
     """
     listed, edges = tuple(operations), tuple(edges)
-    arrangement = _Arrangement(listed, values, edges, atom)
+    arrangement = _Arrangement(listed, values, edges, atom, fits)
     made = {operation.output.value for operation in listed}
     readers: dict[str, list[Operator]] = {}
     for operation in listed:
@@ -125,10 +130,15 @@ class _Arrangement:
     """Layouts of tensors, and the operations ``found`` so far."""
 
     def __init__(
-        self, operations: tuple[Operator, ...], values: Mapping[str, Value], edges: tuple[str, ...], atom: int
+        self,
+        operations: tuple[Operator, ...],
+        values: Mapping[str, Value],
+        edges: tuple[str, ...],
+        atom: int,
+        fits: Callable[[Operator], bool] = lambda _: True,
     ) -> None:
         self.found: list[Operator] = []
-        self._atom, self._values = atom, values
+        self._atom, self._values, self._fits = atom, values, fits
         self._elements: dict[str, int] = {}
         for operation in operations:
             for operand in (*operation.inputs, operation.output):
@@ -251,7 +261,8 @@ class _Arrangement:
         home = self.home.get(operation.inputs[0].value)
         flattened = home is not None and home.positions > 1 and home.images == 1 and not home.by_row
         if home is not None and flattened and home.atom == self._atom and self._is_whole(operation.inputs[0]):
-            operation = on_plane(operation, home)
+            window = on_plane(operation, home)
+            operation = window if window is operation or self._fits(window) else operation
         inputs = []
         for operand in operation.inputs:
             assert operand.lying is not None

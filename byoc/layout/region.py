@@ -31,7 +31,7 @@ def lay_out(
     from byoc.layout.arrangement import arranged  # imported lazily: ideal memory needs no layouts
     from byoc.layout.merging import merge_moves
 
-    listed, lying = arranged(operations, values, edges, memory.atom)
+    listed, lying = arranged(operations, values, edges, memory.atom, fits)
     shapes = {name: value.shape for name, value in values.items()}
     moved = merge_moves(listed, edges, lying, memory.word, fits, shapes)
     return tuple(part for operation in moved for part in _fitting_parts(operation, fits)), lying

@@ -68,8 +68,8 @@ class Nest:
     Planes are (C, H, W). A ``matrix`` (M, N) has M rows and N channels of one column, stored row by row.
     Element-wise operations are one channel with one row per element. Channels form ``groups`` groups of equal size:
     output channel o reads only the ``group_inputs`` input channels of group ``o // group_outputs``. ``whole``: a
-    tile has all channels of its groups. ``reads``: for each row, the first input row that it reads and the row
-    after the last, if no window defines them.
+    tile has all channels. ``whole_groups``: a tile has all channels of its groups. ``reads``: for each row, the first
+    input row that it reads and the row after the last, if no window defines them.
     """
 
     channels: int
@@ -85,6 +85,7 @@ class Nest:
     groups: int = 1
     matrix: bool = False
     whole: bool = False
+    whole_groups: bool = False
     reads: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -164,10 +165,12 @@ def split(size: int, step: int) -> tuple[Span, ...]:
 def allowed_channels(nest: Nest, wanted: int) -> int:
     """Return the largest legal channel tile up to ``wanted``: whole groups, or an even part of one group.
 
-    If parts of groups are not allowed, return at least one group.
+    If parts of groups are not allowed, return at least one group. If parts are not allowed at all, return all channels.
     """
-    wanted, group = min(wanted, nest.channels), nest.group_outputs if nest.grouped or nest.whole else 1
-    if wanted >= group or nest.whole:
+    if nest.whole:
+        return nest.channels
+    wanted, group = min(wanted, nest.channels), nest.group_outputs if nest.grouped or nest.whole_groups else 1
+    if wanted >= group or nest.whole_groups:
         return max(wanted // group, 1) * group
     return max(size for size in range(1, wanted + 1) if group % size == 0)
 

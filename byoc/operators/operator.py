@@ -578,11 +578,12 @@ class Geometry:
     def splits_depth(self) -> bool:
         """True if tiles may split the input channels and accumulate partial sums.
 
-        A tile of a grouped convolution keeps all input channels of its groups (``grouped``, or ``whole`` where
-        groups share atoms).
+        A tile of a grouped convolution keeps all input channels of its groups (``grouped``, or ``whole_groups``
+        if groups share atoms).
         """
         nest = self.nest
-        able = self.weight_bytes and not self.single and not (nest.grouped or nest.whole) and self.second == "alike"
+        undivided = nest.grouped or nest.whole or nest.whole_groups
+        able = self.weight_bytes and not self.single and not undivided and self.second == "alike"
         return bool(able) and self.instruction is not None and ACCUMULATE in self.instruction.fields
 
     @property

@@ -189,7 +189,7 @@ def _in_atoms(nest: Nest, atom: int) -> Nest:
         return replace(sizes, groups=channels)
     shared = lcm(*(atom // gcd(count, atom) for count in (nest.group_inputs, nest.group_outputs)))
     groups, rest = divmod(nest.groups, shared)  # the smallest number of groups that fills whole atoms
-    return replace(sizes, groups=1 if rest else groups, whole=shared > 1)
+    return replace(sizes, groups=1 if rest else groups, whole_groups=shared > 1)
 
 
 def in_atoms(array: NDArray[np.generic], lies: Lying) -> NDArray[np.generic]:
