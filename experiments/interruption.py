@@ -59,12 +59,13 @@ def _hear(number: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt as soon as no import and no delayed block is running.
 
     If Python raises an exception while a library's C++ code is imported, that code ends the process by SIGABRT or
-    SIGSEGV.
+    SIGSEGV. A second interrupt does not wait, because an import may hang.
     """
     global _heard
+    is_second = _heard and number == signal.SIGINT
     _heard = True
     sys.excepthook = sys.unraisablehook = _nothing
-    if hasattr(signal, "setitimer") and (_delays or _importing(frame)):
+    if not is_second and hasattr(signal, "setitimer") and (_delays or _importing(frame)):
         signal.setitimer(signal.ITIMER_REAL, _RETRY_SECONDS)  # SIGALRM calls this function again
         return
     raise KeyboardInterrupt

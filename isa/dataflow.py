@@ -103,7 +103,7 @@ def _check_extent(extent: Extent, sizes: Mapping[int, int]) -> None:
 
 
 def _results(flow: Dataflow, tensor_bytes: Sequence[int]) -> Iterator[Extent]:
-    """Yield the extents that the data flow writes, and those of tensors."""
+    """Yield the extents that the data flow writes, and the extent of each tensor."""
     yield from (Extent(*place, nbytes) for place, nbytes in zip(flow.tensors, tensor_bytes, strict=True))
     yield from (one.result for one in flow.computations)
     for one in flow.movements:

@@ -476,7 +476,7 @@ class _MatrixConvolution(Convolution):
 
 
 def on_plane(operation: Operator, lies: Lying) -> Operator:
-    """Return a product of one row of flattened channels as a window over all their positions; others as they are."""
+    """Turn a product of one row of flattened channels into a window over all positions; return others unchanged."""
     (source, *_), shape = operation.inputs, (lies.channels, 1, lies.positions)
     if not isinstance(operation, _MatrixConvolution) or lies.positions > _MAX_TAPS:
         return operation

@@ -123,7 +123,7 @@ def average_fixed(
 
 
 def mean_multiplier(multiplier: int, shift: int, count: int) -> tuple[int, int]:
-    """Return (multiplier, shift) of a mean of ``count`` elements, given those of the scale ratio.
+    """Return (multiplier, shift) of a mean of ``count`` elements, from multiplier and shift of the scale ratio.
 
     They are ``multiplier * 2**b // count`` and ``shift - b``. b is the index of count's first bit,
     or less if the shift would be below -31. Source: QuantizedMeanOrSum of LiteRT's reference

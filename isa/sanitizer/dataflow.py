@@ -121,7 +121,7 @@ class _Pending:
         self._count = 0
 
     def read(self, access: Access) -> None:
-        """Remove the results of which ``access`` reads a byte."""
+        """Remove the results that overlap the bytes of ``access``."""
         for place in self._near(access):
             other = self._items[place][1]
             if (not access.dims and not other.dims) or overlap(access, other):

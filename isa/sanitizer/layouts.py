@@ -124,7 +124,7 @@ class _Layouts:
         return np.ndarray((*shape, access.nbytes // unit), self._type, memory, access.address // unit * size, steps)
 
     def _loaded(self, access: Access) -> Tags:
-        """Return the tags that a transfer reads; for a constant those of its address."""
+        """Return the tags that a transfer reads; for a constant, the tags of its address."""
         begins, ends = self._segments
         place = bisect_right(begins, access.address) - 1
         if access.space == "dram" and place >= 0 and access.end <= ends[place]:
@@ -267,7 +267,7 @@ def _contradictions(command: Command, stated: Computation, layouts: Sequence[Lay
 
 
 def _runs_of(one: Movement) -> tuple[int, list[tuple[int, int, int]]]:
-    """Return the stated copy; for a fill both sides are that of the results."""
+    """Return the stated copy; for a fill, source and target are both the result's bytes."""
     return _runs([(count, target, target) for count, _, target in one.dims] if one.source == FILL else one.dims)
 
 

@@ -88,3 +88,15 @@ def test_an_import_or_a_delay_is_finished_first(work: str, tmp_path: Path) -> No
     )
     assert done.stdout.split() == ["whole", "interrupted"], done.stderr
     assert done.returncode == -signal.SIGINT
+
+
+def test_a_second_interrupt_does_not_wait() -> None:
+    """A delay or an import may never end."""
+    work = f"\n        with delayed():\n            os.kill(os.getpid(), signal.SIGINT); {INTERRUPTED}"
+    script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n" + WAITING.format(work=work)
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        timeout=50, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == ["interrupted"], done.stderr
+    assert done.returncode == -signal.SIGINT
