@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,14 +48,26 @@ class Fault:
         """Seed the fault into the copy in ``folder``; raises InputError when it does not fit the sources."""
         file = folder / self.file
         text = file.read_text(encoding="utf-8") if file.is_file() else ""
-        count = text.count(self.old)
+        old = re.escape(self.old) if self.old in text else _reformatted(self.old)
+        count = len(re.findall(old, text))
         if count != 1 or self.new == self.old:
             raise InputError(
                 f"fault {self.name}: its text stands {count} times in {self.file}; it must stand once - adapt the fault"
             )
-        file.write_text(text.replace(self.old, self.new), encoding="utf-8")
+        file.write_text(re.sub(old, lambda _: self.new, text), encoding="utf-8")
         for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
             compiled.unlink()  # Python tells versions apart by size and second, which need not differ
+
+
+def _reformatted(old: str) -> str:
+    """Return a pattern of the code ``old`` with any line breaks, indentation and commas before closing brackets."""
+    pattern = ""
+    for word in re.findall(r"\s+|\w+|[^\w\s]", re.sub(r",\s*(?=[])}])", "", old.strip())):
+        if word.isspace():
+            pattern += r"\s+"
+        else:
+            pattern += (r"(?:,?\s*)" if word in ")]}" else "") + re.escape(word) + (r"\s*" if word in "([{" else "")
+    return pattern
 
 
 def seeded_faults(names: Sequence[str] = FILES) -> tuple[Fault, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,19 @@ def test_a_sample_of_the_faults_in_words_is_caught(name: str) -> None:
     (fault,) = choose_faults([name], seeded_faults(WORDS))
     found = seed(fault)
     assert found.right, found
+
+
+def test_a_fault_fits_code_with_other_line_breaks(tmp_path: Path) -> None:
+    fault = replace(seeded_faults()[0], file="x.py", old="total = add(first, [second, third]) + 1", new="total = 0")
+    source = tmp_path / "x.py"
+    source.write_text("a = 1\ntotal = add(\n    first,\n    [second, third],\n) + 1\nb = total\n", encoding="utf-8")
+    fault.apply(tmp_path)
+    assert source.read_text(encoding="utf-8") == "a = 1\ntotal = 0\nb = total\n"
+    source.write_text(
+        "total = add(first, [second, third]) + 12\ntotal = add(first, [second, third]) + 1\n", encoding="utf-8"
+    )
+    with pytest.raises(InputError, match="stands 2 times"):
+        fault.apply(tmp_path)
 
 
 def test_a_fault_that_fits_no_source_is_named(tmp_path: Path) -> None:
