@@ -350,7 +350,11 @@ class CompileOptions:
     """
 
     schedule: Schedule = field(
-        default="default", metadata={"help": "seed: the published system; default: all we can.", "axis": "schedules"}
+        default="default",
+        metadata={
+            "help": "Choose the schedules: as published (seed), or with all optimisations (default).",
+            "axis": "schedules",
+        },
     )
     emulate_depthwise: bool = field(
         default=False, metadata={"help": "Run depthwise convolutions on OP_CONV, one filter at a time."}
@@ -358,16 +362,14 @@ class CompileOptions:
     grouped: Grouped = field(
         default="auto",
         metadata={
-            "help": "Grouped convolutions: on the CPU, one OP_CONV a group, OP_GROUP_CONV, or auto: the fastest."
+            "help": "Run grouped convolutions on the CPU, as OP_CONV per group, as OP_GROUP_CONV, or the fastest way."
         },
     )
     integer_io: bool = field(
         default=False,
-        metadata={"help": "Hand over and take integers where the network quantises its inputs and outputs alone."},
+        metadata={"help": "Leave quantised inputs and outputs as integers; omit the nodes that convert them."},
     )
-    strict: bool = field(
-        default=False, metadata={"help": "Any node that falls back to the CPU is an error.", "programs": False}
-    )
+    strict: bool = field(default=False, metadata={"help": "Fail if a node falls back to the CPU.", "programs": False})
 
     chosen: Choices = NOTHING
 

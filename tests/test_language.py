@@ -12,8 +12,12 @@ import re
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+
+from experiments.cli.main import application
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("isa", "byoc", "dla_sim", "experiments")
@@ -26,12 +30,14 @@ MARKS = (
     r"\b(?:lies?|stands?) (?:at|in|on|apart|there|dense|behind|beside|within|where|upright)\b",
     r"\b(?:is|are) (?:told|said|so)\b",
 )
-CEILINGS = {"docstrings": 0.02, "comments": 0.03, "docs": 0.03, "README": 0.0}
+CEILINGS = {"docstrings": 0.02, "comments": 0.03, "docs": 0.03, "README": 0.0, "help": 0.0}
 """Share of marked texts that each kind may have."""
 
 
 def _texts() -> Iterator[tuple[str, str, str]]:
-    """Yield (kind, place, text) of the first paragraph of docstrings, of comments, and of paragraphs of docs."""
+    """Yield (kind, place, text) of docstrings' first paragraphs, comments, help texts, and paragraphs of docs."""
+    for place, text in _help_texts(typer.main.get_command(application()), "dla"):
+        yield "help", place, text
     for path in sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
         source, name = path.read_text(encoding="utf-8"), path.relative_to(ROOT)
         for node in ast.walk(ast.parse(source)):
@@ -49,6 +55,15 @@ def _texts() -> Iterator[tuple[str, str, str]]:
                 yield "README" if path.name == "README.md" else "docs", path.name, paragraph.lstrip("- ")
 
 
+def _help_texts(command: Any, words: str) -> Iterator[tuple[str, str]]:
+    """Yield (command line, text) of a command, its options and its arguments, and of all commands below it."""
+    yield words, (command.help or "").split("\n\n")[0]
+    for parameter in command.params:
+        yield f"{words} {parameter.opts[0]}", getattr(parameter, "help", None) or ""
+    for name, below in getattr(command, "commands", {}).items():
+        yield from _help_texts(below, f"{words} {name}")
+
+
 def _is_marked(text: str) -> bool:
     plain = re.sub(r"`[^`]*`", "X", " ".join(text.split()))
     return any(re.search(mark, plain) for mark in MARKS)
@@ -58,6 +73,21 @@ def test_marks_find_sentences_without_an_actor() -> None:
     assert _is_marked("What enters lies dense behind the one before it.")
     assert _is_marked("The copy is for whoever wants it otherwise.")
     assert not _is_marked("Return the layouts of a region's tensors.")
+
+
+VERBS = (
+    "Build Change Check Choose Compare Copy Divide Draw End Estimate Evaluate Exit Explain Fail Find Give Install Leave"
+    " Make Measure Minimise Name Print Quantise Rank Read Record Remove Repeat Replace Run Search Set Show Start State"
+    " Stop Store Take Time Use Write"
+)
+"""First words of help texts. Add a verb if a new option needs it."""
+
+
+def test_help_texts_of_options_start_with_a_verb() -> None:
+    texts = {place: text for kind, place, text in _texts() if kind == "help" and " -" in place}
+    assert len(texts) > 100
+    starts = {place: re.sub(r"^(?:With --sweep: |Also )", "", text).split()[0] for place, text in texts.items()}
+    assert {place: word for place, word in starts.items() if word.capitalize() not in VERBS.split()} == {}
 
 
 @pytest.mark.parametrize("kind", CEILINGS)

@@ -18,14 +18,14 @@ class AdviseRequest(Compiling):
         default=None,
         metadata=option(
             "--target-ms",
-            "Also find the cheapest machine that takes no longer (accelerator alone).",
+            "Also find the cheapest machine whose accelerator needs at most this time.",
             float,
             metavar="MS",
         ),
     )
     cost: str | None = field(
         default=None,
-        metadata=option("--cost", "Cost table of areas and energies, both estimates.", metavar="NAME|FILE.toml"),
+        metadata=option("--cost", "Estimate areas and energies with this cost table.", metavar="NAME|FILE.toml"),
     )
     stage: Progress = silent
 

@@ -48,7 +48,7 @@ PresetName = Annotated[
     str | None,
     typer.Argument(
         metavar="[NAME|FILE.toml]",
-        help="Print this one as a file to save and edit.",
+        help="Preset to print as a file to save and edit.",
         autocompletion=options.offer_presets,
     ),
 ]
@@ -130,8 +130,10 @@ class IsaFormat(StrEnum):
     verilog = "verilog"
 
 
-IsaFormatOption = Annotated[IsaFormat, typer.Option("--format", help="A table; docs/isa.md; dla_isa.h; dla_isa.vh.")]
-BuiltIn = Annotated[bool, typer.Option("--built-in", help="Leave out what installed packages add.")]
+IsaFormatOption = Annotated[
+    IsaFormat, typer.Option("--format", help="Print a table, or write docs/isa.md, dla_isa.h or dla_isa.vh.")
+]
+BuiltIn = Annotated[bool, typer.Option("--built-in", help="Leave out additions of installed packages.")]
 
 
 def isa(format: IsaFormatOption = IsaFormat.table, built_in: BuiltIn = False, output: options.Output = None) -> None:
@@ -182,7 +184,9 @@ class SupportFormat(StrEnum):
     markdown = "markdown"
 
 
-SupportFormatOption = Annotated[SupportFormat, typer.Option("--format", help="A table; docs/support.md.")]
+SupportFormatOption = Annotated[
+    SupportFormat, typer.Option("--format", help="Print a table, or write docs/support.md.")
+]
 
 
 def support(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @options.expanded
 def compile(given: Given, output: options.Output = None) -> None:
-    """Quantise a model if needed and write its package (.dla), which has no tiles, addresses or instructions yet."""
+    """Quantise a model if needed and write its package (.dla), without tiles, addresses or instructions."""
     from byoc.package.package import save_package
     from experiments.running.network import load
 
@@ -71,7 +71,7 @@ def partition(
     summary: options.Summary = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """List where every node runs, with the reason and the actual values if on the CPU, then the cost of each reason.
+    """List where every node runs, why nodes run on the CPU, and the cost of each reason.
 
     The accelerator's cycles are those of the compiled programs; the CPU's are an estimate.
     """
@@ -158,12 +158,12 @@ def _content(compiled: CompiledNetwork, whole: EndToEnd) -> dict[str, Any]:
     return {"interface": ports, "placement": placement, "regions": regions, "end_to_end": whole_json}
 
 
-Region = Annotated[int | None, typer.Option("--region", min=0, help="Only the program of this region.")]
+Region = Annotated[int | None, typer.Option("--region", min=0, help="Write only the program of this region.")]
 SaveInputs = Annotated[
     bool,
     typer.Option(
         "--save-inputs",
-        help="Run the network, and save beside each program what it is given, for dla simulate PROGRAM --input FILE.",
+        help="Run the network and save each program's inputs, for dla simulate PROGRAM --input FILE.",
     ),
 ]
 

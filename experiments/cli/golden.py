@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from experiments.golden.deviation import CheckedCase
     from experiments.rtl.export import ExportSource
 
-app = typer.Typer(help="Golden outputs: record, check, bless, compare.", no_args_is_help=True)
+app = typer.Typer(help="Record, check, accept and compare golden outputs.", no_args_is_help=True)
 
 
 class Format(StrEnum):
@@ -32,21 +32,23 @@ class Format(StrEnum):
     readmemh = "readmemh"
 
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the corpus.")]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the corpus.")]
 Levels = Annotated[
-    list[str] | None, typer.Option("--level", metavar="L0|L1|L2|L10|networks", help="Only this level. Repeatable.")
+    list[str] | None,
+    typer.Option("--level", metavar="L0|L1|L2|L10|networks", help="Record only this level. Repeatable."),
 ]
 Missing = Annotated[
-    bool, typer.Option("--missing", help="Record only the cases that the corpus in DIR has not, and keep its own.")
+    bool, typer.Option("--missing", help="Record only cases missing from DIR; leave existing ones unchanged.")
 ]
-Cases = Annotated[list[str] | None, typer.Option("--case", metavar="NAME", help="Only this case. Repeatable.")]
-ProgramFile = Annotated[Path, typer.Argument(metavar="PROGRAM", help="A program of dla emit, or assembly text.")]
-CaseName = Annotated[str, typer.Option("--name", metavar="LEVEL/NAME", help="What to call the case.")]
+Cases = Annotated[list[str] | None, typer.Option("--case", metavar="NAME", help="Check only this case. Repeatable.")]
+ProgramFile = Annotated[Path, typer.Argument(metavar="PROGRAM", help="Program of dla emit, or assembly text.")]
+CaseName = Annotated[str, typer.Option("--name", metavar="LEVEL/NAME", help="Name the case.")]
 TensorFiles = Annotated[list[str] | None, options.shown(ProgramRequest, "tensor")]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why the new results are right; it is stored.")]
-Installed = Annotated[
-    bool, typer.Option("--installed", help="Check the installed copy although this is a checkout of another.")
+Reason = Annotated[
+    str,
+    typer.Option("--reason", metavar="TEXT", help="State why the new results are right; the corpus stores the text."),
 ]
+Installed = Annotated[bool, typer.Option("--installed", help="Check the installed copy even in a checkout of another.")]
 FailFast = Annotated[bool, typer.Option("--fail-fast", help="Stop after the first case that differs.")]
 Side = Annotated[
     str,
@@ -55,15 +57,19 @@ Side = Annotated[
     ),
 ]
 ModelOption = Annotated[
-    str | None, typer.Option("--model", metavar="MODEL", help="What machines run: a path or a built-in name.")
+    str | None,
+    typer.Option("--model", metavar="MODEL", help="Run this model on the machines: a path or a built-in name."),
 ]
 Html = Annotated[
     Path | None,
-    typer.Option("--html", metavar="FILE", help="Write the comparison as a page."),
+    typer.Option("--html", metavar="FILE", help="Write the comparison as an HTML page."),
     results.Destination(".html"),
 ]
 OnMachine = Annotated[
-    str, typer.Option("--on", metavar="MACHINE", help="preset=NAME,isa=v1,schedule=seed,KEY=VALUE; or default.")
+    str,
+    typer.Option(
+        "--on", metavar="MACHINE", help="Use this machine: preset=NAME,isa=v1,schedule=seed,KEY=VALUE; or default."
+    ),
 ]
 
 
@@ -77,17 +83,19 @@ class Wanted:
     corpus: Path | None = field(
         default=None,
         metadata=option(
-            "--corpus", "Take the case from this corpus; else from the built-in ones.", Path, metavar="DIR"
+            "--corpus", "Take the case from this corpus. Default: the built-in cases.", Path, metavar="DIR"
         ),
     )
     tensor: Sequence[str] = field(default=(), metadata=same(ProgramRequest, "tensor"))
     settings: Sequence[str] = field(default=(), metadata=same(MachineChoice, "settings"))
 
 
-Formats = Annotated[Format, typer.Option("--format", help="readmemh: hexadecimal files, manifest, test bench.")]
+Formats = Annotated[
+    Format, typer.Option("--format", help="Choose the format; readmemh: hexadecimal files, manifest, test bench.")
+]
 Target = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="DIR", help="The folder to make; default: runs/rtl/CASE."),
+    typer.Option("--output", "-o", metavar="DIR", help="Write the files to this folder. Default: runs/rtl/CASE."),
     results.Destination(folder=True),
 ]
 
@@ -252,7 +260,7 @@ def diff(a: Side, b: Side, model: ModelOption = None, json: options.Json = None,
 @options.limited
 @options.expanded
 def export(wanted: Wanted, format: Formats = Format.readmemh, output: Target = None) -> int:
-    """Write memories before and after, command words, the writes of every command, and a test bench that compares."""
+    """Write a case for an RTL test bench: memories before and after, command words, writes of every command."""
     from experiments.golden.record import DisagreementError
     from experiments.report.store import DEFAULT_FOLDER
     from experiments.rtl.export import build_export, write_export

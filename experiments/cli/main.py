@@ -38,7 +38,7 @@ PANELS = {
         "disasm": "program:disasm",
         "report": "report:command",
     },
-    "Many machines, many schedules": {
+    "Machines and schedules": {
         "sweep": "sweep:sweep",
         "explore": "sweep:explore",
         "advise": "advise:command",
@@ -48,7 +48,7 @@ PANELS = {
         "split": "system:split",
         "repro": "repro:command",
     },
-    "What there is": {
+    "Information": {
         "models": "catalogue:models",
         "presets": "catalogue:presets",
         "settings": "catalogue:settings",
@@ -57,7 +57,7 @@ PANELS = {
         "cache": "catalogue:cache",
         "doctor": "catalogue:doctor",
     },
-    "Proof": {
+    "Verification": {
         "golden": "golden:app",
         "rtl": "rtl:app",
     },
@@ -79,7 +79,7 @@ def application(words: Sequence[str] = ()) -> typer.Typer:
     """
     app = typer.Typer(
         name="dla",
-        help="Compile ONNX networks for a deep-learning accelerator and simulate it, exact to the bit and the cycle.",
+        help="Compile ONNX and TensorFlow Lite networks for a deep-learning accelerator and simulate every cycle.",
         add_completion=True,
         context_settings={"help_option_names": ["-h", "--help"]},
         no_args_is_help=False,

@@ -108,39 +108,43 @@ Engine = Annotated[
     typer.Option(
         "--engine",
         rich_help_panel="Machine",
-        help="rtl: the machine as hardware, compared with the simulator (docs/rtl.md).",
+        help="Choose the engine; rtl simulates the hardware and compares it with the simulator (docs/rtl.md).",
     ),
 ]
 Json = Annotated[
     Path | None,
-    _result("--json", metavar="FILE|-", help="Write the result as JSON; -: to standard output, nothing else."),
+    _result(
+        "--json", metavar="FILE|-", help="Write the result as JSON; '-' writes it to standard output, and nothing else."
+    ),
     results.Destination(".json"),
 ]
 Csv = Annotated[
     Path | None,
-    _result("--csv", metavar="FILE|-", help="Write the table as CSV; -: to standard output, nothing else."),
+    _result(
+        "--csv", metavar="FILE|-", help="Write the table as CSV; '-' writes it to standard output, and nothing else."
+    ),
     results.Destination(".csv"),
 ]
-Summary = Annotated[bool, _result("--summary", help="Print only what is about the whole, no table.")]
-Verbose = Annotated[
-    bool, _result("--verbose", help="Also say of every layer why it is tiled or computed with others as it is.")
-]
+Summary = Annotated[bool, _result("--summary", help="Print totals only; omit the tables of layers.")]
+Verbose = Annotated[bool, _result("--verbose", help="Also explain the tiling and the fusion of each layer.")]
 MaximumMemory = Annotated[
     str | None,
     typer.Option(
-        "--max-memory", metavar="SIZE", help="Refuse what would take more, e.g. 4G. Default: half of the machine's."
+        "--max-memory",
+        metavar="SIZE",
+        help="Exit with an error if the command would need more memory, e.g. 4G. Default: half of this computer's.",
     ),
 ]
 Pins = Annotated[
     Path | None,
-    _compiler("--pins", metavar="FILE.toml", help="Tilings of layers chosen by hand (docs/tuning.md)."),
+    _compiler("--pins", metavar="FILE.toml", help="Use the tilings of this file (docs/tuning.md)."),
 ]
 TunedLog = Annotated[
     Path | None,
-    _compiler("--tuned", metavar="FILE.jsonl", help="The best schedule of a log of 'dla tune', exactly."),
+    _compiler("--tuned", metavar="FILE.jsonl", help="Use the best schedule in a log of 'dla tune'."),
 ]
 Output = Annotated[
-    Path | None, _result("--output", "-o", metavar="FILE", help="Where the result goes."), results.Destination()
+    Path | None, _result("--output", "-o", metavar="FILE", help="Write the result to this file."), results.Destination()
 ]
 
 

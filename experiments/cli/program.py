@@ -24,7 +24,7 @@ Sanitize = Annotated[
     bool,
     typer.Option(
         "--sanitize",
-        help="First check the command streams for races, deadlocks and wrong addresses; findings: exit status 1.",
+        help="Check the programs for races, deadlocks and wrong addresses first; exit status 1 if there are any.",
     ),
 ]
 
@@ -41,7 +41,7 @@ def simulate(
     summary: options.Summary = False,
     wishes: Wishes,
 ) -> int:
-    """Run a package or a program without any check of values; print its cycles, and write its outputs (-o FILE.npz).
+    """Run a package or a program without checking values; print its cycles, and write its outputs (-o FILE.npz).
 
     --break and --until stop the run and show the state of the machine. With --against, a difference gives exit status
       1.
@@ -131,7 +131,7 @@ ProgramFile = Annotated[Path, typer.Argument(metavar="PROGRAM", help="A program,
 
 
 def disasm(program: ProgramFile, output: options.Output = None) -> None:
-    """Print a program as assembly text, from which dla asm makes the same program, bit by bit."""
+    """Print a program as assembly text; dla asm turns the text into the same program, bit by bit."""
     from isa import program_file
     from isa.assembler import disassemble
 

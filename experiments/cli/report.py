@@ -21,19 +21,26 @@ Files = Annotated[
     list[Path],
     typer.Argument(
         metavar="RUN|SYSTEM|SWEEP.sqlite",
-        help="What dla run --json, dla system --json or dla sweep wrote; two runs with --compare.",
+        help="Result of dla run --json, dla system --json or dla sweep; two runs with --compare.",
     ),
 ]
-Compare = Annotated[bool, typer.Option("--compare", help="Put two runs side by side: dla report --compare A B.")]
+Compare = Annotated[bool, typer.Option("--compare", help="Compare two runs: dla report --compare A B.")]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="DIR|FILE.html", help="Where it goes. Default: <name>-report beside RUN."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="DIR|FILE.html",
+        help="Write the report here. Default: the folder <name>-report next to RUN.",
+    ),
     results.Destination(folder=True),
 ]
 Pictures = Annotated[
-    Path | None, typer.Option("--png", metavar="DIR", help="Where the pictures go."), results.Destination(folder=True)
+    Path | None,
+    typer.Option("--png", metavar="DIR", help="Write the images to this folder."),
+    results.Destination(folder=True),
 ]
-Tables = Annotated[bool, typer.Option("--tables", help="Print the tables and write no page.")]
+Tables = Annotated[bool, typer.Option("--tables", help="Print the tables; write no report.")]
 PAGE_ENDINGS = (".html", ".htm")
 
 

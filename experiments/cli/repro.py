@@ -25,14 +25,18 @@ What = Annotated[
 ]
 Folder = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="DIR", help="Where a figure's files go. Default: runs/NAME."),
+    typer.Option(
+        "--output", "-o", metavar="DIR", help="Write the files of a figure to this folder. Default: runs/NAME."
+    ),
     results.Destination(folder=True),
 ]
 Points = Annotated[
-    int | None, typer.Option("--points", metavar="N", help="Of a file: repeat N points, drawn. Default: all.")
+    int | None, typer.Option("--points", metavar="N", help="Repeat N random points of a results file. Default: all.")
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Of a file: seed of the points that are drawn.")]
-Workers = Annotated[int | None, typer.Option("--workers", metavar="N", help="Local processes. Default: one a CPU.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Set the seed of the random points.")]
+Workers = Annotated[
+    int | None, typer.Option("--workers", metavar="N", help="Use N local processes. Default: one per CPU.")
+]
 SHOWN = 10
 
 

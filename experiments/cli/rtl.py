@@ -20,43 +20,56 @@ if TYPE_CHECKING:
     from isa.program import Program
     from isa.progress import Progress
 
-app = typer.Typer(help="The machine as hardware: build it, compare it, see its waves.", no_args_is_help=True)
+app = typer.Typer(
+    help="Build the machine as hardware, compare it with the simulator, and show its waves.", no_args_is_help=True
+)
 
 MAXIMUM_VERILOG = 1 << 26
 """Maximum size of a Verilog file, in bytes."""
 
 Network = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[MODEL]", help="Measure the commands of this network.", autocompletion=options.offer_models
-    ),
+    typer.Argument(metavar="[MODEL]", help="Network whose commands are measured.", autocompletion=options.offer_models),
 ]
 BuildFolder = Annotated[
-    Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to make."), results.Destination(folder=True)
+    Path,
+    typer.Option("--output", "-o", metavar="DIR", help="Write the files to this folder."),
+    results.Destination(folder=True),
 ]
 LogFolder = Annotated[
     Path | None,
-    typer.Option("--logs", metavar="DIR", help="Keep what Yosys says there; nothing comes from the cache."),
+    typer.Option("--logs", metavar="DIR", help="Write the logs of Yosys to this folder; ignore the cache."),
     results.Destination(folder=True),
 ]
 WaveFile = Annotated[
-    Path, typer.Option("--output", "-o", metavar="FILE.vcd|FILE.fst", help="Where the waves go."), results.Destination()
+    Path,
+    typer.Option("--output", "-o", metavar="FILE.vcd|FILE.fst", help="Write the waves to this file."),
+    results.Destination(),
 ]
 CaseFile = Annotated[
-    Path, typer.Option("--output", "-o", metavar="FILE", help="Where the case goes."), results.Destination()
+    Path, typer.Option("--output", "-o", metavar="FILE", help="Write the case to this file."), results.Destination()
 ]
 Replacing = Annotated[
     list[Path] | None,
-    typer.Option("--with", metavar="FILE.v", help="Put its modules in the places of ours called so. Repeatable."),
+    typer.Option(
+        "--with",
+        metavar="FILE.v",
+        help="Replace modules with the modules of the same names in this Verilog file. Repeatable.",
+    ),
 ]
 Simulated = Annotated[
-    bool, typer.Option("--executable/--verilog", help="With the executable, or only Verilog: no C++ compiler needed.")
+    bool,
+    typer.Option(
+        "--executable/--verilog", help="Also build the executable, or only write Verilog, which needs no C++ compiler."
+    ),
 ]
 
 
-Word = Annotated[int | None, typer.Option("--command", metavar="WORD", min=0, help="The cycles of this command.")]
-LayerName = Annotated[str | None, typer.Option("--layer", metavar="NAME", help="The cycles of this layer.")]
-CycleRange = Annotated[str | None, typer.Option("--cycles", metavar="FIRST:END", help="These cycles.")]
+Word = Annotated[int | None, typer.Option("--command", metavar="WORD", min=0, help="Write the cycles of this command.")]
+LayerName = Annotated[str | None, typer.Option("--layer", metavar="NAME", help="Write the cycles of this layer.")]
+CycleRange = Annotated[
+    str | None, typer.Option("--cycles", metavar="FIRST:END", help="Write this range of cycles, e.g. 100:200.")
+]
 
 
 @app.command("build")

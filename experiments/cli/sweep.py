@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Export = Annotated[
     Path | None,
-    typer.Option("--export", metavar="FILE.csv|.parquet", help="Also write the rows as a table."),
+    typer.Option("--export", metavar="FILE.csv|.parquet", help="Also write the results as a table."),
     results.Destination(),
 ]
 
@@ -72,7 +72,7 @@ def _check_cost(cost: str | None, export: Path | None) -> None:
 
 Picture = Annotated[
     Path | None,
-    typer.Option("--png", metavar="FILE.png", help="Draw the front and the progress."),
+    typer.Option("--png", metavar="FILE.png", help="Draw the Pareto front and the progress of the search."),
     results.Destination(".png"),
 ]
 

@@ -88,7 +88,7 @@ def _print(tuned: Tuned, measurements: int) -> None:
     console.print(line(tuned.summary), soft_wrap=True)
 
 
-LayerName = Annotated[str | None, typer.Argument(metavar="[LAYER]", help="A layer; without one all are listed.")]
+LayerName = Annotated[str | None, typer.Argument(metavar="[LAYER]", help="Layer to explain. Default: list all layers.")]
 
 
 @options.expanded

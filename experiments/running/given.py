@@ -96,7 +96,7 @@ class Given(NetworkChoice):
         default=None,
         metadata=_network(
             "--calibration",
-            "What to quantise a float model on: an array for each input, samples along an extra first axis.",
+            "Quantise a float model on these samples: an array for each input, samples along an extra first axis.",
             Path,
             metavar="FILE.npz",
             settled="is quantised already",
@@ -106,7 +106,7 @@ class Given(NetworkChoice):
         default=None,
         metadata=_network(
             "--shape",
-            "Shape of an input that the model leaves open. Repeatable.",
+            "Give an input with free dimensions a shape. Repeatable.",
             list[str],
             metavar="NAME=1,3,224,224",
             parse=parse_shapes,
@@ -119,7 +119,7 @@ class Given(NetworkChoice):
         default=None,
         metadata=_network(
             "--fix",
-            "Make an input a constant, all of it that number. Repeatable.",
+            "Make an input a constant whose elements all have this value. Repeatable.",
             list[str],
             metavar="NAME=16000",
             parse=parse_fixed,
@@ -132,7 +132,7 @@ class Given(NetworkChoice):
         default=(),
         metadata=_network(
             "--cpu",
-            "Keep the nodes of these names on the CPU, e.g. 'block3*', or of a type, 'op:Softmax'. Repeatable.",
+            "Run nodes on the CPU: by name, e.g. 'block3*', or by type, e.g. 'op:Softmax'. Repeatable.",
             list[str],
             metavar="PATTERN",
             parse=tuple,
@@ -141,12 +141,12 @@ class Given(NetworkChoice):
     )
     seed: int = field(
         default=0,
-        metadata=_network("--seed", "Seed of weights, calibration and inputs that are drawn.", int, least=0),
+        metadata=_network("--seed", "Set the seed of random weights, calibration samples and inputs.", int, least=0),
     )
     cache: bool = field(
         default=True,
         metadata=_network(
-            "--cache/--no-cache", "Keep what import makes of models for later runs (dla cache).", bool, repeats=False
+            "--cache/--no-cache", "Store imported models for later runs (dla cache).", bool, repeats=False
         ),
     )
 
@@ -173,14 +173,14 @@ class MachineChoice:
     preset: str | Path | None = field(
         default=DEFAULT_PRESET,
         metadata=_machine(
-            "--preset", "Hardware to start from (dla presets).", metavar="NAME|FILE.toml", completion="presets"
+            "--preset", "Start from this hardware (dla presets).", metavar="NAME|FILE.toml", completion="presets"
         ),
     )
     settings: Settings = field(
         default=(),
         metadata=_machine(
             "--set",
-            "Change one key of the hardware, e.g. sram_bytes=64KiB (dla settings). Repeatable: a key's last holds.",
+            "Change one key of the hardware, e.g. sram_bytes=64KiB (dla settings). Repeatable; the last value counts.",
             list[str],
             metavar="KEY=VALUE",
             completion="settings",
@@ -189,13 +189,13 @@ class MachineChoice:
         ),
     )
     isa: str | None = field(
-        default=None, metadata=_machine("--isa", "ISA variant, instead of the preset's.", metavar="v1|v2|v3|…")
+        default=None, metadata=_machine("--isa", "Replace the preset's ISA variant.", metavar="v1|v2|v3|…")
     )
     memory_mode: str | None = field(
         default=None,
         metadata=_machine(
             "--memory-mode",
-            "Where constants and activations lie, instead of the preset's memory (dla presets).",
+            "Choose the memory of constants and activations, instead of the preset's (dla presets).",
             metavar="dram|flash|sram",
             completion="memory_modes",
         ),
@@ -219,12 +219,16 @@ class Inferring:
     """Inputs of an inference, and the runtime of the nodes on the CPU."""
 
     host: Host = field(
-        default="onnxruntime", metadata=_network("--host", "What runs the nodes on the CPU.", get_args(Host))
+        default="onnxruntime",
+        metadata=_network("--host", "Choose the runtime of the nodes on the CPU.", get_args(Host)),
     )
     inputs: Inputs | None = field(
         default=None,
         metadata=_network(
-            "--input", "Network input: .npy, .npz or an image. Default: the model's sample.", Path, metavar="FILE"
+            "--input",
+            "Read the network's input from an .npy, .npz or image file. Default: the model's sample.",
+            Path,
+            metavar="FILE",
         ),
     )
 
@@ -237,7 +241,7 @@ class ProgramRequest(Inferring, MachineChoice):
         default=None,
         metadata=_machine(
             "--preset",
-            "Hardware; default: balanced-64, a program's own Arch.",
+            "Start from this hardware. Default: balanced-64, for a program its own machine.",
             metavar="NAME|FILE.toml",
             completion="presets",
         ),
@@ -246,13 +250,16 @@ class ProgramRequest(Inferring, MachineChoice):
     tensor: Sequence[str] = field(
         default=(),
         metadata=option(
-            "--tensor", "Contents of a program's input tensor. Repeatable.", list[str], metavar="NAME=FILE.npy"
+            "--tensor", "Read an input tensor of a program from a file. Repeatable.", list[str], metavar="NAME=FILE.npy"
         ),
     )
     image: Sequence[str] = field(
         default=(),
         metadata=option(
-            "--image", "Raw bytes in system memory before the run. Repeatable.", list[str], metavar="ADDRESS=FILE"
+            "--image",
+            "Copy the bytes of a file to system memory before the run. Repeatable.",
+            list[str],
+            metavar="ADDRESS=FILE",
         ),
     )
     seed: int = field(default=0, metadata=same(Given, "seed"))
@@ -266,7 +273,7 @@ class RunRequest(Inferring, Compiling):
         default=None,
         metadata=_network(
             "--accuracy",
-            "Held-out samples, an array for each input along an extra first axis, and their classes, 'labels'.",
+            "Measure accuracy on these samples: an array for each input, and the classes, 'labels'.",
             Path,
             metavar="FILE.npz",
         ),
@@ -279,7 +286,7 @@ class RunRequest(Inferring, Compiling):
     )
     cost: str | None = field(
         default=None,
-        metadata=_result("--cost", "Estimate energy and area by this cost table.", metavar="NAME|FILE.toml"),
+        metadata=_result("--cost", "Estimate energy and area with this cost table.", metavar="NAME|FILE.toml"),
     )
     engine: Callable[[Preset, Progress], ComparedExecutor] | None = field(
         default=None, metadata=option("--engine", "What runs the programs.", None, texts=lambda engine: ["rtl"])
@@ -299,29 +306,31 @@ class Wishes:
     trace: Path | None = field(default=None, metadata=same(RunRequest, "timeline"))
     log: Path | None = field(
         default=None,
-        metadata=option("--log", "Write a line for every command that completes.", Path, metavar="FILE", ending=""),
+        metadata=option("--log", "Write one line for each completed command.", Path, metavar="FILE", ending=""),
     )
     against: Path | None = field(
         default=None,
-        metadata=option("--against", "Compare with another log, RTL's or an older one's.", Path, metavar="LOG"),
+        metadata=option(
+            "--against", "Compare the run with another log, e.g. of RTL or of an older version.", Path, metavar="LOG"
+        ),
     )
     break_at: str | None = field(
         default=None,
         metadata=option(
             "--break",
-            "Stop where a command starts (:after: completes) and show the machine.",
+            "Stop when a command starts (with :after: when it completes) and show the machine.",
             metavar="[REGION/]WORD|LAYER[:after]",
         ),
     )
     until: int | None = field(
         default=None,
-        metadata=option("--until", "Stop at a cycle and show the machine.", int, metavar="CYCLE", least=0),
+        metadata=option("--until", "Stop at this cycle and show the machine.", int, metavar="CYCLE", least=0),
     )
     dump_sram: Sequence[str] = field(
         default=(),
         metadata=option(
             "--dump-sram",
-            "Show scratchpad bytes at the stop or end. Repeatable.",
+            "Show bytes of the scratchpad at the stop or at the end. Repeatable.",
             list[str],
             metavar="FIRST..END[:FILE]",
         ),

@@ -37,7 +37,7 @@ class Sweeping(Specified):
         default=None,
         metadata=option(
             "--output -o",
-            "Results file. Default: runs/SPEC.sqlite. May exist.",
+            "Store the results in this file, new or existing. Default: runs/SPEC.sqlite.",
             Path,
             metavar="FILE",
             ending=".sqlite",
@@ -46,11 +46,11 @@ class Sweeping(Specified):
     )
     workers: int | None = field(
         default=None,
-        metadata=option("--workers", "Local processes. Default: one a CPU.", int, metavar="N", repeats=False),
+        metadata=option("--workers", "Use N local processes. Default: one per CPU.", int, metavar="N", repeats=False),
     )
     scheduler: str | None = field(
         default=None,
-        metadata=option("--scheduler", "Run on the Dask cluster there instead.", metavar="ADDRESS", repeats=False),
+        metadata=option("--scheduler", "Run on the Dask cluster at this address.", metavar="ADDRESS", repeats=False),
     )
     cache: bool = field(default=True, metadata=same(Given, "cache"))
     stage: Progress = silent
@@ -62,7 +62,7 @@ class SweepRequest(Sweeping):
 
     retry_failed: bool = field(
         default=False,
-        metadata=option("--retry-failed", "Try points again that failed before.", bool, repeats=False),
+        metadata=option("--retry-failed", "Run points that failed before again.", bool, repeats=False),
     )
     report: Report = silent
 
@@ -73,19 +73,21 @@ class ExploreRequest(Sweeping):
 
     objectives: str = field(
         default="cycles,area",
-        metadata=option("--objectives", "What to trade, e.g. cycles,area (docs/sweeps.md).", metavar="A,B"),
+        metadata=option(
+            "--objectives", "Minimise these two objectives, e.g. cycles,area (docs/sweeps.md).", metavar="A,B"
+        ),
     )
-    trials: int = field(default=100, metadata=option("--trials", "Points to evaluate.", int, metavar="N"))
+    trials: int = field(default=100, metadata=option("--trials", "Evaluate at most N points.", int, metavar="N"))
     sampler: SamplerName = field(
-        default="tpe", metadata=option("--sampler", "Optuna's sampler: TPE, NSGA-II or random.", SAMPLERS)
+        default="tpe", metadata=option("--sampler", "Choose the sampler of Optuna: TPE, NSGA-II or random.", SAMPLERS)
     )
-    seed: int = field(default=0, metadata=option("--seed", "Seed of the search.", int, least=0))
+    seed: int = field(default=0, metadata=option("--seed", "Set the seed of the search.", int, least=0))
     cost: str | None = field(default=None, metadata=same(RunRequest, "cost"))
     grid: bool | None = field(
         default=None,
         metadata=option(
             "--grid/--no-grid",
-            "Run the whole grid, too, and say how much the search needed. Default: small grids.",
+            "Also run the whole grid and compare the search with it. Default: only if the grid is small.",
             bool,
             repeats=False,
         ),
@@ -99,9 +101,14 @@ class OfSweep:
 
     x: str | None = field(
         default=None,
-        metadata=option("--x", "Sweeps: Pareto front over this. Default: pe_sram.", metavar="COLUMN"),
+        metadata=option(
+            "--x", "Choose the first objective of a sweep's Pareto front. Default: pe_sram.", metavar="COLUMN"
+        ),
     )
     y: str | None = field(
-        default=None, metadata=option("--y", "Sweeps: the other one. Default: cycles.", metavar="COLUMN")
+        default=None,
+        metadata=option(
+            "--y", "Choose the second objective of a sweep's Pareto front. Default: cycles.", metavar="COLUMN"
+        ),
     )
     cost: str | None = field(default=None, metadata=same(RunRequest, "cost"))

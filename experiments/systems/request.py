@@ -29,11 +29,16 @@ class Splitting(NetworkChoice):
     """
 
     system: Specification = field(
-        metadata=specification("The accelerators (docs/systems.md); tasks do not count.", "SYSTEM.toml", "<system>")
+        metadata=specification(
+            "File of the accelerators (docs/systems.md); its tasks are ignored.", "SYSTEM.toml", "<system>"
+        )
     )
     by: str = field(
         metadata=option(
-            "--by", "What each accelerator has a share of.", metavar="batch|channels|rows|pipeline", former="way"
+            "--by",
+            "Divide the network by batch, channels, rows or pipeline stages.",
+            metavar="batch|channels|rows|pipeline",
+            former="way",
         )
     )
 
@@ -46,7 +51,7 @@ class SplitRequest(Inferring, Given, Splitting):
         default=None,
         metadata=option(
             "--images",
-            "Inferences that batch and pipeline time. [default: 8]",
+            "Time this number of inferences (batch and pipeline). [default: 8]",
             int,
             metavar="N",
         ),
@@ -65,7 +70,9 @@ class Described:
     """Request that has a system with its workload."""
 
     spec: Specification = field(
-        metadata=specification("Accelerators, cores, memory, tasks (docs/systems.md).", "SYSTEM.toml", "<system>")
+        metadata=specification(
+            "File of accelerators, cores, memory and tasks (docs/systems.md).", "SYSTEM.toml", "<system>"
+        )
     )
 
 
@@ -77,25 +84,28 @@ class SystemOptions(Described):
         default=None,
         metadata=option(
             "--policy",
-            "In place of the file's: fcfs, priority, round-robin, edf, least-laxity, jit, migration, co-optimised.",
+            "Replace the file's policy: fcfs, priority, round-robin, edf, least-laxity, jit, migration, co-optimised.",
             metavar="NAME",
         ),
     )
     preempt: str | None = field(
         default=None,
-        metadata=option("--preempt", "In place of the file's: at layers, at tiles, or not.", ("none", "layer", "tile")),
+        metadata=option(
+            "--preempt", "Replace the file's preemption: at layers, at tiles, or none.", ("none", "layer", "tile")
+        ),
     )
     quantum: int | str | None = field(
-        default=None, metadata=option("--quantum", "Of round-robin: cycles, or 200us.", metavar="TIME")
+        default=None,
+        metadata=option("--quantum", "Set the time slice of round-robin: cycles, or e.g. 200us.", metavar="TIME"),
     )
     until: int | str | None = field(
-        default=None, metadata=option("--until", "When the run ends: cycles, or 1s.", metavar="TIME")
+        default=None, metadata=option("--until", "End the run at this time: cycles, or e.g. 1s.", metavar="TIME")
     )
     search_rate: bool = field(
         default=False,
         metadata=option(
             "--highest-rate",
-            "Also search the highest rate of all tasks together at which no deadline is missed.",
+            "Also search the highest common rate of all tasks at which no deadline is missed.",
             bool,
         ),
     )
@@ -115,7 +125,9 @@ class SystemRequest(SystemOptions):
 
     check: bool = field(
         default=False,
-        metadata=option("--check", "Run programs that gave way on data, too, and compare with running whole.", bool),
+        metadata=option(
+            "--check", "Also run preempted programs on data, and compare the values with uninterrupted runs.", bool
+        ),
     )
     watch: Callable[[Interval], None] | None = None
 
@@ -137,7 +149,7 @@ class Kept:
         default=None,
         metadata=option(
             "--output -o",
-            "With --sweep: results file of the points. May exist, and is gone on with.",
+            "With --sweep: store the results in this file; continue it if it exists.",
             Path,
             metavar="FILE",
             ending=".sqlite",
@@ -147,7 +159,7 @@ class Kept:
     workers: int | None = field(
         default=None,
         metadata=option(
-            "--workers", "With --sweep: local processes. Default: this one.", int, metavar="N", repeats=False
+            "--workers", "With --sweep: use N local processes. Default: this process.", int, metavar="N", repeats=False
         ),
     )
 

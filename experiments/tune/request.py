@@ -20,9 +20,9 @@ class SearchOptions:
     """Options of the search: number of measurements, seed, use of the learned model, and logs of other tunings."""
 
     measurements: int = field(
-        default=200, metadata=option("--measurements", "Schedules to measure in all.", int, metavar="N")
+        default=200, metadata=option("--measurements", "Measure N schedules in total.", int, metavar="N")
     )
-    search_seed: int = field(default=0, metadata=option("--search-seed", "Seed of the search.", int, least=0))
+    search_seed: int = field(default=0, metadata=option("--search-seed", "Set the seed of the search.", int, least=0))
     learn: bool = field(
         default=True,
         metadata=option("--model/--no-model", "Rank candidates by a learned cost model (extra 'tune').", bool),
@@ -31,7 +31,7 @@ class SearchOptions:
         default=(),
         metadata=option(
             "--from",
-            "A log whose schedules are offered first. Repeatable.",
+            "Measure the schedules of this log first. Repeatable.",
             list[Path],
             metavar="OTHER.jsonl",
         ),
@@ -44,7 +44,13 @@ class TuneRequest(SearchOptions, Compiling):
 
     log: str | Path | None = field(
         default=None,
-        metadata=option("--log", "What was measured; read to go on.", Path, metavar="FILE.jsonl", ending=".jsonl"),
+        metadata=option(
+            "--log",
+            "Store measurements in this log; continue it if it exists.",
+            Path,
+            metavar="FILE.jsonl",
+            ending=".jsonl",
+        ),
     )
     stage: Progress = silent
     report: Report = silent

@@ -26,7 +26,7 @@ def test_help_imports_nothing_heavy() -> None:
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stderr == "[] 0\n"
-    assert "Compile ONNX networks" in found.stdout
+    assert "Compile ONNX and TensorFlow Lite networks" in found.stdout
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
