@@ -45,7 +45,7 @@ class Quantization:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ModelView:
     """View from a tensor of the model to its value in the graph, where shape or axis order differ.
 
     The view copies nothing. ``tensor`` and ``shape`` are the tensor's name and shape in the model.
@@ -76,7 +76,7 @@ class Value:
     quantization: Quantization | None = None
     constant: NDArray[Any] | None = None
     open: bool = False
-    layout: Layout | None = None
+    layout: ModelView | None = None
 
     @property
     def elements(self) -> int:

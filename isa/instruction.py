@@ -216,7 +216,7 @@ class Blocks(NamedTuple):
         return self.order()
 
 
-Layout = Plain | Atoms | Blocks
+OperandLayout = Plain | Atoms | Blocks
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ class Packed:
         raw: operands are plain bytes as in ideal memory; ``layouts`` is not used.
     """
 
-    layouts: Callable[[Command, Arch], tuple[Layout, ...]]
+    layouts: Callable[[Command, Arch], tuple[OperandLayout, ...]]
     cycles: Callable[[Command, Arch], int]
     words: Callable[[Command, Arch], tuple[int, ...]]
     raw: bool = False

@@ -22,8 +22,8 @@ from isa.instruction import (
     Blocks,
     Command,
     Instruction,
-    Layout,
     Machine,
+    OperandLayout,
     Operands,
     Packed,
     Plain,
@@ -39,7 +39,7 @@ GAP = -1
 # Bytes of operands; ``registers`` are those of a command, ``words`` is the machine's banked memory -------------------
 
 
-def access(layout: Layout, registers: Mapping[str, int], words: BankedMemory) -> Access:
+def access(layout: OperandLayout, registers: Mapping[str, int], words: BankedMemory) -> Access:
     """Return the bytes of an operand with ``layout``."""
     at = registers[layout.register]
     if not isinstance(layout, Atoms):
@@ -107,7 +107,7 @@ def copies(layout: Atoms | Plain, registers: Mapping[str, int], words: BankedMem
     return [copy for copy in found if 0 not in copy.shape]
 
 
-def _behind(layout: Layout, registers: Mapping[str, int], words: BankedMemory) -> Copy | None:
+def _behind(layout: OperandLayout, registers: Mapping[str, int], words: BankedMemory) -> Copy | None:
     """Return the padding after the last channel of a result, or None if there is none.
 
     The dense side has stride 0: all padding maps to one element.
@@ -326,7 +326,7 @@ def unpacked(command: Command, arch: Arch) -> Unpacked | None:
     return None if plain else Unpacked(command, arch)
 
 
-def operand_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+def operand_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     """Return the layouts of a command's operands in banked memory, reads first; () if the instruction has none."""
     packed = command.instruction.packed
     return () if arch.memory == IDEAL or packed is None else packed.layouts(command, arch)
@@ -372,7 +372,7 @@ class Unpacked:
         assert packed is not None
         assert words is not None
         self._arch = arch
-        layouts: Sequence[Layout] = packed.layouts(command, arch)
+        layouts: Sequence[OperandLayout] = packed.layouts(command, arch)
         plain, registers = _at(command, {}), command.registers
         operands = plain.instruction.operands(plain, arch)
         sizes = [operand.total for operand in (*operands.reads, *operands.writes)]

@@ -324,7 +324,7 @@ def test_functions_have_few_parameters() -> None:
     assert {name: count for name, count in counts.items() if count > MOST_PARAMETERS} == LONG
 
 
-MEMORY_WORDS = {"packed", "packing", "lying", "lies", "words", "word_bytes"}
+MEMORY_WORDS = {"packed", "packing", "assigned", "words", "word_bytes"}
 """Names of what only banked memory has: their truth, or a comparison with None, asks for the memory."""
 MEMORY_NAMES = {"IDEAL", "IdealMemory", "BankedMemory", "PACKED", "NEWEST", *VARIANTS}
 MEMORY_OWNERS = {"arch", "_arch", "target", "machine"}

@@ -350,7 +350,7 @@ def _tensors(region: Region, lowered: Lowered, values: Mapping[str, Value], memo
     def tensor(name: str, role: Literal["input", "output"]) -> Tensor:
         value, place = values[name], lowered.places[name]
         dtype: TensorType = "int32" if value.dtype == "int32" else "int8"
-        shape = stored_shape(value.shape, lowered.lying[name])
+        shape = stored_shape(value.shape, lowered.layouts[name])
         return Tensor(name, role, dtype, shape, memory.dram[place.buffer] + place.offset)
 
     return (
@@ -427,7 +427,7 @@ def moved_bytes(lowered: Lowered, outputs: Iterable[Value]) -> int:
     }
     for value in outputs:
         place = lowered.places[value.name]
-        moved[place.buffer][place.offset : place.offset + value_bytes(value, lowered.lying[value.name])] = True
+        moved[place.buffer][place.offset : place.offset + value_bytes(value, lowered.layouts[value.name])] = True
     read = {buffer.name: moved[buffer.name] for buffer in lowered.buffers if buffer.role == "input"}
     for operation in lowered.operations:
         rows = operation.rows_read()

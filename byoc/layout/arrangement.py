@@ -1,7 +1,7 @@
 """Layout assignment in banked memory: chooses the layout of every tensor of a region and inserts copies.
 
 A convolution needs channels of positions, a matrix product needs positions of channels, and a product per head
-needs images of them (:class:`byoc.operators.operator.Lying`). A tensor keeps its producer's layout. Movements and
+needs images of them (:class:`byoc.operators.operator.Layout`). A tensor keeps its producer's layout. Movements and
 element-wise operations write the layout that the next consumer needs. A consumer that needs another layout reads a
 copy; the copy is made once and shared.
 """
@@ -22,8 +22,9 @@ from byoc.graph import Value
 from byoc.operators.matmul import on_plane
 from byoc.operators.movement import Alias, copies, filled_byte, fills
 from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces, merged
-from byoc.operators.operator import Lying, Operand, Operator
-from byoc.operators.packing import edge_layouts, lying, map_shape
+from byoc.operators.operator import Operand, Operator
+from byoc.operators.packing import boundary_layouts, default_layout, map_shape
+from isa.layout import Layout
 from isa.ops.packed import NARROW
 
 MOST_PIECES = 256
@@ -41,10 +42,10 @@ def arranged(
     edges: Iterable[str],
     atom: int,
     fits: Callable[[Operator], bool] = lambda _: True,
-) -> tuple[tuple[Operator, ...], dict[str, Lying]]:
+) -> tuple[tuple[Operator, ...], dict[str, Layout]]:
     """Choose a layout for every tensor of a region and insert the copies that consumers need.
 
-    Region inputs and outputs get one of :func:`byoc.operators.packing.edge_layouts`: inputs the layout that their
+    Region inputs and outputs get one of :func:`byoc.operators.packing.boundary_layouts`: inputs the layout that their
     consumers need, which may have narrow atoms; outputs the producer's layout or one of few bytes. Layout changes
     and movements become copies of bytes.
 
@@ -86,7 +87,7 @@ def _grouped(operations: Iterable[Operator]) -> Iterator[tuple[Operator, ...]]:
     return (tuple(one for _, one in group) for _, group in groupby(enumerate(operations), key))
 
 
-def _slice(home: Lying, offset: int, want: Lying) -> Lying | None:
+def _slice(home: Layout, offset: int, want: Layout) -> Layout | None:
     """Return ``want`` placed at element ``offset`` of a tensor with layout ``home``.
 
     Return None if the elements there have another layout.
@@ -115,7 +116,7 @@ class _Slice(NamedTuple):
     elements: int
 
 
-def _narrowed(lies: Lying) -> Lying:
+def _narrowed(lies: Layout) -> Layout:
     """Return the layout of one large plane of few channels in atoms of at most half the size; others unchanged."""
     atom = max(NARROW, 1 << (lies.channels - 1).bit_length())
     large = lies.images == 1 and lies.positions * (lies.atom - atom) >= MIN_PADDING
@@ -145,9 +146,9 @@ class _Arrangement:
                 known = values.get(operand.value)
                 most = max(self._elements.get(operand.value, 0), operand.offset + operand.elements)
                 self._elements[operand.value] = most if known is None else known.elements
-        self.home: dict[str, Lying] = {}
-        self._wishes: dict[str, Lying] = {}
-        self._copies: dict[tuple[_Slice, Lying], str] = {}
+        self.home: dict[str, Layout] = {}
+        self._wishes: dict[str, Layout] = {}
+        self._copies: dict[tuple[_Slice, Layout], str] = {}
         self._filled: set[str] = set()
         self._known: set[str] = set()
         self._leaving = {*edges}  # and tensors used only to compute region outputs element by element
@@ -170,21 +171,21 @@ class _Arrangement:
                     if self._elements[operand.value] == wanted.elements:
                         self._wishes[operand.value] = wanted
         for operand in operation.inputs:
-            if operand.lying is not None and operand.value not in operation.constant_operands:
-                whole = self._whole(_of(operand), operand.lying)
+            if operand.assigned is not None and operand.value not in operation.constant_operands:
+                whole = self._whole(_of(operand), operand.assigned)
                 if whole is not None:
                     self._wishes[operand.value] = whole
 
-    def _whole(self, part: _Slice, lies: Lying) -> Lying | None:
+    def _whole(self, part: _Slice, lies: Layout) -> Layout | None:
         """Return the layout of a tensor as images of a part with layout ``lies``; None if one would be incomplete."""
         images, rest = divmod(self._elements[part.value], max(part.elements, 1))
         if rest or not part.elements or part.offset % part.elements:
             return None
         return lies._replace(images=lies.images * images, begin=0).canonical
 
-    def _default(self, name: str) -> Lying:
+    def _default(self, name: str) -> Layout:
         value = self._values.get(name)
-        return lying((self._elements[name],) if value is None else value.shape, self._atom)
+        return default_layout((self._elements[name],) if value is None else value.shape, self._atom)
 
     def fix(self, name: str, readers: Sequence[Operator]) -> None:
         """Choose the layout of a region input.
@@ -193,38 +194,38 @@ class _Arrangement:
         """
         found, wish = self._default(name), self._wishes.get(name)
         if all(one.traits.moves for one in readers) and found.images * found.image_bytes > 2 * found.elements:
-            found, wish = Lying(found.elements, 1, self._atom), None
+            found, wish = Layout(found.elements, 1, self._atom), None
         if wish is not None and wish.atom != self._atom:
             found = found._replace(atom=wish.atom)
-        self.home[name] = wish if wish in edge_layouts(self._values[name].shape, self._atom) else found
+        self.home[name] = wish if wish in boundary_layouts(self._values[name].shape, self._atom) else found
 
     def fix_result(self, group: tuple[Operator, ...]) -> None:
         """Choose the layout of a region output: its producer's layout, or the cheapest for movements."""
         result = group[0].output
-        options = edge_layouts(self._values[result.value].shape, self._atom)
+        options = boundary_layouts(self._values[result.value].shape, self._atom)
         if group[0].traits.moves:
             self.home[result.value] = self._cheapest(group, options)
             return
-        want = result.lying
+        want = result.assigned
         if want is None:  # element-wise: the layout of an operand
             homes = [self.home[one.value] for one in group[0].inputs if one.value in self.home and self._is_whole(one)]
             want = homes[0]._replace(atom=self._atom) if homes else None
         whole = None if want is None else self._whole(_of(result), want)
         home = whole if whole in options else options[0]
         narrow, shape = _narrowed(home), self._values[result.value].shape
-        able = result.lying is not None and result.value not in self._known
-        self.home[result.value] = narrow if able and narrow in edge_layouts(shape, narrow.atom) else home
+        able = result.assigned is not None and result.value not in self._known
+        self.home[result.value] = narrow if able and narrow in boundary_layouts(shape, narrow.atom) else home
 
-    def _cheapest(self, group: tuple[Operator, ...], options: Iterable[Lying]) -> Lying:
+    def _cheapest(self, group: tuple[Operator, ...], options: Iterable[Layout]) -> Layout:
         """Return the layout with the fewest bytes and contiguous runs for the movements into a tensor."""
         moved = []
         for operation in group:
             constants = operation.constant_operands
             for value, sources, targets in _moved(operation, operation.slices):
-                home = Lying(self._elements[value], 1, self._atom) if value in constants else self.home[value]
+                home = Layout(self._elements[value], 1, self._atom) if value in constants else self.home[value]
                 moved.append((np.diff(home.places(sources)) != 1, targets))
 
-        def cost(lies: Lying) -> float:
+        def cost(lies: Layout) -> float:
             runs = sum(int(np.count_nonzero(apart | (np.diff(lies.places(to)) != 1))) for apart, to in moved)
             return runs + prod(lies.stored) / BYTES_OF_A_RUN
 
@@ -246,7 +247,7 @@ class _Arrangement:
     def _by_image(self, operation: Operator) -> tuple[Operator, ...]:
         """Split an operation on all positions of a tensor of several images into one operation per image."""
         source, result = operation.inputs[0], operation.output
-        home, want = self.home.get(source.value), source.lying
+        home, want = self.home.get(source.value), source.assigned
         if not operation.traits.by_position or home is None or want is None or home.images == 1:
             return (operation,)
         if not home.by_row or home.channels != want.channels or source.elements != home.elements:
@@ -265,10 +266,10 @@ class _Arrangement:
             operation = window if window is operation or self._fits(window) else operation
         inputs = []
         for operand in operation.inputs:
-            assert operand.lying is not None
-            inputs.append(self._read(operation, operand, operand.lying))
-        assert operation.output.lying is not None
-        self._make(replace(operation, inputs=tuple(inputs)), operation.output.lying)
+            assert operand.assigned is not None
+            inputs.append(self._read(operation, operand, operand.assigned))
+        assert operation.output.assigned is not None
+        self._make(replace(operation, inputs=tuple(inputs)), operation.output.assigned)
 
     def _one_by_one(self, operation: Operator) -> None:
         """Lay out an element-wise operation, whose operands and result all have the same layout.
@@ -277,7 +278,7 @@ class _Arrangement:
         """
         name = operation.output.value
         operands = [one for one in operation.inputs if one.value not in operation.constant_operands]
-        chosen = Lying(operation.output.elements, 1, self._atom)
+        chosen = Layout(operation.output.elements, 1, self._atom)
         if all(self._is_whole(one) for one in operands):
             homes = Counter(self.home[one.value]._replace(begin=0, atom=self._atom) for one in operands)
             wish = self._wishes.get(name) or self._default(name)
@@ -293,14 +294,14 @@ class _Arrangement:
 
     # Operands.
 
-    def _read(self, reader: Operator, operand: Operand, want: Lying) -> Operand:
+    def _read(self, reader: Operator, operand: Operand, want: Layout) -> Operand:
         """Return the operand in layout ``want``: in place if it has this layout, otherwise copied."""
         if operand.value in reader.constant_operands:
-            return replace(operand, lying=want)
+            return replace(operand, assigned=want)
         part, home = _of(operand), self.home[operand.value]
         found = _slice(home, operand.offset, want)
         if found is not None:
-            return replace(operand, lying=found)
+            return replace(operand, assigned=found)
         known = (part, want)
         if known not in self._copies:
             name = self._copies[known] = f"{operand.value}~{len(self._copies)}"
@@ -308,9 +309,9 @@ class _Arrangement:
             steps = np.arange(part.elements)
             self._copy(reader, name, {operand.value: (operand.offset + steps, steps)})
         name = self._copies[known]
-        return replace(operand, value=name, offset=0, lying=want._replace(begin=0))
+        return replace(operand, value=name, offset=0, assigned=want._replace(begin=0))
 
-    def _make(self, operation: Operator, want: Lying) -> None:
+    def _make(self, operation: Operator, want: Layout) -> None:
         """Add an operation whose result has layout ``want``; copy the result if its tensor has another layout."""
         result = operation.output
         if result.value not in self.home:
@@ -319,12 +320,12 @@ class _Arrangement:
         found = _slice(self.home[result.value], result.offset, want)
         dense = operation.omits_padding  # without padding after the last channel
         if found is not None and not dense:
-            self.found.append(replace(operation, output=replace(result, lying=found)))
+            self.found.append(replace(operation, output=replace(result, assigned=found)))
             return
         name = f"{result.value}~{len(self._copies)}"
         self._copies[_of(result), want._replace(images=0) if dense else want] = name
         self.home[name], self._elements[name] = want._replace(begin=0), result.elements
-        own = replace(result, value=name, offset=0, lying=want._replace(begin=0))
+        own = replace(result, value=name, offset=0, assigned=want._replace(begin=0))
         self.found.append(replace(operation, output=own))
         steps = np.arange(result.elements)
         self._copy(operation, result.value, {name: (steps, result.offset + steps)})
@@ -336,8 +337,8 @@ class _Arrangement:
         if _keeps(first, self._elements) and first.inputs[0].value not in first.constant_operands:
             origin = self.home[first.inputs[0].value]
             if origin.atom == self._atom and self.home.setdefault(name, origin) == origin:
-                operand = replace(first.inputs[0], lying=origin)
-                self.found.append(replace(first, inputs=(operand,), output=replace(first.output, lying=origin)))
+                operand = replace(first.inputs[0], assigned=origin)
+                self.found.append(replace(first, inputs=(operand,), output=replace(first.output, assigned=origin)))
                 return
         if name not in self.home:
             self.home[name] = self._wishes.get(name) or self._carried(group)
@@ -354,7 +355,7 @@ class _Arrangement:
                 for value, *places in _moved(operation, slices):
                     index.setdefault(value, []).append((places[0], places[1]))
         for value, data in constants.items():
-            self.home[value] = Lying(data.size, 1, self._atom)  # dense
+            self.home[value] = Layout(data.size, 1, self._atom)  # dense
         moved = {value: _joined(parts) for value, parts in index.items()}
         pieces = {value: self._pieces(name, value, *places) for value, places in moved.items()}
         if max(map(len, pieces.values()), default=0) > MOST_PIECES:
@@ -371,7 +372,7 @@ class _Arrangement:
         """Unpack the sources of a movement, move densely, and pack the result."""
         first, name = group[0], group[0].output.value
         plain, elements = f"{name}~{len(self._copies)}", self._elements[name]
-        lies = Lying(elements, 1, self._atom)
+        lies = Layout(elements, 1, self._atom)
         self._copies[_Slice(name, 0, elements), lies] = plain
         self._elements[plain], self.home[plain] = elements, lies
         for value, (sources, targets) in moved.items():
@@ -392,15 +393,15 @@ class _Arrangement:
         index[home.places(targets)] = self.home[source].places(sources)
         return find_pieces(index.reshape(shape))
 
-    def _carried(self, group: tuple[Operator, ...]) -> Lying:
+    def _carried(self, group: tuple[Operator, ...]) -> Layout:
         """Return the layout of a moved tensor whose consumers need none: by row if its source is by row."""
         name = group[0].output.value
         sources = [self.home[one.value] for item in group for one in item.inputs if one.value in self.home]
         shape = self._values[name].shape if name in self._values else ()
         if shape and name in self._leaving:
-            return self._cheapest(group, edge_layouts(shape, self._atom))
+            return self._cheapest(group, boundary_layouts(shape, self._atom))
         if sources and sources[0].by_row and len(shape) > 1:
-            return Lying(shape[-1], prod(shape[:-1]), self._atom, by_row=True).canonical
+            return Layout(shape[-1], prod(shape[:-1]), self._atom, by_row=True).canonical
         return self._default(name)
 
     def _shared(self, operation: Operator, source: Operand, target: Operand) -> bool:
@@ -412,7 +413,7 @@ class _Arrangement:
         wholes = [home] if target.elements == self._elements[target.value] else []
         wholes += [origin] if source.elements == self._elements[source.value] else []
         if source.elements % origin.positions == 0:
-            wholes.append(Lying(source.elements // origin.positions, origin.positions, self._atom))
+            wholes.append(Layout(source.elements // origin.positions, origin.positions, self._atom))
         for want in wholes:
             if want.elements != source.elements:
                 continue
@@ -424,7 +425,7 @@ class _Arrangement:
                 output = Operand(target.value, target.shape, target.offset, target.dtype, both[1])
                 alias = Alias(
                     name=operation.name, kind=operation.kind, onnx_nodes=operation.onnx_nodes,
-                    inputs=(replace(source, lying=both[0]),), output=output,
+                    inputs=(replace(source, assigned=both[0]),), output=output,
                 )  # fmt: skip
                 self.found.append(alias)
                 return True
@@ -485,7 +486,7 @@ def _keeps(operation: Operator, elements: Mapping[str, int]) -> bool:
 
 def _rows_of(operand: Operand, number: int, rows: int, images: int) -> Operand:
     """Return the rows of one image of an operand of shape (elements, rows), or of a result with one element per row."""
-    assert operand.lying is not None
-    width, part = operand.shape[0], operand.lying
+    assert operand.assigned is not None
+    width, part = operand.shape[0], operand.assigned
     lies = part._replace(positions=rows) if part.positions > 1 else part._replace(channels=part.channels // images)
     return Operand(operand.value, (width, rows), operand.offset + number * width * rows, operand.dtype, lies.canonical)

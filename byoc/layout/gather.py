@@ -20,7 +20,6 @@ from byoc.operators.nest import NOTHING, Dim, Nest, Piece, Tile, find_pieces
 from byoc.operators.operator import (
     Geometry,
     Loops,
-    Lying,
     Operand,
     Operator,
     Part,
@@ -31,6 +30,7 @@ from byoc.operators.operator import (
 )
 from isa.arch import Arch
 from isa.instruction import ceil_div
+from isa.layout import Layout
 from isa.ops.movement import DIMENSIONS
 
 Int64 = NDArray[np.int64]
@@ -77,22 +77,22 @@ def to_gather(
     node: Operator,
     name: str,
     found: ByteMap,
-    lying: Mapping[str, Lying],
+    layouts: Mapping[str, Layout],
     shapes: Mapping[str, tuple[int, ...]],
     word: int,
 ) -> Gather | None:
     """Return a byte map as one operation, or None if bytes change position or pieces are too many."""
-    lies = lying[name]
-    shape = lies.surfaces, lies.positions, lies.atom
+    layout = layouts[name]
+    shape = layout.surfaces, layout.positions, layout.atom
     which, place = found.source.reshape(shape), found.byte.reshape(shape)
     if not found.sources or (which != which[:, :1]).any():
         return None
     depths, taken = list[int](), list[_Taken]()
-    atoms = {lying[source].atom for source in found.sources if source in lying}
-    steps = np.arange(lies.positions)[:, np.newaxis] * max(atoms, default=lies.atom)
+    atoms = {layouts[source].atom for source in found.sources if source in layouts}
+    steps = np.arange(layout.positions)[:, np.newaxis] * max(atoms, default=layout.atom)
     for number, source in enumerate(found.sources):
-        other, mine = lying.get(source), which[:, 0] == number
-        if other is None or other._replace(channels=0, atom=0) != lies._replace(channels=0, atom=0):
+        other, mine = layouts.get(source), which[:, 0] == number
+        if other is None or other._replace(channels=0, atom=0) != layout._replace(channels=0, atom=0):
             return None
         if len(atoms) > 1 or (np.where(mine[:, np.newaxis], place - steps - place[:, :1], 0)).any():
             return None
@@ -100,32 +100,32 @@ def to_gather(
         if (mine & (byte >= other.atom)).any():
             return None
         depths.append(other.surfaces)
-        pieces = _pieces(np.where(mine, surface * _SURFACE_STRIDE + byte, NOTHING), lies.atom)
+        pieces = _pieces(np.where(mine, surface * _SURFACE_STRIDE + byte, NOTHING), layout.atom)
         taken += [_Taken(number, *piece) for piece in pieces]
     for value in np.unique(place[which == CONSTANT]).tolist():
-        pieces = _pieces(np.where((which[:, 0] == CONSTANT) & (place[:, 0] == value), 0, NOTHING), lies.atom)
+        pieces = _pieces(np.where((which[:, 0] == CONSTANT) & (place[:, 0] == value), 0, NOTHING), layout.atom)
         taken += [_Taken(None, *piece, value) for piece in pieces]
     if len(taken) > MAX_PIECES_PER_MOVE:
         return None
-    rows, columns = _rows(lies, (shapes.get(one, ()) for one in (name, *found.sources)))
+    rows, columns = _rows(layout, (shapes.get(one, ()) for one in (name, *found.sources)))
     operands = tuple(
-        Operand(source, (depth * lies.positions * max(atoms),))
+        Operand(source, (depth * layout.positions * max(atoms),))
         for source, depth in zip(found.sources, depths, strict=True)
     )
     return Gather(
         name=node.name, kind="ELTWISE", onnx_nodes=node.onnx_nodes, inputs=operands,
-        output=Operand(name, (found.source.size,)), depths=tuple(depths), rows=rows, row_bytes=columns * lies.atom,
-        taken=tuple(taken), atom=lies.atom, source_atom=max(atoms), word=word,
+        output=Operand(name, (found.source.size,)), depths=tuple(depths), rows=rows, row_bytes=columns * layout.atom,
+        taken=tuple(taken), atom=layout.atom, source_atom=max(atoms), word=word,
     )  # fmt: skip
 
 
-def _rows(lies: Lying, shapes: Iterable[tuple[int, ...]]) -> tuple[int, int]:
+def _rows(layout: Layout, shapes: Iterable[tuple[int, ...]]) -> tuple[int, int]:
     """Return the rows and columns for bands, from a tensor's image or by factoring the number of positions."""
     for shape in shapes:
-        if len(shape) == 4 and prod(shape[2:]) == lies.positions:
+        if len(shape) == 4 and prod(shape[2:]) == layout.positions:
             return shape[2], shape[3]
-    columns = next((size for size in (28, 14, 56, 16, 8, 4, 7, 2) if lies.positions % size == 0), 1)
-    return lies.positions // columns, columns
+    columns = next((size for size in (28, 14, 56, 16, 8, 4, 7, 2) if layout.positions % size == 0), 1)
+    return layout.positions // columns, columns
 
 
 def _pieces(index: Int64, atom: int) -> list[tuple[tuple[int, int], tuple[int, int], tuple[_Step, ...]]]:

@@ -17,8 +17,9 @@ import numpy as np
 from byoc.layout.gather import CONSTANT, MAX_PIECES_PER_MOVE, ByteMap, Int64, to_gather
 from byoc.operators.movement import copies, filled_byte, fills, in_words
 from byoc.operators.nest import NOTHING, Piece, find_pieces
-from byoc.operators.operator import Lying, Operator
+from byoc.operators.operator import Operator
 from byoc.operators.packing import map_shape
+from isa.layout import Layout
 
 MAX_BYTES = 1 << 25
 """Size of the largest tensor whose map is composed."""
@@ -36,7 +37,7 @@ class MoveContext:
     a memory word; ``fits``, true if an operation has a tiling; ``shapes`` of the model's tensors.
     """
 
-    layouts: Mapping[str, Lying]
+    layouts: Mapping[str, Layout]
     word: int
     fits: Callable[[Operator], bool]
     shapes: Mapping[str, tuple[int, ...]]
@@ -68,7 +69,7 @@ class _Tensor:
 def merge_moves(
     operations: Sequence[Operator],
     boundary: Collection[str],
-    layouts: Mapping[str, Lying],
+    layouts: Mapping[str, Layout],
     word: int,
     fits: Callable[[Operator], bool],
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
@@ -84,7 +85,9 @@ def merge_moves(
         shapes: the shape of each tensor of the model.
     """
     unpadded = {operation.output.value for operation in operations if operation.omits_padding}
-    context = MoveContext({name: lies for name, lies in layouts.items() if name not in unpadded}, word, fits, shapes)
+    context = MoveContext(
+        {name: layout for name, layout in layouts.items() if name not in unpadded}, word, fits, shapes
+    )
     tensors = _tensors(operations)
     merges: dict[str, Merge] = {}
     for name, tensor in tensors.items():
@@ -196,8 +199,8 @@ def _operations(
 
     Return None if there are more than :data:`MAX_PIECES_PER_MOVE`, one has no tiling, or the layout is unknown.
     """
-    lies = context.layouts.get(name)
-    if lies is None or lies.surfaces * lies.positions * lies.atom != found.source.size:
+    layout = context.layouts.get(name)
+    if layout is None or layout.surfaces * layout.positions * layout.atom != found.source.size:
         return None
     if not aliases:
         gather = to_gather(node, name, found, context.layouts, context.shapes, context.word)
@@ -207,7 +210,7 @@ def _operations(
     for operation in aliases:
         for _, _, targets in _moved_bytes(operation):
             source[targets] = _NOT_COPIED
-    shape = map_shape(lies, context.shapes.get(name, ()))
+    shape = map_shape(layout, context.shapes.get(name, ()))
     result = list[Operator]()
     for number, tensor in enumerate(found.sources):
         pieces = find_pieces(np.where(source == number, found.byte, NOTHING).reshape(shape))

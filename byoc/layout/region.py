@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.graph import Value
-from byoc.operators.operator import Lying, Operand, Operator, dense
-from byoc.operators.packing import edge_lying, from_atoms, in_atoms
+from byoc.operators.operator import Operand, Operator
+from byoc.operators.packing import boundary_layout, from_atoms, in_atoms
 from isa.arch import IDEAL, Arch, Memory
+from isa.layout import Layout, dense
 from isa.program import Program, Tensor
 
 
@@ -21,7 +22,7 @@ def lay_out(
     edges: tuple[str, ...],
     memory: Memory,
     fits: Callable[[Operator], bool],
-) -> tuple[tuple[Operator, ...], Mapping[str, Lying]]:
+) -> tuple[tuple[Operator, ...], Mapping[str, Layout]]:
     """Return the operations with layouts, consecutive movements merged, and the layout of each tensor.
 
     In ideal memory every tensor is dense. ``fits``: whether an operation can be tiled into the scratchpad.
@@ -31,10 +32,10 @@ def lay_out(
     from byoc.layout.arrangement import arranged  # imported lazily: ideal memory needs no layouts
     from byoc.layout.merging import merge_moves
 
-    listed, lying = arranged(operations, values, edges, memory.atom, fits)
+    listed, layouts = arranged(operations, values, edges, memory.atom, fits)
     shapes = {name: value.shape for name, value in values.items()}
-    moved = merge_moves(listed, edges, lying, memory.word, fits, shapes)
-    return tuple(part for operation in moved for part in _fitting_parts(operation, fits)), lying
+    moved = merge_moves(listed, edges, layouts, memory.word, fits, shapes)
+    return tuple(part for operation in moved for part in _fitting_parts(operation, fits)), layouts
 
 
 def _fitting_parts(operation: Operator, fits: Callable[[Operator], bool]) -> tuple[Operator, ...]:
@@ -55,45 +56,45 @@ def states_layouts(memory: Memory) -> bool:
     return memory != IDEAL
 
 
-def layout_text(operand: Operand) -> str:
+def operand_text(operand: Operand) -> str:
     """Return the bytes and the layout of an operand as text."""
-    lies = operand.lying
-    return f"{operand.nbytes:,} bytes, wherever they lie" if lies is None else lying_text(lies)
+    layout = operand.assigned
+    return f"{operand.nbytes:,} bytes, wherever they lie" if layout is None else layout_text(layout)
 
 
-def lying_text(lies: Lying) -> str:
+def layout_text(layout: Layout) -> str:
     """Return a layout as text: channels, positions and atoms."""
-    images = "" if lies.images == 1 else f"{lies.images} images of "
-    rows = ", row by row" if lies.by_row else ""
-    channels = f"{lies.channels} channel{'s' if lies.channels != 1 else ''}"
-    positions = f"{lies.positions} position{'s' if lies.positions != 1 else ''}"
-    return f"{images}{channels} of {positions} in atoms of {lies.atom} bytes{rows}"
+    images = "" if layout.images == 1 else f"{layout.images} images of "
+    rows = ", row by row" if layout.by_row else ""
+    channels = f"{layout.channels} channel{'s' if layout.channels != 1 else ''}"
+    positions = f"{layout.positions} position{'s' if layout.positions != 1 else ''}"
+    return f"{images}{channels} of {positions} in atoms of {layout.atom} bytes{rows}"
 
 
 def stored_constants(operation: Operator) -> dict[str, NDArray[np.int8]]:
     """Return the constant operands of an operation in their memory layouts."""
     found = dict(operation.constant_operands)
     for operand in operation.inputs:
-        if operand.value in found and operand.lying is not None:
-            found[operand.value] = in_atoms(found[operand.value], operand.lying).astype(np.int8, copy=False)
+        if operand.value in found and operand.assigned is not None:
+            found[operand.value] = in_atoms(found[operand.value], operand.assigned).astype(np.int8, copy=False)
     return found
 
 
-def stored_shape(shape: tuple[int, ...], lies: Lying) -> tuple[int, ...]:
+def stored_shape(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
     """Return the shape of a tensor in memory: the model's shape if it is dense."""
-    return shape if lies.atom == 1 else lies.stored
+    return shape if layout.atom == 1 else layout.stored
 
 
 def to_stored(array: NDArray[Any], tensor: Tensor, arch: Arch) -> NDArray[Any]:
     """Return a tensor of the model as a program reads it: dense in ideal memory, in atoms in banked memory."""
     if arch.memory == IDEAL:
         return np.ascontiguousarray(array).reshape(tensor.shape)
-    return in_atoms(array, edge_lying(array.shape, tensor.shape))
+    return in_atoms(array, boundary_layout(array.shape, tensor.shape))
 
 
 def from_stored(array: NDArray[Any], shape: tuple[int, ...], arch: Arch) -> NDArray[Any]:
     """Return a tensor that a program has written, with its elements in the model's order."""
-    return array if arch.memory == IDEAL else from_atoms(array, edge_lying(shape, array.shape))
+    return array if arch.memory == IDEAL else from_atoms(array, boundary_layout(shape, array.shape))
 
 
 def packed_bytes(programs: Mapping[int, Program]) -> Mapping[tuple[int, str], int]:

@@ -376,7 +376,7 @@ class Convolution(Product, Window):
 
     def _mapping(self, arch: Arch) -> int:
         """Return the mapping with the fewest cycles; operands are in atoms if they have a layout."""
-        if self.output.lying is None:
+        if self.output.assigned is None:
             return best_mapping(self._work(), arch)
         if self.inputs[0].layout.atom == NARROW:
             return WHOLE_KERNEL

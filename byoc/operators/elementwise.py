@@ -18,7 +18,6 @@ from byoc.operators.operator import (
     Geometry,
     Layouts,
     Loops,
-    Lying,
     Operand,
     Operator,
     Registers,
@@ -29,6 +28,7 @@ from byoc.operators.operator import (
 )
 from byoc.operators.sharding import Along, Sharding, element_by_element
 from byoc.options import Target
+from isa.layout import Layout
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -245,7 +245,7 @@ class Pair(Elementwise):
         """Return layouts of channels by positions; an operand has size 1 where it is broadcast."""
         nest = self.loops.nest
         each = [(1 if item.channels else nest.channels, 1 if item.rows else nest.rows) for item in self.repeats]
-        return tuple(Lying(*shape, atom) for shape in (*each, (nest.channels, nest.rows)))
+        return tuple(Layout(*shape, atom) for shape in (*each, (nest.channels, nest.rows)))
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:

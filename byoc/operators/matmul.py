@@ -24,7 +24,6 @@ from byoc.operators.operator import (
     Geometry,
     Layouts,
     Loops,
-    Lying,
     Operand,
     Operator,
     Registers,
@@ -39,6 +38,7 @@ from byoc.operators.sharding import Along, Sharding
 from byoc.options import Target
 from isa import numerics
 from isa.arch import PACKED, Arch
+from isa.layout import Layout
 from isa.numerics import float32_bits
 from isa.variants import VARIANTS
 
@@ -475,18 +475,18 @@ class _MatrixConvolution(Convolution):
         return Settings({**registers, **own.registers}, {**fields, **own.fields})
 
 
-def on_plane(operation: Operator, lies: Lying) -> Operator:
+def on_plane(operation: Operator, layout: Layout) -> Operator:
     """Turn a product of one row of flattened channels into a window over all positions; return others unchanged."""
-    (source, *_), shape = operation.inputs, (lies.channels, 1, lies.positions)
-    if not isinstance(operation, _MatrixConvolution) or lies.positions > _MAX_TAPS:
+    (source, *_), shape = operation.inputs, (layout.channels, 1, layout.positions)
+    if not isinstance(operation, _MatrixConvolution) or layout.positions > _MAX_TAPS:
         return operation
-    if source.shape[1:] != (1, 1) or source.elements != lies.elements:
+    if source.shape[1:] != (1, 1) or source.elements != layout.elements:
         return operation
     return replace(
         operation,
-        inputs=(replace(source, shape=shape, lying=lies),),
+        inputs=(replace(source, shape=shape, assigned=layout),),
         weights=operation.weights.reshape(len(operation.weights), *shape),
-        shared=None if operation.shared is None else (operation.shared, lies.positions),
+        shared=None if operation.shared is None else (operation.shared, layout.positions),
     )
 
 
@@ -576,7 +576,7 @@ class DynamicMatMul(products.Requantised):
     def layouts(self, atom: int) -> Layouts | Finding:
         """Return layouts of matrices whose rows are positions of channels."""
         shapes = (*(operand.shape for operand in self.inputs), self.output.shape)
-        return tuple(Lying(channels, positions, atom, by_row=True) for positions, channels in shapes)
+        return tuple(Layout(channels, positions, atom, by_row=True) for positions, channels in shapes)
 
     @property
     def loops(self) -> Loops:

@@ -41,6 +41,7 @@ from byoc.operators.sharding import Along, Sharding
 from byoc.options import Target
 from isa.arch import Arch
 from isa.instruction import Instruction
+from isa.layout import Layout, dense
 from isa.ops.convolution import ACCUMULATE, parallel_groups
 from isa.ops.lookup import TABLE_BYTES
 from isa.ops.packed import Product, mapped, product_bytes, product_places
@@ -139,91 +140,22 @@ NUMBERS = frozenset(
 """Registers and fields that cycle formulas do not read; layers that differ only in them have the same tiling."""
 
 
-class Lying(NamedTuple):
-    """Layout of an operand in banked memory: ``images`` of ``channels`` by ``positions`` elements, stored in atoms.
-
-    An atom has ``atom`` channels of one position. Elements are ordered by channel, then position; with ``by_row``,
-    by position, then channel, as in a matrix. ``begin``: bytes of its tensor before the operand, for int8 elements.
-    """
-
-    channels: int
-    positions: int
-    atom: int
-    by_row: bool = False
-    images: int = 1
-    begin: int = 0
-
-    @property
-    def surfaces(self) -> int:
-        """Number of atoms per position and image."""
-        return -(-self.channels // self.atom)
-
-    @property
-    def elements(self) -> int:
-        return self.images * self.channels * self.positions
-
-    @property
-    def stored(self) -> tuple[int, int, int]:
-        """Shape in memory: surfaces of all images, positions, bytes per atom."""
-        return self.images * self.surfaces, self.positions, self.atom
-
-    @property
-    def canonical(self) -> Lying:
-        """Unique form of the layout.
-
-        Images of whole atoms become channels, and ``by_row`` is off if both orders are the same.
-        """
-        found = self
-        if found.by_row and 1 in (found.channels, found.positions):
-            found = found._replace(by_row=False)
-        if not found.by_row and found.images > 1 and found.channels % found.atom == 0:
-            found = found._replace(channels=found.images * found.channels, images=1)
-        return found
-
-    @property
-    def image_bytes(self) -> int:
-        """Bytes of one image of int8 elements."""
-        return self.surfaces * self.positions * self.atom
-
-    def before(self, offset: int) -> int:
-        """Return the bytes before element ``offset``, which must begin an image, or an atom of one."""
-        image, rest = divmod(offset, max(self.channels * self.positions, 1))
-        atoms = 0 if self.by_row else rest // max(self.positions, 1) // self.atom
-        return self.begin + image * self.image_bytes + atoms * self.positions * self.atom
-
-    def places(self, elements: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the byte offset of each int8 element, given by its number in element order."""
-        image, rest = np.divmod(elements, self.channels * self.positions)
-        if self.by_row:
-            position, channel = np.divmod(rest, self.channels)
-        else:
-            channel, position = np.divmod(rest, self.positions)
-        inside = channel // self.atom * (self.positions * self.atom) + position * self.atom + channel % self.atom
-        found: NDArray[np.int64] = self.begin + image * self.image_bytes + inside
-        return found
-
-
-Layouts = tuple[Lying, ...]
+Layouts = tuple[Layout, ...]
 """Layouts of an operation's inputs, then of its output."""
-
-
-def dense(shape: tuple[int, ...], begin: int = 0) -> Lying:
-    """Return the layout of a dense tensor: the first dimension as channels, in atoms of one."""
-    return Lying(prod(shape[:1]), prod(shape[1:]), 1, begin=begin)
 
 
 @dataclass(frozen=True)
 class Operand:
     """Dense slice of a tensor: ``shape`` elements in row-major order from element ``offset``.
 
-    ``lying``: its layout in banked memory, which has whole channels of all positions and begins with an atom.
+    ``assigned``: its layout in banked memory, which has whole channels of all positions and begins with an atom.
     """
 
     value: str
     shape: tuple[int, ...]
     offset: int = 0
     dtype: Literal["int8", "int32"] = "int8"
-    lying: Lying | None = None
+    assigned: Layout | None = None
 
     @property
     def elements(self) -> int:
@@ -239,9 +171,9 @@ class Operand:
         return self.layout.images * self.layout.image_bytes * self.element_bytes
 
     @cached_property
-    def layout(self) -> Lying:
+    def layout(self) -> Layout:
         """Layout of the operand: dense unless another is assigned."""
-        return self.lying or dense(self.shape, self.offset)
+        return self.assigned or dense(self.shape, self.offset)
 
     @property
     def start(self) -> int:
@@ -250,12 +182,12 @@ class Operand:
 
     def part(self, source: Operand, offset: int) -> Operand:
         """Return the slice from element ``offset`` on with the shape and layout of ``source``."""
-        lying = source.laid(begin=self.layout.before(offset))
-        return Operand(self.value, source.shape, self.offset + offset, source.dtype, lying)
+        layout = source.change_layout(begin=self.layout.before(offset))
+        return Operand(self.value, source.shape, self.offset + offset, source.dtype, layout)
 
-    def laid(self, **changes: Any) -> Lying | None:
+    def change_layout(self, **changes: Any) -> Layout | None:
         """Return the assigned layout with changes, or None if none is assigned."""
-        return self.lying and self.lying._replace(**changes)
+        return self.assigned and self.assigned._replace(**changes)
 
 
 class Repeat(NamedTuple):
@@ -798,8 +730,8 @@ class Operator(Reading):
         loops, nest = self.loops, self.loops.nest
         if loops.second != "alike" or loops.dims or loops.single:
             return finding("operands of {mnemonic} are not worked out on words", mnemonic=self.mnemonic)
-        source = Lying(nest.input_channels, nest.input_rows * nest.input_columns, atom, nest.matrix)
-        result = Lying(nest.channels, nest.rows * nest.columns, atom, nest.matrix)
+        source = Layout(nest.input_channels, nest.input_rows * nest.input_columns, atom, nest.matrix)
+        result = Layout(nest.channels, nest.rows * nest.columns, atom, nest.matrix)
         return (*[source] * len(self.inputs), result)
 
     def on_channels(self) -> Operator:

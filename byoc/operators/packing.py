@@ -17,7 +17,6 @@ from byoc.operators.nest import Nest
 from byoc.operators.operator import (
     Finding,
     Geometry,
-    Lying,
     Operator,
     Packing,
     finding,
@@ -25,6 +24,7 @@ from byoc.operators.operator import (
 )
 from byoc.options import Target
 from isa.arch import IDEAL, WORD_KEYS, Arch
+from isa.layout import Layout
 from isa.ops.convolution import MAPPING
 from isa.ops.packed import NARROW
 from isa.packing import atoms_of
@@ -32,37 +32,37 @@ from isa.packing import atoms_of
 RULE = "on a machine of words operands are tensors of channels, matrices, or slices of whole images of them"
 
 
-def lying(shape: tuple[int, ...], atom: int) -> Lying:
+def default_layout(shape: tuple[int, ...], atom: int) -> Layout:
     """Return the default layout of a tensor: (N, C, …) as N images of C channels, a matrix (M, K) as K channels."""
     if len(shape) <= 1:
-        return Lying(prod(shape), 1, atom)
+        return Layout(prod(shape), 1, atom)
     if len(shape) == 2:
-        return Lying(shape[1], shape[0], atom, by_row=True).canonical
-    return Lying(shape[1], prod(shape[2:]), atom, images=shape[0]).canonical
+        return Layout(shape[1], shape[0], atom, by_row=True).canonical
+    return Layout(shape[1], prod(shape[2:]), atom, images=shape[0]).canonical
 
 
-def edge_layouts(shape: tuple[int, ...], atom: int) -> tuple[Lying, ...]:
+def boundary_layouts(shape: tuple[int, ...], atom: int) -> tuple[Layout, ...]:
     """Return the layouts that a region input or output may have: the default, by row, and dense.
 
     The stored shape (surfaces, positions, atom) identifies the layout; of layouts with equal stored shape only the
     first is allowed.
     """
-    found: dict[tuple[int, ...], Lying] = {}
-    rows = Lying(shape[-1] if shape else 1, prod(shape[:-1]), atom, by_row=True)
-    for lies in (lying(shape, atom), rows.canonical, Lying(prod(shape), 1, atom)):
-        found.setdefault(lies.stored, lies)
+    found: dict[tuple[int, ...], Layout] = {}
+    rows = Layout(shape[-1] if shape else 1, prod(shape[:-1]), atom, by_row=True)
+    for layout in (default_layout(shape, atom), rows.canonical, Layout(prod(shape), 1, atom)):
+        found.setdefault(layout.stored, layout)
     return tuple(found.values())
 
 
-def edge_lying(shape: tuple[int, ...], stored: tuple[int, ...]) -> Lying:
+def boundary_layout(shape: tuple[int, ...], stored: tuple[int, ...]) -> Layout:
     """Return the layout of a region input or output of shape ``shape`` that is stored with shape ``stored``."""
-    return next(lies for lies in edge_layouts(shape, stored[-1]) if lies.stored == stored)
+    return next(layout for layout in boundary_layouts(shape, stored[-1]) if layout.stored == stored)
 
 
-def map_shape(lies: Lying, shape: tuple[int, ...]) -> tuple[int, ...]:
+def map_shape(layout: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape in which to search a byte map for pieces: the tensor's own if it is dense."""
-    dense = lies.positions == 1 and lies.images == 1 and prod(shape) == lies.surfaces * lies.atom
-    return shape if dense else lies.stored
+    dense = layout.positions == 1 and layout.images == 1 and prod(shape) == layout.surfaces * layout.atom
+    return shape if dense else layout.stored
 
 
 def narrow(graph: Graph, name: str) -> bool:
@@ -133,17 +133,19 @@ def _packed(written: Operator, graph: Graph, target: Target) -> Operator | Findi
     layouts = written.layouts(target.memory.atom)
     if isinstance(layouts, Finding):
         return layouts
-    for operand, lies in zip(operands, layouts, strict=True):
-        if operand.elements != lies.elements:
+    for operand, layout in zip(operands, layouts, strict=True):
+        if operand.elements != layout.elements:
             return finding(
                 "'{name}' is wanted as {channels} channels of {positions} positions, and is not that",
-                name=operand.value, channels=lies.channels, positions=lies.positions,
+                name=operand.value, channels=layout.channels, positions=layout.positions,
             )  # fmt: skip
-    *inputs, output = (replace(operand, lying=lies.canonical) for operand, lies in zip(operands, layouts, strict=True))
+    *inputs, output = (
+        replace(operand, assigned=layout.canonical) for operand, layout in zip(operands, layouts, strict=True)
+    )
     for number, operand in enumerate(inputs):
         value = graph.values.get(operand.value)
         if value is not None and value.constant is None and narrow(graph, value.name):
-            inputs[number] = replace(operand, lying=operand.layout._replace(atom=NARROW))
+            inputs[number] = replace(operand, assigned=operand.layout._replace(atom=NARROW))
     return replace(operation, inputs=tuple(inputs), output=output)
 
 
@@ -152,9 +154,9 @@ def _packed(written: Operator, graph: Graph, target: Target) -> Operator | Findi
 
 def packed_geometry(plain: Geometry, operation: Operator, arch: Arch) -> Geometry:
     """Return the geometry of an operation on operands in atoms, or ``plain`` if operands are dense."""
-    lies = operation.output.lying
-    if lies is None:
+    if operation.output.assigned is None:
         return plain
+    layout = operation.output.assigned
     keys = {key: getattr(arch, key) for key in WORD_KEYS}
     machine = Arch(isa=arch.isa, pe=arch.pe, **keys)
     mapping = dict(plain.fields).get(MAPPING.name, 0)
@@ -162,12 +164,12 @@ def packed_geometry(plain: Geometry, operation: Operator, arch: Arch) -> Geometr
         plain=plain, atom=arch.memory.atom, piece=arch.memory.word, machine=machine, kernel=operation.loops.kernel,
         mapping=mapping,
     )  # fmt: skip
-    atom, nest = lies.atom, plain.nest
+    atom, nest = layout.atom, plain.nest
     if plain.flat:
-        rows = lies.images * lies.surfaces * lies.positions
+        rows = layout.images * layout.surfaces * layout.positions
         flat = replace(nest, rows=rows, columns=atom, input_rows=rows, input_columns=atom)
         return replace(plain, nest=flat, packing=packing)
-    first = operation.inputs[0].lying
+    first = operation.inputs[0].assigned
     found = replace(
         plain, nest=_in_atoms(nest, atom), input_bytes=(first.atom if first else atom) * plain.input_bytes,
         output_bytes=atom * plain.output_bytes, packing=packing,
@@ -192,15 +194,17 @@ def _in_atoms(nest: Nest, atom: int) -> Nest:
     return replace(sizes, groups=1 if rest else groups, whole_groups=shared > 1)
 
 
-def in_atoms(array: NDArray[np.generic], lies: Lying) -> NDArray[np.generic]:
+def in_atoms(array: NDArray[np.generic], layout: Layout) -> NDArray[np.generic]:
     """Return a tensor of the model in its memory layout: (images · surfaces, positions, atom)."""
-    images = array.reshape(lies.images, lies.positions, lies.channels) if lies.by_row else array
-    ordered = images.swapaxes(1, 2) if lies.by_row else array.reshape(lies.images, lies.channels, lies.positions)
-    return np.ascontiguousarray(np.concatenate([atoms_of(image, lies.atom) for image in ordered]))
+    if layout.by_row:
+        images = array.reshape(layout.images, layout.positions, layout.channels).swapaxes(1, 2)
+    else:
+        images = array.reshape(layout.images, layout.channels, layout.positions)
+    return np.ascontiguousarray(np.concatenate([atoms_of(image, layout.atom) for image in images]))
 
 
-def from_atoms(array: NDArray[np.generic], lies: Lying) -> NDArray[np.generic]:
+def from_atoms(array: NDArray[np.generic], layout: Layout) -> NDArray[np.generic]:
     """Return the elements of a stored tensor in their order; inverse of :func:`in_atoms`."""
-    images = array.reshape(lies.images, lies.surfaces, lies.positions, lies.atom).swapaxes(2, 3)
-    channels = images.reshape(lies.images, -1, lies.positions)[:, : lies.channels]
-    return np.ascontiguousarray(channels.swapaxes(1, 2) if lies.by_row else channels).reshape(-1)
+    images = array.reshape(layout.images, layout.surfaces, layout.positions, layout.atom).swapaxes(2, 3)
+    channels = images.reshape(layout.images, -1, layout.positions)[:, : layout.channels]
+    return np.ascontiguousarray(channels.swapaxes(1, 2) if layout.by_row else channels).reshape(-1)

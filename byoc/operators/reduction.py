@@ -21,7 +21,6 @@ from byoc.operators.operator import (
     Constraint,
     Finding,
     Layouts,
-    Lying,
     Operator,
     Requirement,
     Settings,
@@ -34,6 +33,7 @@ from byoc.operators.table import Table, looked_up
 from byoc.options import Target
 from isa import numerics
 from isa.arch import Arch
+from isa.layout import Layout
 from isa.numerics import float32_bits
 from isa.ops.lookup import TABLE_BYTES
 from isa.ops.rows import MAXIMUM, MINIMUM, SUM
@@ -133,8 +133,8 @@ class Reduction(Rows):
 
     def layouts(self, atom: int) -> Layouts | Finding:
         """Return layouts of rows; the results of all rows are contiguous, without padding."""
-        rows = Lying(self.inputs[0].elements // self.count, 1, atom)
-        return Lying(self.count, rows.channels, atom, by_row=not self.across), rows
+        rows = Layout(self.inputs[0].elements // self.count, 1, atom)
+        return Layout(self.count, rows.channels, atom, by_row=not self.across), rows
 
     def settings(self, arch: Arch) -> Settings:
         """Return mode, zero points, and scales: float32 bits, or multiplier and shift with numerics ``fixed``."""

@@ -26,7 +26,6 @@ from byoc.operators.operator import (
     Geometry,
     Layouts,
     Loops,
-    Lying,
     Operand,
     Operator,
     Registers,
@@ -39,6 +38,7 @@ from byoc.operators.operator import (
 from byoc.options import Target
 from isa import numerics
 from isa.arch import Arch
+from isa.layout import Layout
 from isa.numerics import float32_bits
 
 
@@ -121,7 +121,7 @@ class Rows(Operator):
     def layouts(self, atom: int) -> Layouts | Finding:
         """Return layouts in which elements of a row are channels and rows are positions."""
         shapes = [one.shape if self.across else one.shape[::-1] for one in (self.inputs[0], self.output)]
-        return tuple(Lying(elements, rows, atom, by_row=not self.across) for elements, rows in shapes)
+        return tuple(Layout(elements, rows, atom, by_row=not self.across) for elements, rows in shapes)
 
     def on_channels(self) -> Operator:
         """Return the operation with ``across`` rows."""

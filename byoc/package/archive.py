@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.graph import Graph, Layout, Node, Quantization, Value
+from byoc.graph import Graph, ModelView, Node, Quantization, Value
 from byoc.operators.registry import Annotation
 from byoc.operators.verify import verify_graph
 from isa import memory
@@ -226,9 +226,9 @@ def _decode_value(entry: Json, block: memoryview) -> Value:
     return Value(name, shape, dtype, quantization, constant, entry.get("open") is True, layout)
 
 
-def _layout(entry: Json) -> Layout:
+def _layout(entry: Json) -> ModelView:
     shape, factors, order = (_shape(entry[key]) for key in ("shape", "factors", "order"))
-    return Layout(_text(entry["tensor"]), shape, factors, order, _text(entry["dtype"]))
+    return ModelView(_text(entry["tensor"]), shape, factors, order, _text(entry["dtype"]))
 
 
 def _decode_node(entry: Json) -> Node:

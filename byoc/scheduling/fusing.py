@@ -122,8 +122,9 @@ class _Batch:
 
     def _slice(self, operand: Operand, image: int) -> Operand:
         shape = operand.shape[0] // self._images, *operand.shape[1:]
-        each = operand.laid(channels=operand.layout.channels // self._images)  # the layout counts images as channels
-        return replace(operand, shape=shape, offset=image * operand.elements // self._images, lying=each)
+        # The layout counts images as channels.
+        each = operand.change_layout(channels=operand.layout.channels // self._images)
+        return replace(operand, shape=shape, offset=image * operand.elements // self._images, assigned=each)
 
     def _renamed(self, operation: Operator) -> Operator:
         """Return the operation on the tensors of its image."""

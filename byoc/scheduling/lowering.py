@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from byoc.graph import Value
 from byoc.layout.region import lay_out, stored_constants
 from byoc.operators.movement import Copy
-from byoc.operators.operator import Lying, Operand, Operator
+from byoc.operators.operator import Operand, Operator
 from byoc.operators.products import apart
 from isa.arch import IDEAL, Arch, Memory
+from isa.layout import Layout
 
 Role = Literal["input", "output", "intermediate"]
 
@@ -46,14 +47,14 @@ class Lowered:
     """Operations that compute or copy, the place of every tensor, and the buffers in order of first use.
 
     ``constants``: constant operands by name; the place of each has its own name, and no buffer exists for it.
-    ``lying``: the layouts of inputs and outputs.
+    ``layouts``: the layouts of inputs and outputs.
     """
 
     operations: tuple[Operator, ...]
     places: Mapping[str, Place]
     buffers: tuple[Buffer, ...]
     constants: Mapping[str, NDArray[np.int8]]
-    lying: Mapping[str, Lying]
+    layouts: Mapping[str, Layout]
 
     def place(self, operand: Operand) -> Place:
         """Return the place of the first element of ``operand``."""
@@ -61,10 +62,10 @@ class Lowered:
         return Place(start.buffer, start.offset + operand.start)
 
 
-def value_bytes(value: Value, lying: Lying) -> int:
+def value_bytes(value: Value, layout: Layout) -> int:
     """Return the bytes of a boundary tensor in accelerator memory; int32 stays, other types become int8."""
     element = np.dtype(np.int32).itemsize if value.dtype == "int32" else 1
-    return element * lying.images * lying.image_bytes
+    return element * layout.images * layout.image_bytes
 
 
 def lower(
@@ -85,10 +86,10 @@ def lower(
         memory: the scratchpad.
         fits: predicate, true if an operation can be tiled into the scratchpad.
     """
-    listed, layouts = lay_out(tuple(operations), values, (*inputs, *outputs), memory, fits)
-    lying = {name: layouts[name] for name in (*inputs, *outputs)}
+    listed, assigned = lay_out(tuple(operations), values, (*inputs, *outputs), memory, fits)
+    layouts = {name: assigned[name] for name in (*inputs, *outputs)}
     constants = {name: data for operation in listed for name, data in stored_constants(operation).items()}
-    sizes = {name: value_bytes(values[name], lies) for name, lies in lying.items()}
+    sizes = {name: value_bytes(values[name], layout) for name, layout in layouts.items()}
     sharing = _Sharing(_sizes(listed, sizes, constants), inputs, outputs)
     kept: list[Operator] = []
     for operation in listed:
@@ -98,7 +99,7 @@ def lower(
         else:
             kept.append(operation)
     places = sharing.places | {name: Place(name, 0) for name in constants}
-    return Lowered(tuple(kept), places, sharing.buffers(), constants, lying)
+    return Lowered(tuple(kept), places, sharing.buffers(), constants, layouts)
 
 
 def _sizes(operations: Iterable[Operator], boundary: Mapping[str, int], constants: Container[str]) -> dict[str, int]:

@@ -189,7 +189,7 @@ def channel_tiles(geometry: Geometry, resident: Resident) -> tuple[int, ...]:
     return tuple(
         size
         for size in range(nest.channels, 0, -1)
-        if allowed_channels(nest, size) == size and lies_dense(geometry, size, resident)
+        if allowed_channels(nest, size) == size and is_dense(geometry, size, resident)
     )
 
 
@@ -237,7 +237,7 @@ def may_cut_depth(geometry: Geometry, resident: Resident) -> bool:
     return geometry.splits_depth and not (nest.matrix and nest.rows > 1 and any(resident.inputs))
 
 
-def lies_dense(geometry: Geometry, channels: int, resident: Resident) -> bool:
+def is_dense(geometry: Geometry, channels: int, resident: Resident) -> bool:
     """Return True if operands and result are dense as the instruction requires.
 
     A subset of a resident matrix's columns is not.
@@ -316,7 +316,7 @@ class TileSearch:
         for count, tile in self._sizes[0]:
             if cost.floor(resident) + cost.overhead(count, resident.follows) > limit:
                 break
-            dense = lies_dense(self._geometry, tile.channels, resident)
+            dense = is_dense(self._geometry, tile.channels, resident)
             for rows in self._bands(tile.channels, resident) if dense else ():
                 if not budget.holds(cost.working_set(tile._replace(rows=rows), resident)):
                     continue
@@ -368,7 +368,7 @@ class TileSearch:
         nest, cuts = self._geometry.nest, may_cut_depth(self._geometry, resident)
         depths = [depth for depth in ((0, *self._chunks) if pin.depth is None else (pin.depth,)) if cuts or not depth]
         widths = (*self.channels, *self._narrow) if pin.channels is None else (pin.channels,)
-        for depth, channels in product(depths, [size for size in widths if lies_dense(self._geometry, size, resident)]):
+        for depth, channels in product(depths, [size for size in widths if is_dense(self._geometry, size, resident)]):
             bands = self._bands(channels, resident) if pin.rows is None else (pin.rows,)
             for rows in bands:
                 if rows == nest.rows or may_cut_rows(self._geometry, channels, resident):
@@ -401,7 +401,7 @@ class TileSearch:
             for count, tile in known:
                 if best is not None and floor + self.cost.overhead(count, resident.follows) >= best.cycles:
                     break  # the others have more tiles
-                if lies_dense(self._geometry, tile.channels, resident):
+                if is_dense(self._geometry, tile.channels, resident):
                     best = self._best_rows(tile, resident, budget, floor, best)
             if not may_cut_depth(self._geometry, resident) or (best is not None and best.cycles <= GOOD * floor):
                 break

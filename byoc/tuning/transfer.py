@@ -16,7 +16,7 @@ from byoc.operators.layer import Resident, Tiling, working_set
 from byoc.operators.nest import allowed_channels
 from byoc.options import Choices, GroupChoice, placed
 from byoc.scheduling.residency import tiling_of
-from byoc.scheduling.tiling import lies_dense, may_cut_depth, may_cut_rows
+from byoc.scheduling.tiling import is_dense, may_cut_depth, may_cut_rows
 from byoc.tuning.log import LoggedSite, TuningLog
 from byoc.tuning.subject import TilingSite, TuningSubject
 from isa.instruction import ceil_div
@@ -151,5 +151,5 @@ def _fitted(known: Tiling, own: LoggedSite, site: TilingSite, resident: Resident
         fitting = allowed_channels(nest, channels)
         cut = may_cut_rows(site.geometry, fitting)
         deep = deep if deep < nest.input_channels and may_cut_depth(site.geometry, resident) else 0
-        if lies_dense(site.geometry, fitting, resident):
+        if is_dense(site.geometry, fitting, resident):
             yield known._replace(channels=fitting, rows=min(rows, nest.rows) if cut else nest.rows, depth=deep)

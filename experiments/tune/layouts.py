@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 from byoc.emission.region import Region
 from byoc.estimate.matrices import CONVOLUTIONS, Layouts, layouts_of
 from byoc.graph import Value
-from byoc.layout.region import layout_text, lying_text, states_layouts
+from byoc.layout.region import layout_text, operand_text, states_layouts
 from byoc.operators.convolution import Convolution
 from byoc.operators.layer import Layer
 from byoc.scheduling.lowering import Lowered, value_bytes
@@ -102,7 +102,7 @@ def layer_layouts(program: Program, layers: Sequence[Layer], arch: Arch, timing:
         operation = layer.operation
         listed = LayoutsOfLayer(
             operation.mnemonic or type(operation).__name__,
-            tuple((one.value, layout_text(one)) for one in (*operation.inputs, operation.output)),
+            tuple((one.value, operand_text(one)) for one in (*operation.inputs, operation.output)),
         )
         mapping = dict(layer.geometry.fields).get(MAPPING.name, 0)
         product = None
@@ -135,10 +135,10 @@ def edges(region: Region, lowered: Lowered, values: Mapping[str, Value], timing:
     """Yield the inputs and outputs of a region, which the host packs and unpacks."""
     for side, names in (("input", region.inputs), ("output", region.outputs)):
         for name in names:
-            lies, value = lowered.lying[name], values[name]
-            packed = value_bytes(value, lies)
+            layout, value = lowered.layouts[name], values[name]
+            packed = value_bytes(value, layout)
             plain = prod(value.shape) * (4 if value.dtype == "int32" else 1)
-            yield Edge(name, side, lying_text(lies), plain, packed, timing.main.least_slots(packed))
+            yield Edge(name, side, layout_text(layout), plain, packed, timing.main.least_slots(packed))
 
 
 def edge_line(edge: Edge) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa.arch import Arch, BankedMemory
-from isa.instruction import Atoms, Blocks, Command, Layout, Packed, Plain, ceil_div, formula
+from isa.instruction import Atoms, Blocks, Command, OperandLayout, Packed, Plain, ceil_div, formula
 from isa.ops import matmul, movement, pairs, pooling, rows
 from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, MAPPING, element_bytes, group_shape, refused, taps
 from isa.ops.lookup import EX_TABLE_ADDRESS, TABLE_BYTES, table_count
@@ -48,7 +48,7 @@ def _parts(size: int, step: int) -> Iterator[tuple[int, int]]:
         yield 1, rest
 
 
-def _tables(command: Command) -> tuple[Layout, ...]:
+def _tables(command: Command) -> tuple[OperandLayout, ...]:
     """Return the layout of the look-up tables, or nothing if the command does not look up its results."""
     count = table_count(command)
     return (Plain(EX_TABLE_ADDRESS.name, TABLE_BYTES * count),) if count else ()
@@ -373,7 +373,7 @@ Where the weights are a tensor in atoms, w = ⌈o/A⌉ · ⌈i·A / W⌉ for o o
 
 def product(
     read: Callable[[Command], Product],
-    layouts: Callable[[Command], tuple[Layout, Layout]],
+    layouts: Callable[[Command], tuple[OperandLayout, OperandLayout]],
     *,
     inputs_first: bool = False,
 ) -> Packed:
@@ -385,7 +385,7 @@ def product(
         inputs_first: dense weights are (inputs, outputs) instead of (outputs, inputs).
     """
 
-    def all_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+    def all_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
         found, (source, result) = read(command), layouts(command)
         weights = Blocks(
             "EX_OPERAND_ADDRESS",
@@ -394,7 +394,7 @@ def product(
             partial(_read_product, found, arch, inputs_first),
         )
         records = Plain("EX_CHANNEL_ADDRESS", found.channels * arch.channel_record_bytes)
-        parts: tuple[Layout, ...] = (source, weights, records)
+        parts: tuple[OperandLayout, ...] = (source, weights, records)
         if _starts_from_sums(command, found):
             assert isinstance(result, Atoms)
             parts = (*parts, result._replace(register=EX_PARTIAL_ADDRESS.name, element=4, plane=""))
@@ -423,7 +423,7 @@ def _activations(command: Command) -> Product:
     return _multiplied(command)._replace(computed="inputs" if command.fields["transposed"] else "outputs")
 
 
-def _dynamic_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+def _dynamic_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     source, result = _matrices(command)
     positions, channels = matmul.second_shape(command)
     return source, Atoms("EX_OPERAND_ADDRESS", channels, positions, rows=True), *_tables(command), result
@@ -444,7 +444,7 @@ def _table_words(command: Command, arch: Arch) -> tuple[int, ...]:
     return tuple(words_of(arch).count(table.nbytes) for table in _tables(command) if isinstance(table, Plain))
 
 
-def _planes(command: Command) -> tuple[Layout, Layout]:
+def _planes(command: Command) -> tuple[OperandLayout, OperandLayout]:
     source = _input(command)
     groups = command.registers.get("EX_GROUPS", 1)
     if command.fields.get(MAPPING.name, 0) == WHOLE_KERNEL and in_pixels(groups, command["EX_INPUT_CHANNELS"]):
@@ -462,7 +462,7 @@ def _output(command: Command, element: int) -> Atoms:
     return Atoms("EX_OUTPUT_ADDRESS", command["EX_OUTPUT_CHANNELS"], positions, element, "EX_OUTPUT_PLANE")
 
 
-def _matrices(command: Command) -> tuple[Layout, Layout]:
+def _matrices(command: Command) -> tuple[OperandLayout, OperandLayout]:
     rows, inputs, outputs = matmul.shape(command)
     source = Atoms("EX_INPUT_ADDRESS", inputs, rows, rows=True)
     return source, Atoms("EX_OUTPUT_ADDRESS", outputs, rows, element_bytes(command), rows=True)
@@ -513,7 +513,7 @@ def _depth_channels(command: Command) -> int:
     return command["EX_OUTPUT_CHANNELS"]
 
 
-def _depth_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+def _depth_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     channels, words, count = _depth_channels(command), words_of(arch), taps(command)
     order = partial(depthwise_places, channels, count, words.atom)
     read = partial(read_depthwise, channels, count, words.atom)
@@ -545,7 +545,7 @@ def _depth_words(command: Command, arch: Arch) -> tuple[int, ...]:
     return source, weights, records, *_table_words(command, arch), _results(command, arch, element_bytes(command))[1]
 
 
-def _pool_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+def _pool_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     return _input(command), *_tables(command), _output(command, 1)
 
 
@@ -593,7 +593,7 @@ def _dense(*registers: str, divides: bool = False) -> Packed:
     With ``divides`` the command divides by one scale and computes its reciprocal first.
     """
 
-    def layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+    def layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
         *reads, result = (Plain(name, command["EX_LENGTH"]) for name in registers)
         return *reads, *_tables(command), result
 
@@ -608,7 +608,7 @@ def _dense(*registers: str, divides: bool = False) -> Packed:
     return Packed(layouts, cycles, words)
 
 
-def _pair_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+def _pair_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     names = ("EX_INPUT_ADDRESS", pairs.REPEAT_A), ("EX_OPERAND_ADDRESS", pairs.REPEAT_B)
     reads = (Atoms(name, *pairs.operand_shape(command, command.fields[field.name])) for name, field in names)
     return *reads, *_tables(command), Atoms("EX_OUTPUT_ADDRESS", *pairs.operand_shape(command, 0))
@@ -648,7 +648,7 @@ def _quotient_cycles(command: Command, arch: Arch) -> int:
     return words.divide_cycles + max(_pair_cycles(command, arch), divisions)
 
 
-def _table_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+def _table_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     rows, channels, length = command["EX_ROWS"], command["EX_OUTPUT_CHANNELS"], command["EX_LENGTH"]
     tables = Plain("EX_OPERAND_ADDRESS", TABLE_BYTES * channels)
     if channels == 1:
@@ -709,7 +709,7 @@ def _divided(cycles: int, quotients: int, words: BankedMemory) -> int:
     return max(cycles, ceil_div(quotients, words.dividers) * words.divide_cycles)
 
 
-def _reduce_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+def _reduce_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     source, result = _rows_at("EX_INPUT_ADDRESS", command), Plain("EX_OUTPUT_ADDRESS", _row_shape(command)[1])
     return source, *_tables(command), result
 
@@ -725,7 +725,7 @@ def _reduce_words(command: Command, arch: Arch) -> tuple[int, ...]:
     return _surface_words(channels, positions, words), *_table_words(command, arch), words.count(positions)
 
 
-def _softmax_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+def _softmax_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     source, result = (_rows_at(f"EX_{name}_ADDRESS", command) for name in ("INPUT", "OUTPUT"))
     return source, Plain("EX_OPERAND_ADDRESS", rows.TABLE_BYTES), *_tables(command), result
 
@@ -754,7 +754,7 @@ def _norm_shape(command: Command) -> tuple[int, int]:
     return count * inner, outer
 
 
-def _norm_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+def _norm_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     tensor = Atoms("EX_INPUT_ADDRESS", *_norm_shape(command), rows=True)
     parameters = Plain("EX_OPERAND_ADDRESS", rows.PARAMETER_BYTES * rows.parameters(command))
     return tensor, parameters, *_tables(command), tensor._replace(register="EX_OUTPUT_ADDRESS")
@@ -781,7 +781,7 @@ def _norm_words(command: Command, arch: Arch) -> tuple[int, ...]:
 # Copies of bytes -----------------------------------------------------------------------------------------------------
 
 
-def _permute_layouts(command: Command, arch: Arch) -> tuple[Layout, ...]:
+def _permute_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     operands = movement.OP_PERMUTE.operands(command, arch)
     both = zip(_BOTH, (*operands.reads, *operands.writes), strict=False)
     return tuple(Plain(register, access.total) for register, access in both)

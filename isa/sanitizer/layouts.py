@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from isa.access import Access, Space, row_starts
 from isa.dataflow import CONSTANT, FILL, Computation, Dataflow, Extent, Movement
-from isa.instruction import Atoms, Command, Layout, Packed, Unit
+from isa.instruction import Atoms, Command, OperandLayout, Packed, Unit
 from isa.ops.convolution import MAPPING
 from isa.ops.movement import DIMENSIONS
 from isa.sanitizer.findings import Finding, Stream, ranges_text
@@ -256,7 +256,7 @@ class _Layouts:
         self._findings.append(Finding("layout mismatch", message, sites, access.space, found))
 
 
-def _contradictions(command: Command, stated: Computation, layouts: Sequence[Layout]) -> Iterator[str]:
+def _contradictions(command: Command, stated: Computation, layouts: Sequence[OperandLayout]) -> Iterator[str]:
     """Yield the differences between a command and the program's statements about its channels and weights."""
     for layout, channels in zip((layouts[0], layouts[-1]), stated.channels, strict=True):
         if isinstance(layout, Atoms) and channels and layout.channels != channels:

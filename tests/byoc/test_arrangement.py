@@ -18,11 +18,12 @@ from byoc.operators.convolution import Convolution
 from byoc.operators.matmul import DynamicMatMul
 from byoc.operators.movement import StridedCopy, filled_byte, fills
 from byoc.operators.nest import Dim, Piece
-from byoc.operators.operator import Geometry, Lying, Operand, Operator
-from byoc.operators.packing import lying
+from byoc.operators.operator import Geometry, Operand, Operator
+from byoc.operators.packing import default_layout
 from byoc.options import CompileOptions
 from byoc.package.package import Package
 from isa.arch import Arch, PeArray
+from isa.layout import Layout
 from isa.program import Program
 from tests.byoc.small_models import ModelBuilder
 from tests.byoc.test_merging import run_moves
@@ -37,7 +38,7 @@ READER = StridedCopy(
 )  # fmt: skip
 
 
-def holding(**homes: Lying) -> _Arrangement:
+def holding(**homes: Layout) -> _Arrangement:
     """Return an arrangement of tensors with given layouts."""
     found = _Arrangement((), {}, (), ATOM)
     found.home |= homes
@@ -45,19 +46,19 @@ def holding(**homes: Lying) -> _Arrangement:
     return found
 
 
-def stored(home: Lying, elements: NDArray[np.uint8], padding: int = 0xEE) -> NDArray[np.uint8]:
+def stored(home: Layout, elements: NDArray[np.uint8], padding: int = 0xEE) -> NDArray[np.uint8]:
     memory = np.full(4096, padding, np.uint8)
     memory[home.places(np.arange(elements.size))] = elements
     return memory
 
 
-def drawn_layout(random: np.random.Generator, elements: int) -> Lying:
+def drawn_layout(random: np.random.Generator, elements: int) -> Layout:
     """Draw a layout of so many elements."""
     sizes = [size for size in range(1, elements + 1) if elements % size == 0]
     images = int(random.choice([size for size in sizes if size <= 3]))
     channels = int(random.choice([size for size in sizes if elements % (images * size) == 0]))
     by_row = bool(random.integers(2))
-    return Lying(channels, elements // images // channels, ATOM, by_row=by_row, images=images).canonical
+    return Layout(channels, elements // images // channels, ATOM, by_row=by_row, images=images).canonical
 
 
 def test_a_consumer_reads_the_elements_of_its_operand_in_the_layout_that_it_needs() -> None:
@@ -70,13 +71,13 @@ def test_a_consumer_reads_the_elements_of_its_operand_in_the_layout_that_it_need
         offset = part * int(random.integers(elements // part))
         want = drawn_layout(random, part)
         if part % home.positions == 0 and random.random() < 0.7:
-            want = Lying(part // home.positions, home.positions, ATOM, by_row=home.by_row).canonical
+            want = Layout(part // home.positions, home.positions, ATOM, by_row=home.by_row).canonical
         layouts = holding(x=home)
         operand = layouts._read(READER, Operand("x", (part,), offset), want)
         values = random.integers(0, 256, elements, dtype=np.uint8)
         memories = run_moves(layouts.found, {"x": stored(home, values)})
-        assert operand.lying is not None
-        found = memories[operand.value][operand.lying.places(np.arange(part))]
+        assert operand.assigned is not None
+        found = memories[operand.value][operand.assigned.places(np.arange(part))]
         assert found.tolist() == values[offset : offset + part].tolist(), (home, want, offset)
         slices += operand.value == "x"
         if operand.value != "x":
@@ -86,32 +87,32 @@ def test_a_consumer_reads_the_elements_of_its_operand_in_the_layout_that_it_need
 
 
 def test_slices_begin_and_end_with_atoms() -> None:
-    wide, narrow = Lying(24, 4, ATOM), Lying(8, 4, ATOM)
+    wide, narrow = Layout(24, 4, ATOM), Layout(8, 4, ATOM)
     assert _slice(wide, 8 * 4, narrow) == narrow._replace(begin=8 * 4)
     assert _slice(wide, 4 * 4, narrow) is None
-    assert _slice(wide, 8 * 4, Lying(4, 4, ATOM)) is None
-    assert _slice(Lying(5, 4, ATOM, images=3), 2 * 4, Lying(5, 4, ATOM)) is None
-    assert _slice(Lying(5, 4, ATOM, images=3), 2 * 5 * 4, Lying(5, 4, ATOM)) == Lying(5, 4, ATOM, begin=64)
+    assert _slice(wide, 8 * 4, Layout(4, 4, ATOM)) is None
+    assert _slice(Layout(5, 4, ATOM, images=3), 2 * 4, Layout(5, 4, ATOM)) is None
+    assert _slice(Layout(5, 4, ATOM, images=3), 2 * 5 * 4, Layout(5, 4, ATOM)) == Layout(5, 4, ATOM, begin=64)
 
 
 def test_consumers_that_need_one_layout_share_a_copy() -> None:
-    layouts, want = holding(x=Lying(5, 8, ATOM)), Lying(5, 8, ATOM, by_row=True)
+    layouts, want = holding(x=Layout(5, 8, ATOM)), Layout(5, 8, ATOM, by_row=True)
     first = layouts._read(READER, Operand("x", (40,)), want)
     count = len(layouts.found)
     assert layouts._read(READER, Operand("x", (40,)), want) == first
     assert len(layouts.found) == count
-    assert layouts._read(READER, Operand("x", (40,)), Lying(40, 1, ATOM)) != first
+    assert layouts._read(READER, Operand("x", (40,)), Layout(40, 1, ATOM)) != first
 
 
 def test_padding_is_written_once() -> None:
-    layouts, steps = holding(x=Lying(40, 1, ATOM), y=Lying(5, 8, ATOM)), np.arange(20)
+    layouts, steps = holding(x=Layout(40, 1, ATOM), y=Layout(5, 8, ATOM)), np.arange(20)
     for first in (0, 20):
         layouts._copy(READER, "y", {"x": (first + steps, first + steps)})
     assert sum(filled_byte(one) == 0 for one in layouts.found) == 1
 
 
 def test_filled_elements_are_filled_where_they_are_stored() -> None:
-    home = Lying(5, 8, ATOM)
+    home = Layout(5, 8, ATOM)
     layouts = holding(y=home)
     (fill,) = fills("n", (), "y", (Piece(0, 16, (Dim(8, 1, 1),)),), 7)
     layouts._fill(replace(fill, output=Operand("y", (8,), 16)), 7)
@@ -122,12 +123,12 @@ def test_filled_elements_are_filled_where_they_are_stored() -> None:
 
 def test_a_result_without_padding_is_copied_to_its_atoms() -> None:
     """A consumer of the copy with padding does not read the one without."""
-    layouts = holding(x=Lying(5, 8, ATOM), z=Lying(5, 2, ATOM))
+    layouts = holding(x=Layout(5, 8, ATOM), z=Layout(5, 2, ATOM))
 
     class Dense(StridedCopy):
         omits_padding = True
 
-    want = Lying(10, 1, ATOM)
+    want = Layout(10, 1, ATOM)
     dense = Dense(
         name="d", kind="DMA", onnx_nodes=(), inputs=(Operand("x", (10,)),), output=Operand("z", (10,)),
         channels=Dim(10, 8, 1), rows=Dim(1, 0, 0), inner=(),
@@ -162,11 +163,11 @@ def test_a_tensor_that_is_only_moved_enters_without_half_empty_atoms() -> None:
         channels=Dim(10, 10, 1), rows=Dim(10, 1, 10), inner=(),
     )  # fmt: skip
     _, homes = arranged((copy,), values, ("x", "y"), ATOM)
-    assert homes["x"] == Lying(100, 1, ATOM)
+    assert homes["x"] == Layout(100, 1, ATOM)
 
 
 def test_a_matrix_has_its_columns_as_channels() -> None:
-    assert lying((12, 16), ATOM) == Lying(16, 12, ATOM, by_row=True)
+    assert default_layout((12, 16), ATOM) == Layout(16, 12, ATOM, by_row=True)
 
 
 # Small networks. -----------------------------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ from byoc.graph import Value
 from byoc.layout.arrangement import arranged
 from byoc.operators.movement import StridedCopy
 from byoc.operators.nest import Dim
-from byoc.operators.operator import Lying, Operand
-from byoc.operators.packing import edge_layouts, edge_lying, from_atoms, in_atoms, lying
+from byoc.operators.operator import Operand
+from byoc.operators.packing import boundary_layout, boundary_layouts, default_layout, from_atoms, in_atoms
+from isa.layout import Layout
 
 SHAPES = ((), (10,), (1, 1), (3, 20), (20, 3), (1, 1, 6, 6), (2, 3, 4), (1, 19, 4), (1, 8, 8), (2, 16, 3, 5))
 
@@ -16,20 +17,20 @@ SHAPES = ((), (10,), (1, 1), (3, 20), (20, 3), (1, 1, 6, 6), (2, 3, 4), (1, 19, 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_shape_says_how_a_tensor_lies(shape: tuple[int, ...]) -> None:
     values = np.arange(np.prod(shape, dtype=int), dtype=np.int64).reshape(shape)
-    layouts = edge_layouts(shape, 8)
-    assert layouts[0] == lying(shape, 8)
-    for lies in layouts:
-        assert edge_lying(shape, lies.stored) == lies
-        packed = in_atoms(values, lies)
-        assert packed.shape == lies.stored
-        assert (from_atoms(packed, lies) == values.reshape(-1)).all()
+    layouts = boundary_layouts(shape, 8)
+    assert layouts[0] == default_layout(shape, 8)
+    for layout in layouts:
+        assert boundary_layout(shape, layout.stored) == layout
+        packed = in_atoms(values, layout)
+        assert packed.shape == layout.stored
+        assert (from_atoms(packed, layout) == values.reshape(-1)).all()
 
 
 def test_what_two_ways_would_say_is_the_first() -> None:
     """A square of channels by positions and of positions by channels have one shape."""
-    assert [one.by_row for one in edge_layouts((1, 8, 8), 8)] == [False, False]
-    assert edge_layouts((1, 19, 4), 8) == (
-        Lying(19, 4, 8), Lying(4, 19, 8, by_row=True), Lying(76, 1, 8),
+    assert [one.by_row for one in boundary_layouts((1, 8, 8), 8)] == [False, False]
+    assert boundary_layouts((1, 19, 4), 8) == (
+        Layout(19, 4, 8), Layout(4, 19, 8, by_row=True), Layout(76, 1, 8),
     )  # fmt: skip
 
 
@@ -41,5 +42,5 @@ def test_a_picture_of_one_channel_leaves_element_after_element() -> None:
         channels=Dim(5, 5, 20), rows=Dim(2, 50, 10), inner=(Dim(5, 1, 2), Dim(2, 25, 1)),
     )  # fmt: skip
     _, homes = arranged((copy,), values, ("x", "y"), 8)
-    assert homes["x"] == Lying(4, 25, 8)
-    assert homes["y"] == Lying(100, 1, 8)
+    assert homes["x"] == Layout(4, 25, 8)
+    assert homes["y"] == Layout(100, 1, 8)

@@ -13,9 +13,10 @@ from benchmarks.layouts import row_text
 from byoc.estimate.matrices import Layouts, _copied, _matrix, layouts_of
 from byoc.operators.convolution import Convolution
 from byoc.operators.nest import NOTHING
-from byoc.operators.operator import Lying, Operand
+from byoc.operators.operator import Operand
 from isa.arch import Arch
 from isa.instruction import ceil_div
+from isa.layout import Layout
 
 CASES: Mapping[str, tuple[tuple[int, int, int], tuple[int, int], tuple[int, int], tuple[int, int], int]] = {
     "3x3": ((11, 6, 7), (3, 3), (1, 1), (1, 1), 8),
@@ -40,8 +41,8 @@ def convolution(
     return Convolution(
         name="c", kind="CONV", onnx_nodes=(), weights=np.zeros((5, shape[0], *kernel), np.int8),
         bias=np.zeros(5, np.int32), requantise=None, input_zero_point=0, groups=1,
-        inputs=(Operand("x", shape, lying=Lying(shape[0], shape[1] * shape[2], atom)),),
-        output=Operand("y", (5, rows, columns), lying=Lying(5, rows * columns, 8)),
+        inputs=(Operand("x", shape, assigned=Layout(shape[0], shape[1] * shape[2], atom)),),
+        output=Operand("y", (5, rows, columns), assigned=Layout(5, rows * columns, 8)),
         strides=strides, dilations=dilations, pads=(1, 1, 1, 1),
     )  # fmt: skip
 
@@ -51,7 +52,7 @@ def test_the_matrix_has_what_every_window_reads(name: str) -> None:
     (depth, height, width), kernel, strides, dilations, _ = CASES[name]
     made = convolution(*CASES[name])
     data = np.random.default_rng(3).integers(1, 100, (depth, height, width))
-    lies = made.inputs[0].lying
+    lies = made.inputs[0].assigned
     assert lies is not None
     packed = np.zeros(lies.image_bytes, np.int64)
     packed[lies.places(np.arange(lies.elements))] = data.reshape(-1)

@@ -11,8 +11,9 @@ from byoc.layout.gather import Gather
 from byoc.layout.merging import merge_moves
 from byoc.operators.movement import Alias, StridedCopy, copies, filled_byte, fills
 from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces
-from byoc.operators.operator import Lying, Operand, Operator
+from byoc.operators.operator import Operand, Operator
 from byoc.operators.reduction import Reduction
+from isa.layout import Layout
 from isa.ops.movement import DIMENSIONS
 
 ATOM, WORD, POSITIONS = 8, 32, 12
@@ -67,11 +68,11 @@ def run_moves(operations: Sequence[Operator], values: dict[str, Bytes]) -> dict[
 
 def _check(operations: list[Operator], sizes: Mapping[str, int], inputs: Sequence[str], output: str) -> list[Operator]:
     """The joined operations; they make the same bytes."""
-    lying = {name: Lying(channels, POSITIONS, ATOM) for name, channels in sizes.items()}
-    found = list(merge_moves(operations, {*inputs, output}, lying, WORD, lambda operation: True))
+    layouts = {name: Layout(channels, POSITIONS, ATOM) for name, channels in sizes.items()}
+    found = list(merge_moves(operations, {*inputs, output}, layouts, WORD, lambda operation: True))
     rng = np.random.default_rng(1)
     first = {name: rng.integers(0, 256, 4096, dtype=np.uint8) for name in inputs}
-    size = lying[output].surfaces * POSITIONS * ATOM
+    size = layouts[output].surfaces * POSITIONS * ATOM
     wanted, got = run_moves(operations, dict(first))[output], run_moves(found, dict(first))[output]
     assert wanted[:size].tolist() == got[:size].tolist()
     return found
@@ -89,8 +90,8 @@ def test_a_shuffle_and_a_slice_are_one() -> None:
 def test_what_others_read_stays() -> None:
     """A value that leaves is written, and what is made of it reads what it was made of."""
     operations = _moved("a", "b", {n: 19 - n for n in range(20)}, 3) + _moved("b", "c", {n: n + 3 for n in range(9)}, 2)
-    lying = {name: Lying(channels, POSITIONS, ATOM) for name, channels in {"a": 20, "b": 20, "c": 9}.items()}
-    found = merge_moves(operations, {"a", "b", "c"}, lying, WORD, lambda operation: True)
+    layouts = {name: Layout(channels, POSITIONS, ATOM) for name, channels in {"a": 20, "b": 20, "c": 9}.items()}
+    found = merge_moves(operations, {"a", "b", "c"}, layouts, WORD, lambda operation: True)
     assert [one.output.value for one in found] == ["b", "c"]
 
 
@@ -110,8 +111,8 @@ def test_channels_of_several_tensors() -> None:
 def test_what_does_not_fit_stays_copies() -> None:
     """Where a band of one row does not fit the scratchpad pieces are copied one by one."""
     operations = _moved("a", "b", {n: n + 5 for n in range(12)}, 2)
-    lying = {"a": Lying(20, POSITIONS, ATOM), "b": Lying(12, POSITIONS, ATOM)}
-    found = merge_moves(operations, {"a", "b"}, lying, WORD, lambda operation: not isinstance(operation, Gather))
+    layouts = {"a": Layout(20, POSITIONS, ATOM), "b": Layout(12, POSITIONS, ATOM)}
+    found = merge_moves(operations, {"a", "b"}, layouts, WORD, lambda operation: not isinstance(operation, Gather))
     assert not any(isinstance(one, Gather) for one in found)
 
 
@@ -127,8 +128,8 @@ def test_what_lies_in_both_values_is_not_copied() -> None:
     alias = Alias(name="n", kind="CONCAT", onnx_nodes=(), inputs=(source,), output=result)
     moved = _moved("b", "c", {n + 16: n for n in range(5)}, 3)
     operations = [alias, moved[0], fills("n", (), "c", find_pieces(_rest(21, 3)), 0)[0]]
-    lying = {name: Lying(channels, POSITIONS, ATOM) for name, channels in {"a": 16, "b": 5, "c": 21}.items()}
-    found = merge_moves(operations, {"a", "b", "c"}, lying, WORD, lambda operation: True)
+    layouts = {name: Layout(channels, POSITIONS, ATOM) for name, channels in {"a": 16, "b": 5, "c": 21}.items()}
+    found = merge_moves(operations, {"a", "b", "c"}, layouts, WORD, lambda operation: True)
     assert found[0] is alias
     assert all(one.output.start >= 16 * POSITIONS for one in found[1:])
     assert {operand.value for one in found[1:] for operand in one.inputs} == {"b"}
@@ -146,8 +147,8 @@ def test_what_reads_an_image_waits_for_all_of_them() -> None:
     last = fills("n", (), "e", find_pieces(index), 0)
     reader = copies("n", (), "c", "f", find_pieces(_one(0)))
     operations = [*written[:-1], *first, *reader, *last, *other, written[-1]]
-    lying = {name: Lying(20, POSITIONS, ATOM) for name in "abcdef"}
-    found = merge_moves(operations, set("abcdef"), lying, WORD, lambda operation: operation.output.value not in "cef")
+    layouts = {name: Layout(20, POSITIONS, ATOM) for name in "abcdef"}
+    found = merge_moves(operations, set("abcdef"), layouts, WORD, lambda operation: operation.output.value not in "cef")
     assert [one.output.value for one in found] == ["e", "b", "c", "f", "c"]
     assert [operand.value for one in found[2:] for operand in one.inputs] == ["b", "c", "d"]
 
@@ -173,8 +174,8 @@ def test_what_lies_dense_is_not_taken_by_atoms() -> None:
     """The 20 results of a reduction have no zeros behind them: copies of them are no operation on whole atoms."""
     reduction = Reduction(across=True,
         name="n", kind="POOL", onnx_nodes=(), mode="max", count=12, scales=(1.0, 1.0), zero_points=(0, 0),
-        inputs=(Operand("a", (12, 20), lying=Lying(12, 20, ATOM)),),
-        output=Operand("b", (1, 20), lying=Lying(20, 1, ATOM)),
+        inputs=(Operand("a", (12, 20), assigned=Layout(12, 20, ATOM)),),
+        output=Operand("b", (1, 20), assigned=Layout(20, 1, ATOM)),
     )  # fmt: skip
     shape = 3, 1, ATOM
     index = np.arange(3 * ATOM).reshape(shape)
@@ -183,8 +184,8 @@ def test_what_lies_dense_is_not_taken_by_atoms() -> None:
         *copies("n", (), "b", "c", find_pieces(np.where(index < 20, index, NOTHING))),
         *fills("n", (), "c", find_pieces(np.where(index < 20, NOTHING, 0)), 0),
     ]
-    lying = {name: Lying(20, 1, ATOM) for name in "bc"} | {"a": Lying(12, 20, ATOM)}
-    found = merge_moves(operations, {"a", "c"}, lying, WORD, lambda operation: True)
+    layouts = {name: Layout(20, 1, ATOM) for name in "bc"} | {"a": Layout(12, 20, ATOM)}
+    found = merge_moves(operations, {"a", "c"}, layouts, WORD, lambda operation: True)
     assert not any(isinstance(one, Gather) for one in found)
 
 
@@ -218,8 +219,8 @@ def test_movements_without_a_tiling_stay_as_they_are() -> None:
     operations = _moved("a", "b", {n: n + 5 for n in range(12)}, 2) + _moved(
         "b", "c", {n: 11 - n for n in range(12)}, 2
     )
-    lying = {name: Lying(channels, POSITIONS, ATOM) for name, channels in {"a": 20, "b": 12, "c": 12}.items()}
-    found = merge_moves(operations, {"a", "c"}, lying, WORD, lambda operation: False)
+    layouts = {name: Layout(channels, POSITIONS, ATOM) for name, channels in {"a": 20, "b": 12, "c": 12}.items()}
+    found = merge_moves(operations, {"a", "c"}, layouts, WORD, lambda operation: False)
     assert [(one.output.value, len(one.inputs)) for one in found] == [
         (one.output.value, len(one.inputs)) for one in operations
     ]
@@ -232,6 +233,6 @@ def test_whole_atoms_are_taken_from_the_tensor_that_has_them() -> None:
     index[places] = np.where(channels[:, np.newaxis] % 2, places[:, ::-1], places)
     operations = [*copies("n", (), "a", "b", find_pieces(index.reshape(2, POSITIONS, ATOM)))]
     operations += _moved("b", "c", {n: 8 + n for n in range(8)}, 1)
-    lying = {name: Lying(count, POSITIONS, ATOM) for name, count in {"a": 16, "b": 16, "c": 8}.items()}
-    found = merge_moves(operations, {"a", "b", "c"}, lying, WORD, lambda operation: True)
+    layouts = {name: Layout(count, POSITIONS, ATOM) for name, count in {"a": 16, "b": 16, "c": 8}.items()}
+    found = merge_moves(operations, {"a", "b", "c"}, layouts, WORD, lambda operation: True)
     assert {operand.value for one in found if one.output.value == "c" for operand in one.inputs} == {"b"}

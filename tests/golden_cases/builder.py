@@ -12,7 +12,7 @@ from dla_sim.timing import Timing
 from experiments.golden.case import GoldenCase
 from isa.arch import Arch
 from isa.encoding import encode_operation, encode_set
-from isa.instruction import NEXT, PREVIOUS, Atoms, Blocks, Command, Layout, Plain, Unit
+from isa.instruction import NEXT, PREVIOUS, Atoms, Blocks, Command, OperandLayout, Plain, Unit
 from isa.packing import access, blocked, copies
 from isa.plugins import variant
 from isa.program import Program, Provenance, Segment, Tensor, TensorType
@@ -192,11 +192,11 @@ def packed_operands(
     return found, ("int32" if shaped.dtype == np.int32 else "int8", shaped.shape)
 
 
-def _plain_bytes(layout: Layout) -> int:
+def _plain_bytes(layout: OperandLayout) -> int:
     return layout.channels * layout.positions * layout.element if isinstance(layout, Atoms) else layout.nbytes
 
 
-def _laid_out(layout: Layout, registers: Mapping[str, int], arch: Arch, data: NDArray[Any]) -> NDArray[Any]:
+def _laid_out(layout: OperandLayout, registers: Mapping[str, int], arch: Arch, data: NDArray[Any]) -> NDArray[Any]:
     plain = np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint8)
     if isinstance(layout, Blocks):
         return blocked(plain, layout.places)

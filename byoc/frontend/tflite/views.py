@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.graph import Layout
+from byoc.graph import ModelView
 
 PLANES = (0, 3, 1, 2)
 """Axes of a tensor (batch, rows, columns, channels) in the accelerator's order for planes."""
@@ -60,9 +60,9 @@ class TensorView:
                 found.append((size, step))
         return tuple(found)
 
-    def layout(self, tensor: str, dtype: str) -> Layout:
+    def layout(self, tensor: str, dtype: str) -> ModelView:
         """Return the view as a layout of the graph."""
-        return Layout(tensor, self.shape, self.factors, self.order, dtype)
+        return ModelView(tensor, self.shape, self.factors, self.order, dtype)
 
     def arranged(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
         """Return the model's ``array`` in the view's layout."""

@@ -1,0 +1,81 @@
+"""Memory layout of a tensor: how its channels and positions are stored in atoms.
+
+Dense tensors have atoms of one element. Tensors in banked memory have atoms of several channels.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Layout(NamedTuple):
+    """Layout of an operand in banked memory: ``images`` of ``channels`` by ``positions`` elements, stored in atoms.
+
+    An atom has ``atom`` channels of one position. Elements are ordered by channel, then position; with ``by_row``,
+    by position, then channel, as in a matrix. ``begin``: bytes of its tensor before the operand, for int8 elements.
+    """
+
+    channels: int
+    positions: int
+    atom: int
+    by_row: bool = False
+    images: int = 1
+    begin: int = 0
+
+    @property
+    def surfaces(self) -> int:
+        """Number of atoms per position and image."""
+        return -(-self.channels // self.atom)
+
+    @property
+    def elements(self) -> int:
+        return self.images * self.channels * self.positions
+
+    @property
+    def stored(self) -> tuple[int, int, int]:
+        """Shape in memory: surfaces of all images, positions, bytes per atom."""
+        return self.images * self.surfaces, self.positions, self.atom
+
+    @property
+    def canonical(self) -> Layout:
+        """Unique form of the layout.
+
+        Images of whole atoms become channels, and ``by_row`` is off if both orders are the same.
+        """
+        found = self
+        if found.by_row and 1 in (found.channels, found.positions):
+            found = found._replace(by_row=False)
+        if not found.by_row and found.images > 1 and found.channels % found.atom == 0:
+            found = found._replace(channels=found.images * found.channels, images=1)
+        return found
+
+    @property
+    def image_bytes(self) -> int:
+        """Bytes of one image of int8 elements."""
+        return self.surfaces * self.positions * self.atom
+
+    def before(self, offset: int) -> int:
+        """Return the bytes before element ``offset``, which must begin an image, or an atom of one."""
+        image, rest = divmod(offset, max(self.channels * self.positions, 1))
+        atoms = 0 if self.by_row else rest // max(self.positions, 1) // self.atom
+        return self.begin + image * self.image_bytes + atoms * self.positions * self.atom
+
+    def places(self, elements: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the byte offset of each int8 element, given by its number in element order."""
+        image, rest = np.divmod(elements, self.channels * self.positions)
+        if self.by_row:
+            position, channel = np.divmod(rest, self.channels)
+        else:
+            channel, position = np.divmod(rest, self.positions)
+        inside = channel // self.atom * (self.positions * self.atom) + position * self.atom + channel % self.atom
+        found: NDArray[np.int64] = self.begin + image * self.image_bytes + inside
+        return found
+
+
+def dense(shape: tuple[int, ...], begin: int = 0) -> Layout:
+    """Return the layout of a dense tensor: the first dimension as channels, in atoms of one."""
+    return Layout(prod(shape[:1]), prod(shape[1:]), 1, begin=begin)
