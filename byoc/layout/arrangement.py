@@ -123,6 +123,21 @@ def _narrowed(lies: Layout) -> Layout:
     return lies._replace(atom=atom) if atom < lies.atom and large else lies
 
 
+def _cost(lies: Layout, moved: Iterable[tuple[Places, Places]]) -> float:
+    """Return the cost of a tensor with layout ``lies``: its bytes, and the contiguous runs of ``moved`` elements.
+
+    ``moved`` has the places of elements in their tensors, and their numbers in this one.
+    """
+    size = prod(lies.stored)
+    cost = size / BYTES_OF_A_RUN
+    for sources, elements in moved:
+        index = np.full(size, NOTHING, np.int64)
+        index[lies.places(elements)] = sources
+        targets = np.flatnonzero(index != NOTHING)
+        cost += np.count_nonzero(np.diff(index[targets]) != np.diff(targets))
+    return cost
+
+
 def _of(operand: Operand) -> _Slice:
     return _Slice(operand.value, operand.offset, operand.elements)
 
@@ -190,14 +205,29 @@ class _Arrangement:
     def fix(self, name: str, readers: Sequence[Operator]) -> None:
         """Choose the layout of a region input.
 
-        It is dense if all ``readers`` are movements and the default layout would be more than half padding.
+        It is dense if all ``readers`` are movements and padding costs more than contiguous runs save.
         """
         found, wish = self._default(name), self._wishes.get(name)
-        if all(one.traits.moves for one in readers) and found.images * found.image_bytes > 2 * found.elements:
-            found, wish = Layout(found.elements, 1, self._atom), None
+        dense = Layout(found.elements, 1, self._atom)
+        if all(one.traits.moves for one in readers):
+            padded, plain = (self._move_cost(name, lies, readers) for lies in (found, dense))
+            found, wish = (dense, None) if plain < padded else (found, wish)
         if wish is not None and wish.atom != self._atom:
             found = found._replace(atom=wish.atom)
         self.home[name] = wish if wish in boundary_layouts(self._values[name].shape, self._atom) else found
+
+    def _move_cost(self, name: str, home: Layout, readers: Iterable[Operator]) -> float:
+        """Return the cost of storing a region input with layout ``home`` and moving it."""
+        cost = prod(home.stored) / BYTES_OF_A_RUN
+        for operation in readers:
+            result = operation.output.value
+            shape = self._values[result].shape if result in self._values else ()
+            options = boundary_layouts(shape, self._atom) if result in self._leaving else (self._wishes.get(result),)
+            moved = [both for value, *both in _moved(operation, operation.slices) if value == name]
+            cost += min(
+                _cost(lies or self._default(result), [(home.places(a), b) for a, b in moved]) for lies in options
+            )
+        return cost
 
     def fix_result(self, group: tuple[Operator, ...]) -> None:
         """Choose the layout of a region output: its producer's layout, or the cheapest for movements."""
@@ -223,13 +253,8 @@ class _Arrangement:
             constants = operation.constant_operands
             for value, sources, targets in _moved(operation, operation.slices):
                 home = Layout(self._elements[value], 1, self._atom) if value in constants else self.home[value]
-                moved.append((np.diff(home.places(sources)) != 1, targets))
-
-        def cost(lies: Layout) -> float:
-            runs = sum(int(np.count_nonzero(apart | (np.diff(lies.places(to)) != 1))) for apart, to in moved)
-            return runs + prod(lies.stored) / BYTES_OF_A_RUN
-
-        return min(options, key=cost)
+                moved.append((home.places(sources), targets))
+        return min(options, key=lambda lies: _cost(lies, moved))
 
     # Operations.
 
