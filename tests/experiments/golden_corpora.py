@@ -15,7 +15,8 @@ from experiments.golden.store import Corpus
 from isa import encoding
 from isa.ops import ALL
 from tests.golden_cases.machines import BALANCED
-from tests.golden_cases.operations import Addition, Convolution, Pooling, Product, Window
+from tests.golden_cases.operations import Convolution, Pooling, Window
+from tests.golden_cases.tensor_operations import Addition, Product
 
 
 def small_cases() -> list[GoldenCase]:

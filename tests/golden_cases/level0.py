@@ -12,21 +12,17 @@ from isa.arch import Arch
 from isa.variants import VARIANTS
 from tests.golden_cases.builder import Builder
 from tests.golden_cases.machines import machine
-from tests.golden_cases.operations import (
+from tests.golden_cases.operations import Convolution, Pooling, Resizing, Window, packed
+from tests.golden_cases.tensor_operations import (
     Addition,
-    Convolution,
     DynamicProduct,
     LookUp,
     OnRows,
     Permutation,
-    Pooling,
     Product,
     Repeating,
     Requantisation,
-    Resizing,
     Unary,
-    Window,
-    packed,
     pair_case,
     shift_case,
 )

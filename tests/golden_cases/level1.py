@@ -15,24 +15,18 @@ from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE
 from isa.ops.rows import MAXIMUM, MINIMUM
 from tests.golden_cases.builder import Builder
 from tests.golden_cases.machines import ARRAYS, BALANCED, FIXED, GROUPED, TABLES, TIMINGS, machine
-from tests.golden_cases.operations import (
+from tests.golden_cases.operations import Convolution, Pooling, Resizing, Window, generator, int8, records
+from tests.golden_cases.tensor_operations import (
     Addition,
-    Convolution,
     DynamicProduct,
     LookUp,
     OnRows,
     Permutation,
-    Pooling,
     Product,
     Repeating,
     Requantisation,
-    Resizing,
     Unary,
-    Window,
-    generator,
-    int8,
     pair_case,
-    records,
     shift_case,
 )
 

@@ -10,21 +10,17 @@ from dla_sim.timing import Timing
 from experiments.golden.case import GoldenCase
 from isa.arch import Arch
 from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE, MAX
-from tests.golden_cases.operations import (
+from tests.golden_cases.operations import Convolution, Pooling, Resizing, Window, int8
+from tests.golden_cases.tensor_operations import (
     Addition,
-    Convolution,
     DynamicProduct,
     LookUp,
     OnRows,
     Permutation,
-    Pooling,
     Product,
     Repeating,
     Requantisation,
-    Resizing,
     Unary,
-    Window,
-    int8,
     pair_case,
     shift_case,
 )

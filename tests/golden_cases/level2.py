@@ -12,39 +12,28 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dla_sim.timing import Timing
 from experiments.golden.case import GoldenCase
 from isa.arch import Arch
 from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE
-from isa.ops.requant import ChannelScales, pack_records
 from tests.golden_cases.builder import Builder
 from tests.golden_cases.machines import BALANCED, FIXED, GROUPED, TABLES, machine
-from tests.golden_cases.operations import (
+from tests.golden_cases.operations import Convolution, Pooling, Resizing, Window, generator, int8, packed
+from tests.golden_cases.tensor_operations import (
     Addition,
-    Convolution,
-    DynamicProduct,
     LookUp,
     OnRows,
     Permutation,
-    Pooling,
     Product,
     Repeating,
     Requantisation,
-    Resizing,
     Unary,
-    Window,
-    generator,
-    int8,
-    packed,
     pair_case,
-    shift_case,
 )
 
 NONE = (0, 0, 0, 0)
 EVERY = np.arange(-128, 128).astype(np.int8)
-LIMITS = np.array([-(2**31), -(2**31) + 1, -(2**24) - 1, -(2**24), -1, 0, 1, 2**24, 2**24 + 1, 2**31 - 1], np.int32)
 ODD = np.arange(-23, 25, dtype=np.int32)
 
 
@@ -71,172 +60,6 @@ LARGEST: Mapping[str, Window] = {
     "padding-255-columns": Window((2, 2, 2), (1, 255), padding=(0, 255, 0, 0)),
     "width-65535": Window((1, 1, 65535), (1, 3), (1, 255), padding=NONE),
 }
-
-
-def values() -> Iterator[GoldenCase]:
-    """Values, on both numerics."""
-    for suffix, arch in (("", BALANCED), ("-fixed", FIXED)):
-        yield from _requantisation(suffix, arch)
-        yield from _pools(suffix, arch)
-        yield from _elementwise(suffix, arch)
-        yield from _accumulators(suffix, arch)
-        yield from _wide(suffix, arch)
-    yield from _look_ups()
-    yield from _permutations()
-    for suffix, arch in (("", TABLES), ("-fixed", machine("v4", "fixed"))):
-        yield from _pairs(suffix, arch)
-    yield from _rows()
-    yield from _resizes()
-
-
-def _requantisation(suffix: str, arch: Arch) -> Iterator[GoldenCase]:
-    """Scales of a half and a quarter make ties of every second value."""
-    ties = Requantisation((1, 2, 24), 0, input=ODD.reshape(1, 2, 24), scale=np.array([0.5, 0.5]))
-    yield ties.case(f"L2/requant-ties{suffix}", "ties to even, or away from zero", arch)
-    shifted = Requantisation((1, 2, 24), -3, input=ODD.reshape(1, 2, 24), scale=np.array([0.5, 0.25]))
-    yield shifted.case(f"L2/requant-ties-odd-zero{suffix}", "the zero point is added after rounding", arch)
-    fives = np.arange(-255, 260, 10, dtype=np.int32)
-    almost = Requantisation((1, 2, fives.size), 0, input=np.tile(fives, (1, 2, 1)), scale=np.array([0.1, 0.3]))
-    yield almost.case(f"L2/requant-ties-of-float32{suffix}", "ties in float32 that are none in real numbers", arch)
-    twice = np.array([[[3 * 2**23 - 1, 3 * 2**23, 3 * 2**23 + 1, -3 * 2**23 + 1]]], np.int32)
-    carried = Requantisation((1, 1, 4), 0, input=twice, scale=np.array([2.0**-24]))
-    yield carried.case(f"L2/requant-accumulator-rounds{suffix}", "float32 of the accumulator makes the tie", arch)
-    big = ODD.reshape(1, 2, 24) * 50000
-    for name, limits in (("both-ends", (-128, 127)), ("narrow", (-1, 1)), ("one-value", (5, 5))):
-        saturated = Requantisation((1, 2, 24), 0, limits, big, np.array([0.01, 0.0001]))
-        yield saturated.case(f"L2/requant-saturates-{name}{suffix}", f"clamped to {limits}", arch)
-    for name, zero in (("highest", 32767), ("lowest", -32768), ("high", 127), ("low", -128)):
-        far = Requantisation((1, 1, 48), zero, input=ODD.reshape(1, 1, 48) * 900, scale=np.array([0.7]))
-        yield far.case(f"L2/requant-zero-{name}{suffix}", f"output zero point {zero}", arch)
-    scales = np.array([2.0**-31, 1.0 / 3.0, 2.0**-24, 5.9e-8, 1.5e-38 if arch.numerics == "onnxruntime" else 1e-9])
-    edge = Requantisation((1, 5, 10), 1, input=np.tile(LIMITS, (1, 5, 1)), scale=scales)
-    yield edge.case(f"L2/requant-limits-of-int32{suffix}", "accumulators at the limits of int32 and of float32", arch)
-    if arch.numerics == "fixed":
-        yield _raw_multipliers(arch)
-        yield _saturating_shifts(arch)
-        yield from _rounded_once(arch)
-
-
-def _raw_multipliers(arch: Arch) -> GoldenCase:
-    """Multipliers and shifts at their limits; a product of exactly half, of either sign; both roundings at once."""
-    multipliers = [1 << 30, (1 << 31) - 1, 0, 1 << 30, 1 << 30, (1 << 30) + 1, -(1 << 31)]
-    shifts = [1, 0, 5, -1, -31, -3, 0]
-    raw = np.array([[0, m, s] for m, s in zip(multipliers, shifts, strict=True)], "<i4")
-    data = np.tile(np.array([-6, -5, -3, -2, -1, 0, 1, 2, 3, 5, 6, 2**25, -(2**25)], np.int32), (1, 7, 1))
-    data[0, 6, 0] = -(2**31)
-    case = Requantisation((1, 7, 13), 0, input=data, raw=np.frombuffer(raw.tobytes(), np.uint8))
-    return case.case("L2/requant-multipliers-fixed", "limits of multiplier and shift; ties of both roundings", arch)
-
-
-def _saturating_shifts(arch: Arch) -> GoldenCase:
-    """Shifts to the left that take accumulators beyond int32, and some just not."""
-    raw = np.array([[0, (1 << 30) + 12345, shift] for shift in (1, 7, 12, 20, 24, 29, 30)], "<i4")
-    powers = np.array([0, 1, 2, 6, 7, 8, 11, 18, 19, 24, 28, 30])
-    data = np.tile(np.concatenate([1 << powers, -(1 << powers), [2**31 - 1, -(2**31)]]).astype(np.int32), (1, 7, 1))
-    case = Requantisation((1, 7, data.shape[2]), 2, input=data, raw=np.frombuffer(raw.tobytes(), np.uint8))
-    return case.case("L2/requant-shifts-saturate-fixed", "accumulators that a left shift takes beyond int32", arch)
-
-
-def _rounded_once(arch: Arch) -> Iterator[GoldenCase]:
-    """Records that hold a float64 factor: ties, products that float64 rounds to a tie, both ends; some that do not."""
-    factors = np.array([0.5, 0.5 / 3, 5.5 / 3, np.nextafter(0.5, 0), 3.7, 2.0**-23, 2.0**-40, 1e-12])
-    scales = ChannelScales(factors.astype(np.float32), factors, once=True)
-    raw = np.frombuffer(pack_records(np.zeros(8, np.int32), scales, arch), np.uint8)
-    small = np.array([-9, -6, -5, -3, -2, -1, 0, 1, 2, 3, 5, 6, 9], np.int32)
-    large = np.array([2**31 - 1, -(2**31), 3 * 2**22, -3 * 2**22, 3 * 2**22 - 1, 2**30 + 1], np.int32)
-    data = np.tile(np.concatenate([small, large]), (1, 8, 1))
-    case = Requantisation((1, 8, data.shape[2]), -3, input=data, raw=raw)
-    yield case.case("L2/requant-once-fixed", "products with float64 factors, rounded once", arch)
-    mixed = raw.view("<i4").reshape(8, 3).copy()
-    mixed[1::2, 1:] = (1 << 30, -7)
-    mixed[::2, 1:] = np.array([1 / 128, 1 / 300, 1 / 7.5, 1 / 1000]).view("<i4").reshape(4, 2)
-    product = Product((9, 16, 8), zero=4, channels=np.frombuffer(mixed.tobytes(), np.uint8))
-    yield product.case("L2/matmul-once-fixed", "a factor in every second channel record", arch)
-
-
-def _pools(suffix: str, arch: Arch) -> Iterator[GoldenCase]:
-    pairs = np.arange(-32, 32, dtype=np.int8).reshape(4, 4, 4)
-    window = Window((4, 4, 4), (1, 2), (1, 1), padding=NONE)
-    average = Pooling(AVERAGE, window, (0.1, 0.1), input=pairs)
-    yield average.case(f"L2/average-ties{suffix}", "means that end in a half, same quantisation", arch)
-    rescaled = Pooling(AVERAGE, window, (0.1, 0.2), (3, -5), input=pairs)
-    yield rescaled.case(f"L2/average-ties-rescaled{suffix}", "means that end in a half, another quantisation", arch)
-    ends = np.where(pairs < 0, np.int8(-128), np.int8(127))
-    loud = Pooling(AVERAGE, Window((4, 4, 4), (3, 3)), (0.4, 0.1), (-20, 11), input=ends)
-    yield loud.case(f"L2/average-saturates{suffix}", "averages beyond both ends", arch)
-    tie = Pooling(
-        GLOBAL_AVERAGE, Window((8, 1, 2), (1, 2), padding=NONE), (0.1, 0.1), input=EVERY[:16].reshape(8, 1, 2)
-    )
-    yield tie.case(f"L2/global-average-ties{suffix}", "global means that end in a half", arch)
-    top = Pooling(limits=(-20, 20), window=Window((4, 4, 4), (2, 2), (2, 2), padding=NONE), input=pairs)
-    yield top.case(f"L2/max-clamped{suffix}", "maximum between limits", arch)
-    yield Pooling(window=Window((2, 3, 3), (3, 3)), input=np.full((2, 3, 3), -128, np.int8)).case(
-        f"L2/max-of-lowest{suffix}", "maximum of the lowest value, next to padding", arch
-    )
-
-
-def _elementwise(suffix: str, arch: Arch) -> Iterator[GoldenCase]:
-    for short, mnemonic in (("relu", "OP_ACT_RELU"), ("leaky", "OP_ACT_LRELU"), ("abs", "OP_E_ABS")):
-        for name, scales, zeros in (("ties", (0.5, 1.0), (0, 0)), ("saturates", (0.5, 0.125), (-7, 3))):
-            unary = Unary(mnemonic, scales=scales, slope=0.5, zeros=zeros, input=EVERY)
-            yield unary.case(f"L2/{short}-{name}{suffix}", f"{mnemonic} of every value, {name}", arch)
-        if mnemonic == "OP_ACT_LRELU":
-            falling = Unary(mnemonic, scales=(0.5, 0.5), slope=-0.5, zeros=(-1, 3), input=EVERY)
-            yield falling.case(f"L2/leaky-relu-falls{suffix}", "a negative slope, ties", arch)
-        clamped = Unary(mnemonic, scales=(0.1, 0.1), zeros=(128, -129), limits=(-60, 60), input=EVERY)
-        yield clamped.case(f"L2/{short}-far-zero{suffix}", f"{mnemonic}, zero points beyond int8", arch)
-    others = np.roll(EVERY[::-1], 37).copy()
-    for name, three, points in (
-        ("ties", (0.5, 0.5, 1.0), (0, 0, 0)),
-        ("ties-odd-zero", (0.25, 0.5, 0.5), (1, -1, 1)),
-        ("saturates", (0.5, 0.5, 0.1), (10, -10, 5)),
-    ):
-        added = Addition(scales=three, zeros=points, pair=(EVERY, others))
-        yield added.case(f"L2/add-{name}{suffix}", f"OP_E_ADD of every value, {name}", arch)
-    unsigned = Addition(
-        scales=(0.5, 0.25, 0.5), zeros=(128, 3, 128), offset=128, limits=(-100, 90), pair=(EVERY, others)
-    )
-    yield unsigned.case(f"L2/add-uint8-ties{suffix}", "OP_E_ADD of uint8 tensors, ties, clamped", arch)
-    grid = np.repeat(EVERY, 256), np.tile(EVERY, 256)
-    fused = Addition(scales=(0.1, 0.7, 0.6), zeros=(3, -5, 7), pair=grid)
-    yield fused.case(f"L2/add-every-pair{suffix}", "all pairs, with scales that need each rounding done once", arch)
-    for short, mnemonic in (("min", "OP_C_MIN"), ("max", "OP_C_MAX")):
-        yield pair_case(f"L2/{short}-every{suffix}", f"{mnemonic} of every value", arch, mnemonic, (EVERY, others))
-
-
-def _accumulators(suffix: str, arch: Arch) -> Iterator[GoldenCase]:
-    """Long sums of extreme products: beyond 2**24, where float32 rounds, and up to the last int32."""
-    low = np.full((128, 3, 3), -128, np.int8)
-    for name, weight in (("highest", -128), ("lowest", 127)):
-        weights = np.full((3, 128, 3, 3), weight, np.int8)
-        channels = packed(np.array([-7, 0, 9]), np.array([6e-6, 1e-6, 3e-9]), arch)
-        window = Window((128, 3, 3), padding=NONE)
-        convolution = Convolution(window, 3, input=low, weights=weights, channels=channels)
-        yield convolution.case(f"L2/conv-sums-{name}{suffix}", "sums of 1152 extreme products", arch)
-    crossed = Convolution(Window((2, 3, 3)), 2, relu=True, zeros=(0, 50), limits=(-128, 20))
-    yield crossed.case(f"L2/conv-relu-over-limit{suffix}", "ReLU's zero point lies above the upper limit: a stop", arch)
-    odd = Product((2, 2047, 2), False, left=np.full((2, 2047), 127, np.int8), right=np.full((2047, 2), 127, np.int8))
-    yield odd.case(f"L2/matmul-odd-sum{suffix}", "an odd sum beyond 2**24, kept as accumulators", arch)
-    wide = machine(arch.isa, arch.numerics, sram_bytes=1 << 20)
-    left, right = np.full((1, 131071), -128, np.int8), np.full((131071, 1), -128, np.int8)
-    for name, bias in (("last-int32", 16383), ("overflow", 16384)):
-        record = packed(np.array([bias]), np.array([5e-8]), arch)
-        product = Product((1, 131071, 1), name != "last-int32", left=left, right=right, channels=record)
-        yield product.case(f"L2/matmul-{name}{suffix}", f"131071 products of 2**14 and {bias}", wide)
-
-
-def _wide(suffix: str, arch: Arch) -> Iterator[GoldenCase]:
-    data = np.concatenate([LIMITS, ODD])
-    for rounding, word in enumerate(("floor", "even", "away")):
-        for amount in (0, 1, 3, 31):
-            name = f"L2/wide-shift-{word}-{amount}{suffix}"
-            yield shift_case(name, f"right by {amount}, {word}", arch, data, amount, 1, rounding)
-    yield shift_case(f"L2/wide-left-30{suffix}", "left to the ends of int32", arch, ODD[22:25], 30, 0, 0)
-    yield shift_case(f"L2/wide-left-overflow{suffix}", "a shift that stops the machine", arch, ODD, 30, 0, 0)
-    ends = np.array([-(2**31), 2**31 - 1, 5], np.int32), np.array([0, 0, -5], np.int32)
-    yield pair_case(f"L2/wide-add-ends{suffix}", "sums at the ends of int32", arch, "OP_E32_ADD", ends)
-    over = ends[0], np.array([-1, 0, 0], np.int32)
-    yield pair_case(f"L2/wide-add-overflow{suffix}", "a sum that stops the machine", arch, "OP_E32_ADD", over)
 
 
 def shapes() -> Iterator[GoldenCase]:
@@ -533,112 +356,6 @@ def _overlap() -> GoldenCase:
     builder.operation("OP_REQUANT", {**places, "EX_OUTPUT_ADDRESS": result, "EX_LENGTH": count}, "pop.LD push.ST")
     builder.write(target, result, count, "pop.EX")
     return builder.case("L2/requant-over-its-operand", "results over the far end of the operand")
-
-
-def large() -> Iterator[GoldenCase]:
-    """Windows of many pixels and products, element-wise operations of many elements; the operands repeat."""
-    yield from _large_windows()
-    yield from _large_rows()
-    yield from _large_look_ups()
-    yield from _large_products()
-    yield from _large_pairs()
-    yield from _large_on_rows()
-
-
-def pattern(*shape: int, period: int = 251) -> NDArray[np.int8]:
-    """Values of int8 that repeat, so that they are stored in little space."""
-    return np.resize((np.arange(period) * 37 % 256 - 128).astype(np.int8), shape)
-
-
-def _large_windows() -> Iterator[GoldenCase]:
-    arch = machine("v3", "onnxruntime", sram_bytes=1 << 20)
-    convolutions = {
-        "conv-many-pixels": Convolution(Window((3, 31, 33)), 8, zeros=(-9, 4)),
-        "conv-many-products": Convolution(Window((256, 47, 24), stride=(2, 1)), 16, zeros=(7, 0)),
-        "conv-stride-2": Convolution(Window((8, 47, 50), stride=(2, 2)), 6, zeros=(-128, 0)),
-        "conv-stride-2-dilated": Convolution(Window((8, 48, 51), stride=(1, 2), dilation=(1, 3)), 6, zeros=(5, 0)),
-        "depth-few-pixels": Convolution(Window((20, 13, 14), stride=(3, 2), dilation=(2, 3)), 20, -1, zeros=(-9, 1)),
-        "depth-few-pixels-multiplied": Convolution(Window((17, 9, 9), (5, 3)), 34, -1, requantise=False),
-        "depth-many-pixels": Convolution(Window((18, 31, 30), stride=(1, 2), dilation=(3, 1)), 18, -1, zeros=(-9, 1)),
-        "depth-stride-2": Convolution(Window((9, 45, 44), stride=(2, 2)), 9, -1, relu=True, zeros=(99, -8)),
-        "depth-blocks": Convolution(Window((40, 100, 100)), 40, -1, zeros=(-3, 3)),
-        "group-many": Convolution(Window((24, 20, 20), stride=(2, 1)), 18, 6, zeros=(3, -3)),
-        "conv-many-sums": Convolution(Window((128, 31, 33)), 2, zeros=(-3, 5), accumulate=True),
-    }
-    for name, convolution in convolutions.items():
-        window, groups = convolution.window, convolution.groups
-        depth = {0: window.shape[0], -1: 1}.get(groups) or window.shape[0] // groups
-        weights = pattern(convolution.outputs, depth, *window.kernel, period=101)
-        given = {**vars(convolution), "input": pattern(*window.shape), "weights": weights}
-        own = arch.model_copy(update={"isa": "v4"}) if convolution.accumulate else arch
-        yield Convolution(**given).case(f"L2/large-{name}", f"{convolution.mnemonic}, {name}", own)
-    for name, pooling in {
-        "max": Pooling(window=Window((9, 40, 41), (3, 3), (2, 2)), input=pattern(9, 40, 41)),
-        "average": Pooling(AVERAGE, Window((9, 30, 31)), zeros=(3, -4), input=pattern(9, 30, 31)),
-        "global": Pooling(GLOBAL_AVERAGE, Window((5, 40, 40), (40, 40), padding=NONE), input=pattern(5, 40, 40)),
-    }.items():
-        yield pooling.case(f"L2/large-{name}", f"OP_POOL, {name} of many pixels", arch)
-
-
-def _large_rows() -> Iterator[GoldenCase]:
-    arch = machine("v3", "onnxruntime", sram_bytes=1 << 20)
-    product = Product((33, 1500, 40), zero=-2, left=pattern(33, 1500), right=pattern(1500, 40, period=97))
-    yield product.case("L2/large-matmul", "sums of 1500 products", arch)
-    for shape in ((40, 8, 300), (1, 300, 300), (1, 2, 70000)):
-        wide = pattern(*shape).astype(np.int32) * 1009
-        requantisation = Requantisation(shape, 5, input=wide, scale=np.linspace(0.0005, 0.002, shape[1]))
-        yield requantisation.case(f"L2/large-requant-{'-'.join(map(str, shape))}", "many elements", arch)
-    for short, mnemonic in (("relu", "OP_ACT_RELU"), ("leaky", "OP_ACT_LRELU"), ("abs", "OP_E_ABS")):
-        for suffix, own in (("", arch), ("-fixed", FIXED)):
-            unary = Unary(mnemonic, zeros=(-30, 8), input=pattern(1300))
-            yield unary.case(f"L2/large-{short}{suffix}", f"{mnemonic} of many elements", own)
-    pair = pattern(40000), pattern(40000, period=131)
-    yield Addition(zeros=(9, -9, 1), pair=pair).case("L2/large-add", "OP_E_ADD of many elements", arch)
-
-
-def _large_products() -> Iterator[GoldenCase]:
-    """Sums of more products than float32 adds exactly, and of the largest products there are."""
-    for name, zeros in {"": (3, -4, -2), "-ends": (127, -128, 0)}.items():
-        for transposed in (False, True):
-            right = pattern(*((40, 700) if transposed else (700, 40)), period=97)
-            product = DynamicProduct((33, 700, 40), transposed, True, 1e-5, zeros, left=pattern(33, 700), right=right)
-            place = f"L2/large-product{name}{'-transposed' if transposed else ''}"
-            yield product.case(place, "OP_DYN_MAT_MUL, sums of 700 products", TABLES)
-    left, right = np.full((2, 600), -128, np.int8), np.full((600, 3), 127, np.int8)
-    largest = DynamicProduct((2, 600, 3), requantise=False, zeros=(127, -128, 0), left=left, right=right)
-    yield largest.case("L2/largest-products", "600 products of -255 and 255", TABLES)
-
-
-def _large_pairs() -> Iterator[GoldenCase]:
-    """Over the ends of the kernels' blocks."""
-    shapes = {"rows": ((3, 20000), (0, 2)), "channels": ((700, 30), (0, 1)), "first": ((700, 30), (1, 0))}
-    for name, (shape, repeats) in shapes.items():
-        sizes = [(1 if bits & 2 else shape[0], 1 if bits & 1 else shape[1]) for bits in repeats]
-        pair = pattern(*sizes[0]), pattern(*sizes[1], period=241)
-        for mnemonic in ("OP_E_MUL", "OP_E_SUB", "OP_E_DIV", "OP_B_ADD", "OP_B_MAX"):
-            short = mnemonic.removeprefix("OP_").lower().replace("_", "-")
-            made = Repeating(mnemonic, shape, repeats, zeros=(9, -9, 1), pair=pair)
-            yield made.case(f"L2/large-{short}-{name}", f"{mnemonic} of many elements", TABLES)
-
-
-def _large_look_ups() -> Iterator[GoldenCase]:
-    tables = pattern(7, 256, period=249)
-    for name, shape in {"": (1, 1, 40000), "-planes": (2, 7, 1300), "-matrix": (900, 7, 1)}.items():
-        look_up = LookUp(shape, pattern(*shape), tables[: shape[1]])
-        yield look_up.case(f"L2/large-lut{name}", "OP_LUT of many elements", TABLES)
-
-
-def _large_on_rows() -> Iterator[GoldenCase]:
-    soft: dict[str, Any] = {"scales": (0.02, 1 / 255), "zeros": (0, -128)}
-    cases = {
-        "mean": OnRows("OP_REDUCE", (90, 400, 1), input=pattern(90, 400)),
-        "mean-strided": OnRows("OP_REDUCE", (1, 400, 90), input=pattern(400, 90)),
-        "softmax": OnRows("OP_SOFTMAX", (128, 128, 1), input=pattern(128, 128), **soft),
-        "softmax-strided": OnRows("OP_SOFTMAX", (2, 16, 500), input=pattern(32, 500), **soft),
-        "layer-norm": OnRows("OP_NORM", (64, 256, 1), {"centred": 1}, input=pattern(64, 256)),
-    }
-    for name, on_rows in cases.items():
-        yield on_rows.case(f"L2/large-{name}", f"{on_rows.mnemonic} of many elements", TABLES)
 
 
 def refusals() -> Iterator[GoldenCase]:

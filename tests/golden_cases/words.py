@@ -10,19 +10,8 @@ from experiments.golden.case import GoldenCase
 from isa.arch import Arch, PeArray
 from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE
 from tests.golden_cases.machines import machine
-from tests.golden_cases.operations import (
-    Addition,
-    Convolution,
-    DynamicProduct,
-    LookUp,
-    OnRows,
-    Pooling,
-    Product,
-    Repeating,
-    Window,
-    generator,
-    int8,
-)
+from tests.golden_cases.operations import Convolution, Pooling, Window, generator, int8
+from tests.golden_cases.tensor_operations import Addition, DynamicProduct, LookUp, OnRows, Product, Repeating
 
 NONE = (0, 0, 0, 0)
 TABLES = int8(generator("words"), 13, 256)

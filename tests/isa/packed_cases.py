@@ -18,7 +18,8 @@ from isa.instruction import Command
 from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE, MAX
 from isa.ops.requant import ChannelScales, pack_records
 from isa.variants import VARIANTS
-from tests.golden_cases.operations import Addition, scale_registers
+from tests.golden_cases.operations import scale_registers
+from tests.golden_cases.tensor_operations import Addition
 from tests.isa.bench import command_of
 
 Bytes = NDArray[np.uint8]

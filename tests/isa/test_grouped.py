@@ -16,7 +16,7 @@ from isa.errors import InputError
 from isa.instruction import ceil_div
 from isa.ops.convolution import parallel_groups
 from tests.isa.bench import make_command, run
-from tests.isa.test_semantics import onnx_result, records, scalar, zero
+from tests.isa.onnx_results import onnx_result, records, scalar, zero
 
 CASES = [
     # groups, ic, oc, (ih, iw), kernel, strides, dilations, pads (top, left, bottom, right)

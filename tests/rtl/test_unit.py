@@ -21,7 +21,8 @@ from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Unit
 from tests.golden_cases.builder import Builder
-from tests.golden_cases.operations import Addition, generator, int8
+from tests.golden_cases.operations import generator, int8
+from tests.golden_cases.tensor_operations import Addition
 from tests.rtl.bench import EXECUTED, ROOT, UNIT, machine, owed, require_icarus, simulate
 from tests.rtl.random_operations import ROUNDS, random_case
 
