@@ -24,8 +24,9 @@ from byoc.checking.fidelity import (
 )
 from byoc.checking.file_check import SAMPLES, are_ties, blamed, check_operators, compared, drawn_feeds, own_optimiser
 from byoc.checking.file_check import outputs_of as file_outputs
-from byoc.frontend.onnx.file import check_scales, load_model, open_dimensions
+from byoc.frontend.onnx.file import load_model, open_dimensions
 from byoc.frontend.onnx.importer import import_graph
+from byoc.frontend.onnx.node_checks import check_scales
 from byoc.frontend.onnx.rewriting.constants import fix_inputs
 from byoc.frontend.onnx.rewriting.definitions import define, integer_clamps
 from byoc.frontend.onnx.rewriting.dynamic import DYNAMIC_OPERATORS, with_static_ranges

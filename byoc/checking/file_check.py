@@ -20,7 +20,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 
 from byoc.checking.fidelity import TOLERANCE, PassError, values_of
 from byoc.checking.ties import only_ties
-from byoc.frontend.onnx.file import REAL
+from byoc.frontend.onnx.node_checks import REAL
 from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs
 from byoc.frontend.onnx.rewriting.shapes import fix_shapes
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE

@@ -12,7 +12,7 @@ from byoc.operators.nest import Tile, Transfer
 from byoc.operators.operator import Geometry, Operand
 from byoc.scheduling.stream import ComputedTile, Memory, Step
 from isa.dataflow import CONSTANT, FILL, Computation, Dataflow, Extent, Movement
-from isa.ops.convolution import EX_PARTIAL_ADDRESS
+from isa.ops.windows import EX_PARTIAL_ADDRESS
 from isa.program import Tensor
 
 _READS = "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS"

@@ -42,10 +42,11 @@ from byoc.options import Target
 from isa.arch import Arch
 from isa.instruction import Instruction
 from isa.layout import Layout, dense
-from isa.ops.convolution import ACCUMULATE, parallel_groups
+from isa.ops.convolution import parallel_groups
 from isa.ops.lookup import TABLE_BYTES
 from isa.ops.packed import Product, mapped, product_bytes, product_places
 from isa.ops.requant import ChannelScales
+from isa.ops.windows import ACCUMULATE
 from isa.packing import Shape, blocked, depthwise_places
 
 Asked = ParamSpec("Asked")

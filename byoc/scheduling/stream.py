@@ -28,11 +28,11 @@ from byoc.scheduling.lowering import Lowered, Place
 from byoc.scheduling.memplan import Request
 from isa.arch import Arch
 from isa.instruction import Instruction, Unit
-from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, REQUANTISE
 from isa.ops.dma import OP_DMA_READ, OP_DMA_WRITE, Side, side_registers
 from isa.ops.lookup import EX_TABLE_ADDRESS, LOOK_UP
 from isa.ops.movement import DIMENSIONS, OP_PERMUTE
 from isa.ops.requant import ChannelScales, pack_records
+from isa.ops.windows import ACCUMULATE, EX_PARTIAL_ADDRESS, REQUANTISE
 
 _Part = tuple[Span, Span | None]
 """Output channels, and the input channels that they read; None: all."""

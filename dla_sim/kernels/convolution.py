@@ -39,7 +39,7 @@ from dla_sim.kernels.products import (
 )
 from isa.arch import Arch
 from isa.instruction import Command, Machine
-from isa.ops.convolution import ACCUMULATE, element_bytes
+from isa.ops.windows import ACCUMULATE, element_bytes
 
 _REGISTERS = itemgetter(
     "EX_INPUT_CHANNELS", "EX_INPUT_HEIGHT", "EX_INPUT_WIDTH",

@@ -25,8 +25,8 @@ from dla_sim.kernels.products import (
 from isa import numerics
 from isa.arch import Arch
 from isa.instruction import Command, Machine
-from isa.ops.convolution import element_bytes
 from isa.ops.matmul import scaled, second_shape, shape
+from isa.ops.windows import element_bytes
 from isa.registers import float_value
 
 

@@ -28,8 +28,8 @@ from isa import numerics
 from isa.access import Range
 from isa.arch import Arch
 from isa.instruction import Command, Machine
-from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, lower_limit
 from isa.ops.requant import load_records, requantise_channels
+from isa.ops.windows import ACCUMULATE, EX_PARTIAL_ADDRESS, lower_limit
 
 EXACT = 1 << 24
 """Float32 represents every integer up to this magnitude."""

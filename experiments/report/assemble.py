@@ -29,15 +29,13 @@ from dla_sim.device import Trace
 from dla_sim.presets import Preset
 from dla_sim.timing import Timing
 from experiments.cost.estimate import estimate, layer_energies, run_activity
+from experiments.report.checks import Accuracy, Check, HardwareCheck, Suspicion
 from experiments.report.figures import RegionRun, figures, occupancy, timeline
 from experiments.report.schema import (
-    Accuracy,
     Bus,
-    Check,
     Compilation,
     EndToEnd,
     Fallback,
-    HardwareCheck,
     Host,
     HostLayer,
     Layer,
@@ -46,7 +44,6 @@ from experiments.report.schema import (
     PortEntry,
     RunReport,
     Segment,
-    Suspicion,
 )
 from experiments.version import tool_version
 from isa.instruction import ceil_div

@@ -7,14 +7,11 @@ The keys of design section 7 are stable. Other keys (``compile``, ``occupancy``,
 from __future__ import annotations
 
 import json
-import reprlib
 from collections.abc import Mapping
-from string import Formatter
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
-from byoc.host.sessions import DefinedUnits
 from byoc.package.package import Fidelity, summary_html
 from dla_sim.engine.accounts import CAUSES
 from dla_sim.engine.breakdown import PARTS
@@ -30,12 +27,12 @@ from experiments.figure import (
     utilization,
     values_of,
 )
+from experiments.report.checks import Accuracy, Check, HardwareCheck, Suspicion
+from experiments.report.parts import LARGEST_COUNT, Count, Fraction, Part, Picojoules, Text, Word
 from isa.arch import flat
 from isa.instruction import KINDS
 
 SCHEMA: Literal["dla-run/1"] = "dla-run/1"
-SHOWN = 200
-"""Maximum length of the ``repr`` of a part, in characters."""
 UNITS = ("LD", "EX", "ST")
 WITHIN = ("busy", "bus", "dram", "flash", "sram")
 """Causes of cycles in which a command executes; all other causes are waits before a command."""
@@ -44,30 +41,6 @@ OCCUPANCY_POINTS = 512
 """Maximum number of points in the series of the scratchpad's occupancy."""
 TIMELINE_SPANS = 2048
 """Maximum number of spans of a unit on the timeline."""
-
-_LARGEST = (1 << 63) - 1
-Count = Annotated[int, Field(ge=0, le=_LARGEST)]
-Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
-Picojoules = Annotated[float, Field(ge=0, le=_LARGEST)]
-Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._+!-]{0,127}$")]
-"""Word that the project chooses itself: a version, a schedule, a digest, a variant of the instruction set."""
-Text = Annotated[str, Field(max_length=1 << 16)]
-"""Text that comes from the user's files: names of models, nodes and tensors, commands and reasons."""
-
-
-class Part(BaseModel):
-    """Base of all parts of a report: immutable, and without keys that the format does not define."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True, allow_inf_nan=False
-    )
-
-    def __repr__(self) -> str:
-        """Return one line; a long one is cut off."""
-        shown = ", ".join(f"{name}={reprlib.repr(value)}" for name, value in self)
-        return f"{type(self).__name__}({shown if len(shown) <= SHOWN else shown[:SHOWN] + '...'})"
-
-    __str__ = __repr__
 
 
 _CYCLES = Figure("cycles", "cycles", "less", added("cycles"))
@@ -132,7 +105,7 @@ class Bus(Part):
     """
 
     width_bytes: Count
-    sustained_bytes: Annotated[float, Field(gt=0, le=_LARGEST)]
+    sustained_bytes: Annotated[float, Field(gt=0, le=LARGEST_COUNT)]
     outstanding_bursts: Count
     bursts_to_fill: Count
 
@@ -288,128 +261,6 @@ class EndToEnd(Part):
         return (self.cpu_cycles - self.interface_cycles) / rest if rest else 0.0
 
 
-class FirstDifference(Part):
-    """First wrong element: region outputs in order of execution, elements row-major."""
-
-    tensor: Text
-    coordinates: tuple[Count, ...]
-    dla: int | float | Text
-    oracle: int | float | Text
-
-    def message(self) -> str:
-        """Return one line with tensor, coordinates and both values."""
-        where = ", ".join(map(str, self.coordinates))
-        return f"tensor '{self.tensor}' at [{where}]: the DLA has {self.dla}, the oracle has {self.oracle}"
-
-
-class OutputsCheck(Part):
-    """Comparison of the model's outputs with the outputs of the whole model on its runtime.
-
-    ``exact`` means that the CPU only quantises and dequantises, so that outputs must be equal. Otherwise
-    ``differences`` come from the CPU's own computation.
-    """
-
-    exact: bool
-    tensors: Count
-    elements: Count
-    differences: Count
-    max_abs_diff: int | float
-
-
-class Check(Part):
-    """Comparison of every output of every region with the oracle, element by element, without tolerance.
-
-    ``outputs`` compares the model's outputs with the whole model on the oracle; if they must be equal, their
-    differences count as mismatches. ``definitions`` are the units whose oracle is not an operator of ONNX Runtime.
-    Reports of earlier versions lack ``regions``, ``outputs`` and ``definitions``.
-    """
-
-    oracle: Text
-    regions: Count | None = None
-    tensors: Count
-    elements: Count
-    mismatches: Count
-    max_abs_diff: int | float
-    first: FirstDifference | None = None
-    outputs: OutputsCheck | None = None
-    definitions: tuple[DefinedUnits, ...] | None = None
-
-    @property
-    def vouched(self) -> bool:
-        """True if an oracle checked the results of the accelerator, or if nothing ran on the accelerator."""
-        return self.regions == 0 or self.tensors > 0
-
-
-class HardwareCheck(Part):
-    """Comparison of programs on hardware with the simulator; ``differences`` counts all differences.
-
-    Compared are the start and end of every command (``commands``), every byte that commands wrote (``written_bytes``),
-    the total ``cycles``, the cycles of every unit by cause, and both memories at the end. ``first`` describes the
-    difference to look at first.
-    """
-
-    programs: Count
-    commands: Count
-    cycles: Count
-    written_bytes: Count
-    differences: Count
-    first: Text | None = None
-
-
-_SUSPICIONS = {
-    "uncalibrated": "quantised on {samples:.0f} inputs of random numbers; give real ones with --calibration FILE.npz",
-    "noise": "output '{tensor}' of the int8 model hardly resembles float: {decibels:.1f} dB signal to noise",
-    "outside": (
-        "{share:.1%} of input '{tensor}' ({least:.3g} to {most:.3g}) lie outside the calibrated range "
-        "{low:.3g} to {high:.3g}; calibrate on such inputs"
-    ),
-    "constant": "all {elements:.0f} elements of output '{tensor}' are {value:g}",
-    "infinite": "all {elements:.0f} elements of output '{tensor}' are the same infinite number",
-    "saturated": "{share:.1%} of output '{tensor}' are at an end of their range; calibrate on such inputs",
-    "file": (
-        "on drawn inputs {beyond:.0f} of {elements:.0f} elements are more than a step off the file as it is, "
-        "of output '{tensor}' by up to {steps:.3g}"
-    ),
-    "wraps": (
-        "sums of '{tensor}' may pass int32 (such operators in all: {nodes:.0f}); ONNX Runtime's integer ones wrap "
-        "around there, where the file saturates"
-    ),
-    "rounding": "{nodes:.0f} of {all:.0f} nodes are on the CPU for their rounding alone; give --set numerics=fixed",
-}
-
-
-class Suspicion(Part):
-    """Warning about a run that is correct to the bit; the names in ``figures`` depend on ``kind``.
-
-    ``tensor`` is empty if the warning is about the whole network.
-    """
-
-    kind: Literal["uncalibrated", "noise", "outside", "constant", "infinite", "saturated", "rounding", "file", "wraps"]
-    tensor: Text
-    figures: Mapping[str, float]
-
-    @model_validator(mode="after")
-    def _told(self) -> Suspicion:
-        missing = {name for _, name, _, _ in Formatter().parse(_SUSPICIONS[self.kind]) if name}
-        missing -= {"tensor", *self.figures}
-        if missing:
-            raise ValueError(f"a suspicion of {self.kind} lacks the figure {min(missing)}")
-        return self
-
-    def message(self) -> str:
-        return _SUSPICIONS[self.kind].format_map({**self.figures, "tensor": self.tensor})
-
-
-class Accuracy(Part):
-    """Share of images classified correctly; ``differences`` counts images with different int8 and DLA outputs."""
-
-    float_: Fraction | None = Field(alias="float")
-    int8: Fraction
-    dla: Fraction
-    images: Count
-    differences: Count = 0
-
-
 class LayerGroup(Part):
     """Layers of a region that are computed together, in bands of rows.
 
@@ -458,7 +309,7 @@ class Spans(Part):
     end: tuple[Count, ...] = Field(max_length=TIMELINE_SPANS)
     active: tuple[Count, ...] = Field(max_length=TIMELINE_SPANS)
     commands: tuple[Count, ...] = Field(max_length=TIMELINE_SPANS)
-    layer: tuple[Annotated[int, Field(ge=-1, le=_LARGEST)], ...] = Field(max_length=TIMELINE_SPANS)
+    layer: tuple[Annotated[int, Field(ge=-1, le=LARGEST_COUNT)], ...] = Field(max_length=TIMELINE_SPANS)
 
     @model_validator(mode="after")
     def _consistent(self) -> Spans:
@@ -566,7 +417,7 @@ def _check_machine(report: RunReport) -> None:
         _WORD.validate_python(key)
         if isinstance(value, str):
             _WORD.validate_python(value)
-        elif value is not None and not (isinstance(value, int | float) and abs(value) <= _LARGEST):
+        elif value is not None and not (isinstance(value, int | float) and abs(value) <= LARGEST_COUNT):
             raise ValueError(f"{key} of the machine is {value!r:.40}")
     for key in _NUMBERS:
         if not isinstance(machine.get(key), int) or machine[key] < 1:

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from experiments.report.schema import SCHEMA, Part, RunReport, report_json
+from experiments.report.parts import Part
+from experiments.report.schema import SCHEMA, RunReport, report_json
 from isa.errors import InputError
 from isa.files import archive_bytes, write_atomically
 from isa.reading import json_of, read_bytes

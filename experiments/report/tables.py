@@ -16,16 +16,15 @@ from dla_sim.engine.breakdown import PARTS
 from dla_sim.presets import SRAM_MODES
 from experiments.cost.estimate import COMMAND_WORD_BYTES, MICROJOULE, cost_lines
 from experiments.figure import figures_of, shown, told, values_of
+from experiments.report.checks import HardwareCheck, OutputsCheck
 from experiments.report.schema import (
     Bus,
     EndToEnd,
     Fallback,
     Figures,
-    HardwareCheck,
     HostLayer,
     Layer,
     LayerGroup,
-    OutputsCheck,
     PlacementEntry,
     PortEntry,
     RunReport,

@@ -21,7 +21,7 @@ from dla_sim.rtl.simulator.executable import Executable, build_executable, find_
 from dla_sim.rtl.simulator.machine_text import machine_text
 from dla_sim.rtl.simulator.running import Outcome, difference_text, run_cases
 from dla_sim.timing import Timing
-from experiments.report.schema import HardwareCheck
+from experiments.report.checks import HardwareCheck
 from isa.arch import Arch
 from isa.program import Execution, Program
 from isa.progress import Progress, silent

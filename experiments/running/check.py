@@ -31,7 +31,7 @@ from byoc.host.sessions import DefinedUnits, Numerics, Oracle, defined_units, op
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE
 from byoc.package.package import Package
 from byoc.partitioning.partition import OTHER_ROUNDING
-from experiments.report.schema import Accuracy, Check, FirstDifference, OutputsCheck, Suspicion
+from experiments.report.checks import Accuracy, Check, FirstDifference, OutputsCheck, Suspicion
 from experiments.running.in_memory import Feeds
 from experiments.running.network import Network, read_samples
 from isa.errors import InputError

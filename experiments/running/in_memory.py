@@ -18,7 +18,7 @@ from isa.errors import InputError
 from isa.program import Executor
 
 if TYPE_CHECKING:
-    from experiments.report.schema import HardwareCheck
+    from experiments.report.checks import HardwareCheck
 
 Feeds = dict[str, NDArray[Any]]
 Shape = tuple[int, ...]

@@ -17,8 +17,8 @@ from dla_sim.engine.times import CommandTimes, compute_times
 from dla_sim.engine.workload import Workload
 from dla_sim.presets import Preset, load_hardware
 from experiments.report.assemble import RunConditions, assemble
+from experiments.report.checks import Accuracy, Check, HardwareCheck, Suspicion
 from experiments.report.figures import RegionRun
-from experiments.report.schema import Accuracy, Check, HardwareCheck, Suspicion
 from experiments.running.check import (
     Tensors,
     check_values,

@@ -16,7 +16,7 @@ from dla_sim.systems.check import PreemptionCheck
 from dla_sim.systems.simulate import CAUSES, SystemRecord
 from dla_sim.systems.spec import System, Task
 from dla_sim.systems.work import Plans
-from experiments.report.schema import Count, Fraction, Part, Text, Word
+from experiments.report.parts import Count, Fraction, Part, Text, Word
 from experiments.report.store import as_report
 
 SCHEMA: Literal["dla-system/1"] = "dla-system/1"

@@ -39,7 +39,8 @@ from dla_sim.systems.jobs import Account, ProgramJob, account, jobs_of_images, s
 from dla_sim.systems.spec import System
 from dla_sim.systems.work import ProgramWork
 from experiments.report.assemble import end_to_end, host_estimate
-from experiments.report.schema import Check, Count, Part, Text
+from experiments.report.checks import Check
+from experiments.report.parts import Count, Part, Text
 from experiments.report.shown import Presentation, Shown
 from experiments.report.terminal import Column, Printed, ReportTable, line
 from experiments.running.check import check_values

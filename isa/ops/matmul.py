@@ -15,19 +15,10 @@ from isa import numerics
 from isa.access import strided
 from isa.arch import Arch
 from isa.instruction import INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
-from isa.ops.convolution import (
-    RELU,
-    REQUANTISE,
-    RESULT,
-    element_bytes,
-    fused_cycles,
-    initial_sums,
-    lower_limit,
-    refused,
-    with_partial_sums,
-)
+from isa.ops.convolution import with_partial_sums
 from isa.ops.lookup import with_tables
 from isa.ops.requant import load_records, requantise_channels
+from isa.ops.windows import RELU, REQUANTISE, RESULT, element_bytes, fused_cycles, initial_sums, lower_limit, refused
 from isa.registers import Field, float_value
 
 

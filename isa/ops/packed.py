@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from isa.arch import Arch, BankedMemory
 from isa.instruction import Atoms, Blocks, Command, OperandLayout, Packed, Plain, ceil_div, formula
 from isa.ops import matmul, movement, pairs, pooling, rows
-from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, MAPPING, element_bytes, group_shape, refused, taps
+from isa.ops.convolution import MAPPING, group_shape
 from isa.ops.lookup import EX_TABLE_ADDRESS, TABLE_BYTES, table_count
+from isa.ops.windows import ACCUMULATE, EX_PARTIAL_ADDRESS, element_bytes, refused, taps
 from isa.packing import (
     Block,
     Bytes,

@@ -11,8 +11,8 @@ from isa import numerics
 from isa.access import strided
 from isa.arch import Arch
 from isa.instruction import FLOAT32, INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
-from isa.ops.convolution import WIDER, check_window, input_access, output_access, padded_input, refused, tap
 from isa.ops.lookup import with_tables
+from isa.ops.windows import WIDER, check_window, input_access, output_access, padded_input, refused, tap
 from isa.registers import Field, Register, float_value, signed_value
 
 MAX, AVERAGE, GLOBAL_AVERAGE = 0, 1, 2

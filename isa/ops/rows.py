@@ -16,7 +16,7 @@ from isa import numerics
 from isa.access import Access, strided
 from isa.arch import Arch
 from isa.instruction import FLOAT32, INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
-from isa.ops.convolution import refused
+from isa.ops.windows import refused
 from isa.registers import Field, float_value, signed_value
 
 SUM, MAXIMUM, MINIMUM = 0, 1, 2

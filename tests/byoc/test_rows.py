@@ -11,8 +11,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 from byoc.compiler import compile
-from byoc.frontend.onnx.rewriting.composites import PLAIN, WRITTEN
 from byoc.frontend.onnx.rewriting.prepare import prepare
+from byoc.frontend.onnx.rewriting.reductions import PLAIN, WRITTEN
 from byoc.host.runtime import Runtime
 from byoc.host.sessions import DefinedUnits, Oracle, defined_units, defined_values, oracle_text
 from byoc.importing import import_model

@@ -19,7 +19,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from byoc.frontend.onnx.rewriting.composites import WRITTEN
+from byoc.frontend.onnx.rewriting.reductions import WRITTEN
 from byoc.frontend.onnx.rewriting.splits import SCATTERINGS
 from byoc.importing import import_model
 from byoc.operators.forms import QLinear

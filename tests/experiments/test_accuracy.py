@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from experiments.models import digits
-from experiments.report.schema import Accuracy
+from experiments.report.checks import Accuracy
 from experiments.running.inference import run
 from isa.errors import InputError
 from tests.experiments.command_line import dla

@@ -15,7 +15,7 @@ from byoc.host.runtime import Runtime
 from byoc.importing import import_model
 from dla_sim.device import Device
 from dla_sim.timing import Timing
-from experiments.report.schema import FirstDifference
+from experiments.report.checks import FirstDifference
 from experiments.running.check import TensorComparison, WrongElement, as_reported, check_values, compare_tensors
 from isa.arch import Arch
 from tests.e2e.modern_network import modern_network

@@ -13,7 +13,7 @@ from isa import plugins
 from isa.documentation import markdown
 from isa.errors import InputError
 from isa.instruction import Instruction
-from isa.ops.convolution import RESULT
+from isa.ops.windows import RESULT
 from isa.plugins import built_in, variant
 from isa.registers import Register
 from isa.variants import VARIANTS

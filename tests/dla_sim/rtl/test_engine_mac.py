@@ -15,8 +15,8 @@ from dla_sim.rtl.parameters import Limits
 from isa.arch import Arch, PeArray
 from isa.instruction import Command
 from isa.numerics import quantise_multiplier
-from isa.ops.convolution import output_count
 from isa.ops.requant import ChannelScales, pack_records
+from isa.ops.windows import output_count
 from tests.dla_sim.rtl.engine_bench import Case, EngineBench, check
 from tests.dla_sim.rtl.random_commands import BYTES, command_of, places
 

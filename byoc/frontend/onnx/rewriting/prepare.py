@@ -10,7 +10,7 @@ from typing import Literal
 from onnx import ModelProto
 from onnx.inliner import inline_local_functions
 
-from byoc.frontend.onnx.rewriting.composites import decompose_attention, decompose_reductions
+from byoc.frontend.onnx.rewriting.composites import decompose_attention
 from byoc.frontend.onnx.rewriting.constants import (
     drop_initializer_inputs,
     fold_constants,
@@ -44,6 +44,7 @@ from byoc.frontend.onnx.rewriting.lookups import tabulate_rows
 from byoc.frontend.onnx.rewriting.movement import EXACT, exact_laws, fold_pads
 from byoc.frontend.onnx.rewriting.norms import recognise_norms
 from byoc.frontend.onnx.rewriting.recurrent import unroll
+from byoc.frontend.onnx.rewriting.reductions import decompose_reductions
 from byoc.frontend.onnx.rewriting.resizes import expand_resizes
 from byoc.frontend.onnx.rewriting.shapes import complete_types, fix_shapes, infer_shapes, shorten_pools
 from byoc.frontend.onnx.rewriting.spectra import convolve_spectra

@@ -1,0 +1,134 @@
+"""Parts of a report about checks: outputs, the RTL model, suspicions and accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from string import Formatter
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from byoc.host.sessions import DefinedUnits
+from experiments.report.parts import Count, Fraction, Part, Text
+
+
+class FirstDifference(Part):
+    """First wrong element: region outputs in order of execution, elements row-major."""
+
+    tensor: Text
+    coordinates: tuple[Count, ...]
+    dla: int | float | Text
+    oracle: int | float | Text
+
+    def message(self) -> str:
+        """Return one line with tensor, coordinates and both values."""
+        where = ", ".join(map(str, self.coordinates))
+        return f"tensor '{self.tensor}' at [{where}]: the DLA has {self.dla}, the oracle has {self.oracle}"
+
+
+class OutputsCheck(Part):
+    """Comparison of the model's outputs with the outputs of the whole model on its runtime.
+
+    ``exact`` means that the CPU only quantises and dequantises, so that outputs must be equal. Otherwise
+    ``differences`` come from the CPU's own computation.
+    """
+
+    exact: bool
+    tensors: Count
+    elements: Count
+    differences: Count
+    max_abs_diff: int | float
+
+
+class Check(Part):
+    """Comparison of every output of every region with the oracle, element by element, without tolerance.
+
+    ``outputs`` compares the model's outputs with the whole model on the oracle; if they must be equal, their
+    differences count as mismatches. ``definitions`` are the units whose oracle is not an operator of ONNX Runtime.
+    Reports of earlier versions lack ``regions``, ``outputs`` and ``definitions``.
+    """
+
+    oracle: Text
+    regions: Count | None = None
+    tensors: Count
+    elements: Count
+    mismatches: Count
+    max_abs_diff: int | float
+    first: FirstDifference | None = None
+    outputs: OutputsCheck | None = None
+    definitions: tuple[DefinedUnits, ...] | None = None
+
+    @property
+    def vouched(self) -> bool:
+        """True if an oracle checked the results of the accelerator, or if nothing ran on the accelerator."""
+        return self.regions == 0 or self.tensors > 0
+
+
+class HardwareCheck(Part):
+    """Comparison of programs on hardware with the simulator; ``differences`` counts all differences.
+
+    Compared are the start and end of every command (``commands``), every byte that commands wrote (``written_bytes``),
+    the total ``cycles``, the cycles of every unit by cause, and both memories at the end. ``first`` describes the
+    difference to look at first.
+    """
+
+    programs: Count
+    commands: Count
+    cycles: Count
+    written_bytes: Count
+    differences: Count
+    first: Text | None = None
+
+
+_SUSPICIONS = {
+    "uncalibrated": "quantised on {samples:.0f} inputs of random numbers; give real ones with --calibration FILE.npz",
+    "noise": "output '{tensor}' of the int8 model hardly resembles float: {decibels:.1f} dB signal to noise",
+    "outside": (
+        "{share:.1%} of input '{tensor}' ({least:.3g} to {most:.3g}) lie outside the calibrated range "
+        "{low:.3g} to {high:.3g}; calibrate on such inputs"
+    ),
+    "constant": "all {elements:.0f} elements of output '{tensor}' are {value:g}",
+    "infinite": "all {elements:.0f} elements of output '{tensor}' are the same infinite number",
+    "saturated": "{share:.1%} of output '{tensor}' are at an end of their range; calibrate on such inputs",
+    "file": (
+        "on drawn inputs {beyond:.0f} of {elements:.0f} elements are more than a step off the file as it is, "
+        "of output '{tensor}' by up to {steps:.3g}"
+    ),
+    "wraps": (
+        "sums of '{tensor}' may pass int32 (such operators in all: {nodes:.0f}); ONNX Runtime's integer ones wrap "
+        "around there, where the file saturates"
+    ),
+    "rounding": "{nodes:.0f} of {all:.0f} nodes are on the CPU for their rounding alone; give --set numerics=fixed",
+}
+
+
+class Suspicion(Part):
+    """Warning about a run that is correct to the bit; the names in ``figures`` depend on ``kind``.
+
+    ``tensor`` is empty if the warning is about the whole network.
+    """
+
+    kind: Literal["uncalibrated", "noise", "outside", "constant", "infinite", "saturated", "rounding", "file", "wraps"]
+    tensor: Text
+    figures: Mapping[str, float]
+
+    @model_validator(mode="after")
+    def _told(self) -> Suspicion:
+        missing = {name for _, name, _, _ in Formatter().parse(_SUSPICIONS[self.kind]) if name}
+        missing -= {"tensor", *self.figures}
+        if missing:
+            raise ValueError(f"a suspicion of {self.kind} lacks the figure {min(missing)}")
+        return self
+
+    def message(self) -> str:
+        return _SUSPICIONS[self.kind].format_map({**self.figures, "tensor": self.tensor})
+
+
+class Accuracy(Part):
+    """Share of images classified correctly; ``differences`` counts images with different int8 and DLA outputs."""
+
+    float_: Fraction | None = Field(alias="float")
+    int8: Fraction
+    dla: Fraction
+    images: Count
+    differences: Count = 0

@@ -1,0 +1,34 @@
+"""Base of all parts of a report, types of their fields, and measured figures."""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SHOWN = 200
+"""Maximum length of the ``repr`` of a part, in characters."""
+LARGEST_COUNT = (1 << 63) - 1
+Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+Picojoules = Annotated[float, Field(ge=0, le=LARGEST_COUNT)]
+Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._+!-]{0,127}$")]
+"""Word that the project chooses itself: a version, a schedule, a digest, a variant of the instruction set."""
+Text = Annotated[str, Field(max_length=1 << 16)]
+"""Text that comes from the user's files: names of models, nodes and tensors, commands and reasons."""
+
+
+class Part(BaseModel):
+    """Base of all parts of a report: immutable, and without keys that the format does not define."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True, allow_inf_nan=False
+    )
+
+    def __repr__(self) -> str:
+        """Return one line; a long one is cut off."""
+        shown = ", ".join(f"{name}={reprlib.repr(value)}" for name, value in self)
+        return f"{type(self).__name__}({shown if len(shown) <= SHOWN else shown[:SHOWN] + '...'})"
+
+    __str__ = __repr__
