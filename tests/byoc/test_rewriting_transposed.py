@@ -30,6 +30,8 @@ LAYERS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "volume": ((1, 2, 3, 2, 3), (2, 2, 2, 3, 2), {"strides": [2, 1, 2], "output_padding": [1, 0, 1]}),
     "same-upper": ((1, 2, 5, 4), (2, 3, 4, 3), {"strides": [3, 2], "auto_pad": "SAME_UPPER"}),
     "same-lower": ((1, 2, 5, 4), (2, 3, 4, 3), {"strides": [3, 2], "auto_pad": "SAME_LOWER"}),
+    "atoms": ((1, 3, 4, 3), (3, 16, 2, 3), {"strides": [2, 2]}),
+    "line-of-atoms": ((2, 3, 5), (3, 32, 4), {"strides": [3], "pads": [1, 2]}),
     "cropped": ((1, 2, 5, 4), (2, 3, 4, 3), {"strides": [2, 2], "output_shape": [9, 7]}),
 }
 

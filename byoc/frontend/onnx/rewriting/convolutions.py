@@ -27,6 +27,7 @@ from byoc.operators.onnx_view import DEQUANTIZE
 from byoc.operators.window import window_attributes
 from byoc.runtimes.protobuf import attributes
 from byoc.runtimes.session import OnnxRuntimeSession
+from isa.arch import MOST_CHANNELS
 from isa.errors import InputError
 
 Array = NDArray[Any]
@@ -73,37 +74,48 @@ class _Axis:
 
 @dataclass(frozen=True)
 class _TransposedConvolution:
-    """A ConvTranspose: its groups and its spatial dimensions."""
+    """A ConvTranspose: its groups, output channels and spatial dimensions."""
 
     groups: int
+    channels: int
     axes: tuple[_Axis, ...]
 
     @property
     def strides(self) -> tuple[int, ...]:
         return tuple(axis.stride for axis in self.axes)
 
+    @property
+    def by_position(self) -> bool:
+        """True if the channels of one position are adjacent, False if the positions of one channel are.
+
+        Adjacent channels that fill whole atoms of banked memory move together.
+        """
+        return self.groups == 1 and self.channels % MOST_CHANNELS == 0
+
     def filters(self, weights: Array, fill: Array) -> Array:
         """Convert weights (IC, OC/G, kernel...) to filters (OC · strides, IC/G, window...).
 
-        Taps without a weight get ``fill``, one number or one per new output channel. The positions
-        of one channel are adjacent channels of the result.
+        Taps without a weight get ``fill``, one number or one per new output channel.
         """
         inputs, outputs = weights.shape[0] // self.groups, weights.shape[1]
         windows = tuple(axis.window for axis in self.axes)
         grouped = weights.reshape(self.groups, inputs, outputs, *weights.shape[2:]).swapaxes(1, 2)
-        made = np.empty((self.groups, outputs, *self.strides, inputs, *windows), weights.dtype)
-        made[...] = np.resize(fill, (self.groups, outputs, *self.strides, *(1,) * (1 + len(windows))))
+        channels = (*self.strides, outputs) if self.by_position else (outputs, *self.strides)
+        made = np.empty((self.groups, *channels, inputs, *windows), weights.dtype)
+        made[...] = np.resize(fill, (self.groups, *channels, *(1,) * (1 + len(windows))))
         for taps in product(*(tuple(axis.taps()) for axis in self.axes)):
             places = tuple(position for position, _, _ in taps)
             reads = tuple(behind - axis.first for (_, _, behind), axis in zip(taps, self.axes, strict=True))
             source: tuple[Any, ...] = (slice(None),) * 3 + tuple(tap for _, tap, _ in taps)
-            target: tuple[Any, ...] = (slice(None), slice(None), *places, slice(None), *reads)
+            outer = (*places, slice(None)) if self.by_position else (slice(None), *places)
+            target: tuple[Any, ...] = (slice(None), *outer, slice(None), *reads)
             made[target] = grouped[source]
         return made.reshape(-1, inputs, *windows)
 
-    def repeated(self, values: Array, channels: int) -> Array:
+    def repeated(self, values: Array) -> Array:
         """Repeat a value, or one per channel of a group or of all, for the new output channels."""
-        return np.repeat(np.resize(values, channels), prod(self.strides))
+        every = np.resize(values, self.channels)
+        return np.tile(every, prod(self.strides)) if self.by_position else np.repeat(every, prod(self.strides))
 
 
 def _layer(node: NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> _TransposedConvolution | None:
@@ -135,7 +147,7 @@ def _layer(node: NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> _Transpose
             total = max(full - result[2 + axis], 0)
             begin = total // 2 if automatic == b"SAME_UPPER" else total - total // 2
         axes.append(_Axis(size, result[2 + axis], kernel, stride, dilation, begin))
-    return None if min(axis.begin for axis in axes) < 0 else _TransposedConvolution(groups, tuple(axes))
+    return None if min(axis.begin for axis in axes) < 0 else _TransposedConvolution(groups, result[1], tuple(axes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,17 +182,17 @@ def spread_transposed(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] 
     known = [found for found in constants if found is not None]
     if layer is None or len(known) < len(constants):
         return None
-    w, channels = NodeWriter(graph, node), known[0].values.shape[1] * layer.groups
+    w = NodeWriter(graph, node)
     names = [node.input[0]]
     for label, constant in zip(("weight", "bias"), known, strict=False):
         zeros = np.zeros(1, constant.values.dtype) if constant.zero_point is None else constant.zero_point.reshape(-1)
-        bias = layer.repeated(constant.values.reshape(-1), channels) if label == "bias" else None
-        filters = layer.filters(constant.values, layer.repeated(zeros, channels)) if bias is None else bias
+        bias = layer.repeated(constant.values.reshape(-1)) if label == "bias" else None
+        filters = layer.filters(constant.values, layer.repeated(zeros)) if bias is None else bias
         name = w.constant(filters, part=label)
         if constant.scale is not None:
             parameters = []
             for part, numbers in (("scale", constant.scale.reshape(-1)), ("zero_point", zeros)):
-                each = numbers.reshape(()) if constant.scale.size == 1 else layer.repeated(numbers, channels)
+                each = numbers.reshape(()) if constant.scale.size == 1 else layer.repeated(numbers)
                 parameters.append(graph.constant(f"{name}_{part}", each))
             name = w.add(DEQUANTIZE, name, *parameters, axis=0)
         names.append(name)
@@ -189,7 +201,7 @@ def spread_transposed(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] 
     kernel = [axis.window for axis in layer.axes]
     made = w.add("Conv", *names, label=node.name, kernel_shape=kernel, pads=pads, group=layer.groups)
     if prod(layer.strides) > 1:
-        made = _placed(w, layer, channels, made)
+        made = _placed(w, layer, made)
     if cropped:
         ends = np.array([axis.result for axis in layer.axes], np.int64)
         parts = [np.zeros_like(ends), ends, np.arange(len(ends), dtype=np.int64) + 2]
@@ -197,15 +209,17 @@ def spread_transposed(graph: GraphView, node: NodeProto) -> Sequence[NodeProto] 
     return w.finished()
 
 
-def _placed(w: NodeWriter, layer: _TransposedConvolution, channels: int, source: str) -> str:
+def _placed(w: NodeWriter, layer: _TransposedConvolution, source: str) -> str:
     """Interleave the positions that ``source`` has as channels."""
-    strides, rank = layer.strides, len(layer.axes)
+    strides, rank, channels = layer.strides, len(layer.axes), layer.channels
     if rank == 2 and strides[0] == strides[1]:
-        return w.add("DepthToSpace", source, blocksize=strides[0], mode="CRD")
+        mode = "DCR" if layer.by_position else "CRD"
+        return w.add("DepthToSpace", source, blocksize=strides[0], mode=mode)
     counts = [axis.count for axis in layer.axes]
     places = [count * stride for count, stride in zip(counts, strides, strict=True)]
-    order = [0, 1, *(axis for number in range(rank) for axis in (2 + rank + number, 2 + number))]
-    apart = w.add("Reshape", source, w.constant([-1, channels, *strides, *counts], np.int64))
+    outer, channel, first = ([*strides, channels], 1 + rank, 1) if layer.by_position else ([channels, *strides], 1, 2)
+    order = [0, channel, *(axis for number in range(rank) for axis in (2 + rank + number, first + number))]
+    apart = w.add("Reshape", source, w.constant([-1, *outer, *counts], np.int64))
     return w.add("Reshape", w.add("Transpose", apart, perm=order), w.constant([-1, channels, *places], np.int64))
 
 
