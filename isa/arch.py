@@ -10,9 +10,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
-from functools import cache
+from functools import cache, cached_property
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -136,7 +136,7 @@ class Arch(BaseModel):
     apply to banked memory; None selects a value that fits the array (:attr:`memory`).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
 
     isa: str = about("v2", "", "instruction set", "instruction set (dla isa)")
     pe: PeArray = PeArray()
@@ -218,16 +218,25 @@ class Arch(BaseModel):
         least half of the array's output channels. An array with many outputs computes columns
         side by side, and their activations and results need words too.
         """
-        if not _is_banked(self.isa):
-            return IDEAL
-        chosen = self.atom, self.word_bytes, self.accumulators, self.dividers, self.divide_cycles
-        return _fitted(self.pe.ic, self.pe.oc, self.pe.ow, *chosen)
+        return self._words or IDEAL
 
     @property
     def words(self) -> BankedMemory | None:
         """The banked memory, or None for ideal memory."""
-        memory = self.memory
-        return memory if isinstance(memory, BankedMemory) else None
+        return self._words
+
+    @cached_property
+    def _words(self) -> BankedMemory | None:
+        if not _is_banked(self.isa):
+            return None
+        chosen = self.atom, self.word_bytes, self.accumulators, self.dividers, self.divide_cycles
+        return _fitted(self.pe.ic, self.pe.oc, self.pe.ow, *chosen)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy with the values in ``update``, whose memory is computed anew."""
+        copy = super().model_copy(update=update, deep=deep)
+        vars(copy).pop("_words", None)
+        return copy
 
     def settled(self) -> dict[str, Any]:
         """Return every value by its key of ``--set``; sizes of banked memory that are None get their defaults."""
