@@ -81,11 +81,12 @@ class _Banks(NamedTuple):
 
 def _plan(requests: Sequence[Request], capacity: int, alignment: int, banks: _Banks) -> tuple[int, ...] | None:
     order = sorted(range(len(requests)), key=lambda index: (-requests[index].nbytes, requests[index].first, index))
+    lives = [(2 << request.last) - (1 << request.first) for request in requests]
+    addresses: list[int | None] = [None] * len(requests)
     for _ in range(max(ATTEMPTS, len(requests) // REQUESTS)):
-        addresses = [0] * len(requests)
-        failed = _first_fit(requests, order, capacity, alignment, banks, addresses)
+        failed = _first_fit(requests, order, lives, capacity, alignment, banks, addresses)
         if failed is None:
-            return tuple(addresses)
+            return tuple([address for address in addresses if address is not None])
         if failed == order[0]:
             return None
         order.remove(failed)
@@ -96,27 +97,45 @@ def _plan(requests: Sequence[Request], capacity: int, alignment: int, banks: _Ba
 def _first_fit(
     requests: Sequence[Request],
     order: Sequence[int],
+    lives: Sequence[int],
     capacity: int,
     alignment: int,
     banks: _Banks,
-    addresses: list[int],
+    addresses: list[int | None],
 ) -> int | None:
-    """Set ``addresses`` in this order; return the first request without a place, or None."""
-    placed = _Placed()
-    for index in order:
+    """Set ``addresses`` in this order; return the first request without a place, or None.
+
+    ``lives`` has a bit for each step of a request's life. ``addresses`` are those of the previous order, which
+    differs only in its first request; None if unknown. A request keeps its address if no request that is live at the
+    same time has changed before it.
+    """
+    placed, changed = _Placed(), 0
+    for number, index in enumerate(order):
+        known = address = addresses[index]
+        if address is None or lives[index] & changed:
+            address = _gap(requests[index], placed, capacity, alignment, banks)
         request = requests[index]
-        nearby = placed.around(request.first, request.last)
-        address = lowest_gap(nearby, request.nbytes, request.first, request.last, alignment)
-        if request.beside and banks.alone and banks.nbytes:
-            address = own_gap(nearby, request, capacity, alignment, banks.nbytes, address)
-        elif request.apart and banks.nbytes:
-            address = _quiet_gap(nearby, request, capacity, alignment, banks, address)
         if address + request.nbytes > capacity:
+            for later in order[number:]:
+                addresses[later] = None
             return index
-        addresses[index] = address
+        if address != known:
+            addresses[index] = address
+            changed |= lives[index]
         end = banks.kept(request, address + request.nbytes, capacity)
         placed.add(Taken(address, end, request.first, request.last, index))
     return None
+
+
+def _gap(request: Request, placed: _Placed, capacity: int, alignment: int, banks: _Banks) -> int:
+    """Return the address of a request beside those already placed; it may exceed the capacity."""
+    nearby = placed.around(request.first, request.last)
+    address = lowest_gap(nearby, request.nbytes, request.first, request.last, alignment)
+    if request.beside and banks.alone and banks.nbytes:
+        return own_gap(nearby, request, capacity, alignment, banks.nbytes, address)
+    if request.apart and banks.nbytes:
+        return _quiet_gap(nearby, request, capacity, alignment, banks, address)
+    return address
 
 
 class Taken(NamedTuple):
@@ -146,9 +165,10 @@ class _Placed:
         start, end = first // SPAN, last // SPAN
         if start == end:
             return self._spans.get(start, ())
-        if end - start > 1:
+        spans = self._spans.get(start, ()), self._spans.get(end, ())
+        if end - start > 1 or len(self._all) <= sum(map(len, spans)):
             return self._all
-        return sorted({one for span in range(start, end + 1) for one in self._spans.get(span, ())})
+        return sorted(set(spans[0]).union(spans[1]))
 
 
 def lowest_gap(taken: Sequence[Taken], nbytes: int, first: int, last: int, alignment: int, address: int = 0) -> int:
@@ -191,8 +211,12 @@ def _quiet_gap(
 
 def own_gap(taken: Sequence[Taken], request: Request, capacity: int, alignment: int, bank: int, lowest: int) -> int:
     """Return the lowest free address in banks that no buffer of ``request.beside`` uses, or ``lowest``."""
-    lives = [one for one in taken if one.first <= request.last and one.last >= request.first]
-    used = [(one.address // bank, -(-one.end // bank)) for one in lives if one.buffer in request.beside]
+    begin, until, beside = request.first, request.last, request.beside
+    used = [
+        (address // bank, -(-end // bank))
+        for address, end, first, last, buffer in taken
+        if first <= until and last >= begin and buffer in beside
+    ]
     address = lowest
     while address + request.nbytes <= capacity:
         start, end = address // bank, -(-(address + request.nbytes) // bank)

@@ -469,8 +469,9 @@ def _pipelined(
     else:
         return None
     # A buffer larger than a bank reserves its last bank, which depends on the bank size.
-    free &= profile.free and share == AHEAD_SHARES[0] and all(scratch[buffer][1] <= bank for buffer in apart)
-    free &= not beside and addresses == plan(
+    free = free and not beside and profile.free and share == AHEAD_SHARES[0]
+    free = free and all(scratch[buffer][1] <= bank for buffer in apart)
+    free = free and addresses == plan(
         requests, 2 * BOUNDLESS, arch.granule, BOUNDLESS, one_operand=arch.memory.one_operand
     )
     space = _Space(requests, addresses, arch, windows)
