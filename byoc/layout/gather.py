@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from math import prod
 from typing import ClassVar, NamedTuple
@@ -214,8 +215,19 @@ class Gather(Operator):
         inputs = tuple((self.rows if near else rows) * self._source_row for near in whole.operands)
         return whole.planes or (*inputs, (self.rows if whole.result else rows) * self.row_bytes)
 
-    def _copies(self, rows: int, planes: tuple[int, ...]) -> Iterator[_Copied]:
-        """Yield the commands on a band of ``rows``; ``planes`` has the surface strides of operands and result."""
+    @cached_property
+    def _known(self) -> dict[tuple[int, tuple[int, ...]], tuple[_Copied, ...]]:
+        """Commands by rows and planes of a band, as far as computed; most bands of a tiling have equal ones."""
+        return {}
+
+    def _copies(self, rows: int, planes: tuple[int, ...]) -> tuple[_Copied, ...]:
+        """Return the commands on a band of ``rows``; ``planes`` has the surface strides of operands and result."""
+        key = rows, planes
+        if key not in self._known:
+            self._known[key] = tuple(self._make_copies(rows, planes))
+        return self._known[key]
+
+    def _make_copies(self, rows: int, planes: tuple[int, ...]) -> Iterator[_Copied]:
         result = planes[-1]
         for one in self.taken:
             plane = 0 if one.operand is None else planes[one.operand]

@@ -398,7 +398,16 @@ class Packing(PlainChannels):
             return outputs * plain.weight_bytes
         if self.depthwise:
             return outputs * prod(self.kernel)
-        return product_bytes(self.product(outputs, depth * self.atom), self.machine)
+        found = self._product_bytes.get((outputs, depth))
+        if found is None:
+            found = product_bytes(self.product(outputs, depth * self.atom), self.machine)
+            self._product_bytes[outputs, depth] = found
+        return found
+
+    @cached_property
+    def _product_bytes(self) -> dict[tuple[int, int], int]:
+        """Bytes of weights by output channels and input atoms, as far as computed."""
+        return {}
 
     def weights(self, constants: ChannelConstants, part: tuple[Span, Span | None]) -> NDArray[np.generic]:
         """Return the weights of a span of output atoms and of input atoms, in the order of their use."""

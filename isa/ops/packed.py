@@ -243,9 +243,9 @@ def _stripes(product: Product, across: int, arch: Arch) -> tuple[tuple[int, int]
     return tuple(_parts(steps, words_of(arch).accumulators))
 
 
-def _blocks(product: Product, arch: Arch) -> Iterator[tuple[int, int]]:
+def _blocks(product: Product, block: Block, arch: Arch) -> Iterator[tuple[int, int]]:
     """Yield (count, words) of the blocks that the array processes in a stripe, largest first."""
-    block, shape, words = product_block(product, arch), product.weights, words_of(arch)
+    shape, words = product.weights, words_of(arch)
     kernel = shape.rows if product.taps else shape.rows * shape.columns
     for rounds, groups in _parts(shape.groups, block.groups):
         for wide, outputs in _parts(shape.outputs, block.outputs):
@@ -258,15 +258,37 @@ def _blocks(product: Product, arch: Arch) -> Iterator[tuple[int, int]]:
                 yield rounds * wide * count * kernel, load
 
 
+class _Passes(NamedTuple):
+    """Passes of the array over a product.
+
+    Attributes:
+        block: the weights that the array stores at a time.
+        reach: the activations that a step reads.
+        across: output columns per step.
+        stripes: (count, steps) of the stripes.
+        blocks: (count, words) of the blocks of a stripe, largest first.
+    """
+
+    block: Block
+    reach: _Reach
+    across: int
+    stripes: tuple[tuple[int, int], ...]
+    blocks: tuple[tuple[int, int], ...]
+
+
+@lru_cache(maxsize=4096)
+def _passes(product: Product, arch: Arch) -> _Passes:
+    """Return the passes of the array over a product; its cycles and the words of its operands all depend on them."""
+    block = product_block(product, arch)
+    across = _across(product, block, arch)
+    stripes = _stripes(product, across, arch)
+    return _Passes(block, _reach(product, block, arch), across, stripes, tuple(_blocks(product, block, arch)))
+
+
 def product_cycles(product: Product, arch: Arch, lanes: int = 0) -> int:
     """Return the compute cycles of a product whose results occupy the lanes for ``lanes`` cycles."""
-    block = product_block(product, arch)
-    reach = _reach(product, block, arch).words
-    blocks = list(_blocks(product, arch))
-    stripes = _stripes(product, _across(product, block, arch), arch)
-    array = sum(
-        many * count * max(steps * reach, load) for many, load in blocks for count, steps in stripes
-    )  # fmt: skip
+    _, (_, _, reach), _, stripes, blocks = _passes(product, arch)
+    array = sum([many * count * max(steps * reach, load) for many, load in blocks for count, steps in stripes])
     return (blocks[0][1] if blocks else 0) + max(array, lanes)
 
 
@@ -302,15 +324,13 @@ class _ProductWords(NamedTuple):
 
 def _product_words(product: Product, arch: Arch, element: int) -> _ProductWords:
     """Return the words of each operand except the tables; partial sums have as many words as int32 results."""
-    words, block, shape = words_of(arch), product_block(product, arch), product.weights
-    reach, across = _reach(product, block, arch), _across(product, block, arch)
-    stripes = _stripes(product, across, arch)
+    words, shape = words_of(arch), product.weights
+    block, reach, across, stripes, blocks = _passes(product, arch)
     a_row = stripes[0][1] if product.gapless else ceil_div(product.columns, across)
     fresh = across * product.stride * _atom(product, words)
     stripe = reach.streams * sum(
         count * min(steps * reach.each, words.count(steps * fresh) + ceil_div(steps, a_row)) for count, steps in stripes
     )
-    blocks = list(_blocks(product, arch))
     written = sum(count * words.count(steps * across * words.atom * element) for count, steps in stripes)
     records, results = 0, 0
     for rounds, groups in _parts(shape.groups, block.groups):
@@ -338,11 +358,13 @@ def product_bytes(product: Product, arch: Arch) -> int:
     return words_of(arch).word * _weight_words(product, arch)
 
 
+@lru_cache(maxsize=4096)
 def _weight_words(product: Product, arch: Arch) -> int:
     """Return the words of a product's weights, each read once; each block of output channels begins with a new word."""
+    block, _, _, _, blocks = _passes(product, arch)
     if product.computed:
-        return sum(count * load for count, load in _blocks(product, arch))
-    block, shape, words = product_block(product, arch), product.weights, words_of(arch)
+        return sum([count * load for count, load in blocks])
+    shape, words = product.weights, words_of(arch)
     taps = shape.inputs * shape.rows * shape.columns
     return sum(
         rounds * wide * words.count(groups * outputs * taps)
