@@ -32,6 +32,11 @@ class Extent(NamedTuple):
     nbytes: int
     dims: Steps = ()
 
+    @property
+    def total(self) -> int:
+        """Number of bytes, repeated runs included."""
+        return self.nbytes * prod(count for count, _ in self.dims) if self.dims else self.nbytes
+
 
 class Movement(NamedTuple):
     """Copy of bytes of ``source`` to ``target``, starting at byte ``source_begin`` and ``target_begin``.
@@ -95,10 +100,13 @@ def check_dataflow(flow: Dataflow, tensor_bytes: Sequence[int], dram_bytes: int)
 def _check_extent(extent: Extent, sizes: Mapping[int, int]) -> None:
     least, size = min((count for count, _ in extent.dims), default=0), sizes.get(extent.value, 0)
     widest = max((abs(stride) for _, stride in extent.dims), default=0)
-    total = extent.nbytes * prod(count for count, _ in extent.dims)
     low = extent.begin + sum(min(0, (count - 1) * stride) for count, stride in extent.dims)
     high = extent.begin + extent.nbytes + sum(max(0, (count - 1) * stride) for count, stride in extent.dims)
-    if min(least, extent.nbytes) < 0 or max(total, widest) > MAXIMUM_BYTES or (total and not 0 <= low <= high <= size):
+    if (
+        min(least, extent.nbytes) < 0
+        or max(extent.total, widest) > MAXIMUM_BYTES
+        or (extent.total and not 0 <= low <= high <= size)
+    ):
         raise InputError(f"the data flow states bytes {low} to {high} of value {extent.value}, which has {size}")
 
 

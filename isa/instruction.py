@@ -122,10 +122,11 @@ FLOAT32 = ElementType("float32")
 
 @dataclass(frozen=True)
 class Operands:
-    """Byte ranges that a command reads and writes."""
+    """Byte ranges that a command reads and writes; ``layouts`` are those of packed operands, reads first."""
 
     reads: tuple[Access, ...] = ()
     writes: tuple[Access, ...] = ()
+    layouts: tuple[OperandLayout, ...] = field(default=(), compare=False)
 
 
 def formula(text: str) -> Callable[[Documented], Documented]:

@@ -292,8 +292,9 @@ def with_words(plain: Instruction, packed: Packed) -> Instruction:
         if words is None or packed.raw:
             return plain.operands(command, arch)
         reads = len(plain.operands(_at(command, {}), arch).reads)  # raises the errors of the dense form
-        found = [access(layout, command.registers, words) for layout in packed.layouts(command, arch)]
-        return Operands(tuple(found[:reads]), tuple(found[reads:]))
+        layouts = packed.layouts(command, arch)
+        found = [access(layout, command.registers, words) for layout in layouts]
+        return Operands(tuple(found[:reads]), tuple(found[reads:]), layouts)
 
     def semantics(command: Command, machine: Machine) -> None:
         found = unpacked(command, machine.arch)

@@ -17,7 +17,7 @@ from isa.files import write_atomically
 if TYPE_CHECKING:
     from experiments.debug.session import Findings
     from experiments.report.schema import Figures
-    from isa.sanitizer.findings import Finding
+    from experiments.running.simulate import Sanitized
 
 What = Annotated[Path, typer.Argument(metavar="DLA|PROGRAM", help="A package (.dla) or a program of dla emit.")]
 Sanitize = Annotated[
@@ -78,15 +78,17 @@ def simulate(
     return _tell(findings)
 
 
-def _sanitized(file: Path, found: dict[str, tuple[Finding, ...]]) -> bool:
+def _sanitized(file: Path, found: dict[str, Sanitized]) -> bool:
     """Print the findings on programs, one per line, and their number; return whether any is an error."""
-    for name, findings in found.items():
-        for finding in findings:
+    for name, one in found.items():
+        for finding in one.findings:
             say(f"{name}: {finding.text}")
-    count = sum(len(findings) for findings in found.values())
+    if any(one.unchecked for one in found.values()):
+        say(f"{file}: layouts not checked: the program states no data flow")
+    count = sum(len(one.findings) for one in found.values())
     said = f"{count or 'no'} finding{'s' * (count != 1)}"
     say(f"{file}: {said} on {len(found)} command stream{'s' * (len(found) != 1)}")
-    return any(finding.level == "error" for findings in found.values() for finding in findings)
+    return any(finding.level == "error" for one in found.values() for finding in one.findings)
 
 
 def _tell(findings: Findings) -> int:

@@ -5,10 +5,10 @@ A package runs on an input, a program on tensors from files, raw bytes in memory
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from isa.program import Program, Segment, Tensor
 from isa.reading import check_file, read_npz
 from isa.sanitizer import sanitize
 from isa.sanitizer.findings import Finding
+from isa.sanitizer.layouts import is_unchecked
 
 Tensors = dict[str, NDArray[Any]]
 
@@ -216,18 +217,25 @@ def _from_images(tensor: Tensor, images: list[Segment]) -> NDArray[Any]:
     return content.view(tensor.dtype).reshape(tensor.shape)
 
 
-Findings = dict[str, tuple[Finding, ...]]
-"""Findings of the sanitizer on command streams, by program name."""
+class Sanitized(NamedTuple):
+    """Findings of the sanitizer on a program; ``unchecked``: its layouts could not be checked."""
+
+    findings: tuple[Finding, ...]
+    unchecked: bool
 
 
-def sanitize_package(file: Path, wanted: ProgramRequest) -> Findings:
-    """Return the sanitizer's findings on the program of every region."""
+def sanitize_package(file: Path, wanted: ProgramRequest) -> dict[str, Sanitized]:
+    """Return the sanitizer's findings on the program of every region, by name."""
     package, hardware = load_network(str(file)).package, hardware_of(wanted)
     compiled = compile_network(package, hardware.arch, wanted.options, timing=hardware.timing)
-    return {program.name: sanitize(program) for program in compiled.programs.values()}
+    return {program.name: _sanitize(program) for program in compiled.programs.values()}
 
 
-def sanitize_program(file: Path, images: Iterable[str]) -> Findings:
+def sanitize_program(file: Path, images: Iterable[str]) -> dict[str, Sanitized]:
     """Return the sanitizer's findings on the program in ``file``, which runs with ``images`` in system memory."""
     program = program_file.load(file)
-    return {program.name: sanitize(program, image_segments(program, images))}
+    return {program.name: _sanitize(program, image_segments(program, images))}
+
+
+def _sanitize(program: Program, given: Sequence[Segment] = ()) -> Sanitized:
+    return Sanitized(sanitize(program, given), is_unchecked(program))

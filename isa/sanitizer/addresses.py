@@ -34,7 +34,7 @@ def contained(stream: Stream) -> tuple[list[Finding], tuple[Operands, ...]]:
                 else:
                     inside.append(access)
             sides.append(tuple(inside))
-        kept.append(Operands(*sides))
+        kept.append(Operands(sides[0], sides[1]))
     return findings, tuple(kept)
 
 

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from isa import program_file
+from isa.dataflow import Dataflow
 from tests.experiments.command_line import dla
+from tests.isa import test_sanitizer_layouts as packed
 from tests.isa.sanitizer_programs import CHAIN, program
 
 pytestmark = pytest.mark.usefixtures("fresh_folder")
@@ -47,6 +49,7 @@ def test_errors_stop_the_run(capsys: Capture) -> None:
 def test_warnings_do_not(capsys: Capture) -> None:
     status, lines = _simulate(capsys, MAXIMUM, ("OP_END", "SET LD_SRAM_ADDRESS, 512\nOP_DMA_READ\nOP_END"))
     assert status == 0
+    assert not any("layouts" in line for line in lines)  # ideal memory has none
     assert "warning: unused result: nothing reads what OP_DMA_READ at word 11" in lines[0]
     assert any(" cycles, " in line for line in lines)
 
@@ -59,3 +62,14 @@ def test_images_hold_data(capsys: Capture) -> None:
     arguments = ["simulate", "chain.prog", "--sanitize", "--tensor", "x=x.npy"]
     assert dla(capsys, *arguments).status == 1
     assert dla(capsys, *arguments, "--image", "64=image.bin").status == 0
+
+
+@pytest.mark.parametrize("flow", [packed.FLOW, None])
+def test_a_program_of_banked_memory_without_data_flow_has_no_check_of_layouts(
+    flow: Dataflow | None, capsys: Capture
+) -> None:
+    """One line says so; the race in the program ends the command before the run."""
+    program_file.save(packed.program(flow), Path("packed.prog"))
+    outcome = dla(capsys, "simulate", "packed.prog", "--sanitize")
+    line = "packed.prog: layouts not checked: the program states no data flow"
+    assert outcome.out.splitlines().count(line) == (flow is None)

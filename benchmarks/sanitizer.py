@@ -1,0 +1,63 @@
+"""Time of the sanitizer on programs of v5: all checks, and the checks without layouts.
+
+    python -m benchmarks.sanitizer [NETWORK ...] [--runs N]
+
+Prints the commands, the milliseconds of processor time with and without layouts, and their ratio, for all regions of
+each network. Decoding is included in both. The times are the shortest of the runs, which alternate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import replace
+from math import inf
+
+from benchmarks import measuring
+from byoc.compiler import compile
+from experiments.running.network import load_network
+from isa.arch import Arch, PeArray
+from isa.program import Program
+from isa.sanitizer import sanitize
+
+NETWORKS = "mobilenet-v1", "visual-wake-words", "lstm-small", "resnet-8", "vit-tiny", "keyword-spotting"
+ARCH = Arch(isa="v5", pe=PeArray(ic=16, oc=16), sram_bytes=1 << 19)
+
+
+def milliseconds(programs: list[Program]) -> float:
+    """Return the processor time of the sanitizer for all programs, decoding included."""
+    start = time.process_time()
+    for program in programs:
+        sanitize(program)
+    return 1e3 * (time.process_time() - start)
+
+
+def copies(programs: list[Program], stated: bool) -> list[Program]:
+    """Return programs whose words are not decoded yet, with or without their data flow."""
+    return [replace(one, dataflow=one.dataflow if stated else None) for one in programs]
+
+
+def main() -> None:
+    """Print one line per network."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", default=list(NETWORKS), metavar="NETWORK")
+    parser.add_argument("--runs", type=int, default=15)
+    options = parser.parse_args()
+    print(measuring.settings())
+    for name in options.networks:
+        programs = list(compile(load_network(name).package, ARCH).programs.values())
+        least = {True: inf, False: inf}
+        for _ in range(options.runs):
+            for stated in least:
+                fresh = copies(programs, stated)
+                least[stated] = min(least[stated], milliseconds(fresh))
+        count = sum(len(program.words) for program in programs)
+        print(
+            f"{name:20} {count:6} words {least[True]:8.1f} ms, without layouts {least[False]:8.1f} ms, "
+            f"ratio {least[True] / least[False]:.2f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
