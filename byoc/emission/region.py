@@ -350,7 +350,7 @@ def _tensors(region: Region, lowered: Lowered, values: Mapping[str, Value], memo
     def tensor(name: str, role: Literal["input", "output"]) -> Tensor:
         value, place = values[name], lowered.places[name]
         dtype: TensorType = "int32" if value.dtype == "int32" else "int8"
-        shape = stored_shape(value.shape, lowered.layouts[name])
+        shape = stored_shape(value.shape, lowered.layouts[name], memory.arch.memory)
         return Tensor(name, role, dtype, shape, memory.dram[place.buffer] + place.offset)
 
     return (

@@ -18,7 +18,7 @@ from byoc.operators.movement import asked_words
 from byoc.operators.nest import NOTHING, find_pieces
 from isa.arch import Arch
 from isa.instruction import ceil_div
-from isa.ops.packed import NARROW, Product, gapless, mapped, product_bound, words_of
+from isa.ops.packed import Product, gapless, mapped, product_bound, words_of
 from isa.packing import Shape
 
 CONVOLUTIONS = ("OP_CONV", "OP_GROUP_CONV")
@@ -86,7 +86,7 @@ def _copied(operation: Convolution, atom: int, word: int) -> tuple[int, int]:
 def _matrix(operation: Convolution, atom: int) -> NDArray[np.int64]:
     """Return the input byte of each matrix byte, or NOTHING; shape (surfaces, positions, atom)."""
     nest = operation.loops.nest
-    own = NARROW if operation.inputs[0].layout.atom == NARROW else atom
+    own = operation.inputs[0].layout.atom
     steps = (
         (np.arange(count) * stride - before)[:, np.newaxis] + np.arange(taps) * dilation
         for count, stride, before, taps, dilation in zip(

@@ -80,9 +80,9 @@ def stored_constants(operation: Operator) -> dict[str, NDArray[np.int8]]:
     return found
 
 
-def stored_shape(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
-    """Return the shape of a tensor in memory: the model's shape if it is dense."""
-    return shape if layout.atom == 1 else layout.stored
+def stored_shape(shape: tuple[int, ...], layout: Layout, memory: Memory) -> tuple[int, ...]:
+    """Return the shape of a tensor in memory: the model's shape in ideal memory."""
+    return shape if memory == IDEAL else layout.stored
 
 
 def to_stored(array: NDArray[Any], tensor: Tensor, arch: Arch) -> NDArray[Any]:

@@ -43,7 +43,7 @@ from byoc.operators.window import (
 from byoc.options import Target
 from isa.arch import Arch
 from isa.ops.convolution import MAPPING, Work, best_mapping
-from isa.ops.packed import COLUMNS, NARROW, WHOLE_KERNEL, gapless, words_of
+from isa.ops.packed import COLUMNS, NARROW, WHOLE_KERNEL, gapless, pixel_bytes, words_of
 from isa.ops.packed import Product as PackedProduct
 from isa.ops.packed import best_mapping as best_packed_mapping
 from isa.packing import Shape
@@ -378,7 +378,8 @@ class Convolution(Product, Window):
         """Return the mapping with the fewest cycles; operands are in atoms if they have a layout."""
         if self.output.assigned is None:
             return best_mapping(self._work(), arch)
-        if self.inputs[0].layout.atom == NARROW:
+        image = self.inputs[0].layout
+        if image.atom == pixel_bytes(self.groups, image.channels):
             return WHOLE_KERNEL
         if self.mnemonic == "OP_DEPTH_CONV":
             return 0

@@ -26,7 +26,7 @@ from byoc.options import Target
 from isa.arch import IDEAL, WORD_KEYS, Arch
 from isa.layout import Layout
 from isa.ops.convolution import MAPPING
-from isa.ops.packed import NARROW
+from isa.ops.packed import NARROW, pixel_bytes
 from isa.packing import atoms_of
 
 RULE = "on a machine of words operands are tensors of channels, matrices, or slices of whole images of them"
@@ -69,7 +69,7 @@ def narrow(graph: Graph, name: str) -> bool:
     """Return whether a tensor has narrow atoms: an image of few channels from the host, read only by convolutions.
 
     These convolutions have one group and put several taps of the kernel on the lanes (mapping 3). A rescaling
-    between the host and the convolutions keeps the narrow atoms, so that the bus moves a fourth of the bytes.
+    between the host and the convolutions keeps the narrow atoms, so that the bus moves fewer bytes.
     """
     producers = {output: node for node in graph.nodes if node.integer for output in node.outputs}
     origin = name
@@ -145,7 +145,8 @@ def _packed(written: Operator, graph: Graph, target: Target) -> Operator | Findi
     for number, operand in enumerate(inputs):
         value = graph.values.get(operand.value)
         if value is not None and value.constant is None and narrow(graph, value.name):
-            inputs[number] = replace(operand, assigned=operand.layout._replace(atom=NARROW))
+            atom = pixel_bytes(1, operand.layout.channels)
+            inputs[number] = replace(operand, assigned=operand.layout._replace(atom=atom))
     return replace(operation, inputs=tuple(inputs), output=output)
 
 

@@ -66,7 +66,7 @@ def _finishing(command: Command, outputs: int, arch: Arch) -> int:
 
 
 NARROW = 4
-"""Bytes of a position of an input with few channels, such as an image."""
+"""Most channels of an input that is stored in atoms of its own, such as an image."""
 TAPS, COLUMNS, WHOLE_KERNEL = 1, 2, 3
 """Values of the field ``mapping``.
 
@@ -86,7 +86,7 @@ class Product(NamedTuple):
         taps: the array computes the taps of a kernel row in parallel.
         apart: parts of the array's columns have their own activations, for groups and for output columns.
         whole: kernel rows if the array computes all taps in parallel (one row of ``weights``); else 0.
-        narrow: the input is stored in atoms of :data:`NARROW` bytes.
+        narrow: bytes of an atom of the input if it is an image (:func:`pixel_bytes`), otherwise 0.
         computed: the weights are a tensor in atoms whose channels are the "outputs" or "inputs"; "" for constant
             weights.
         gapless: the input of each row of results ends where that of the next row begins, so the stream of activations
@@ -100,7 +100,7 @@ class Product(NamedTuple):
     taps: bool = False
     apart: bool = False
     whole: int = 0
-    narrow: bool = False
+    narrow: int = 0
     computed: Literal["", "outputs", "inputs"] = ""
     gapless: bool = False
 
@@ -150,12 +150,15 @@ def mapped(product: Product, mapping: int) -> Product:
     if mapping != WHOLE_KERNEL:
         return found
     beside = shape._replace(rows=1, columns=shape.rows * shape.columns)
-    return found._replace(weights=beside, whole=shape.rows, narrow=in_pixels(shape.groups, shape.inputs))
+    return found._replace(weights=beside, whole=shape.rows, narrow=pixel_bytes(shape.groups, shape.inputs))
 
 
-def in_pixels(groups: int, inputs: int) -> bool:
-    """Return True if the input of a :data:`WHOLE_KERNEL` convolution is stored in atoms of :data:`NARROW` bytes."""
-    return groups == 1 and inputs <= NARROW
+def pixel_bytes(groups: int, inputs: int) -> int:
+    """Return the bytes of an atom if the input of a :data:`WHOLE_KERNEL` convolution is an image, otherwise 0.
+
+    An image has one group and at most :data:`NARROW` channels, in atoms of 1, 2 or 4 bytes.
+    """
+    return 1 << (inputs - 1).bit_length() if groups == 1 and inputs <= NARROW else 0
 
 
 def _multiplied(command: Command) -> Product:
@@ -209,7 +212,7 @@ def _reach(product: Product, block: Block, arch: Arch) -> _Reach:
 
 def _atom(product: Product, words: BankedMemory) -> int:
     """Return the bytes of an input position in one atom."""
-    return NARROW if product.narrow else words.atom
+    return product.narrow or words.atom
 
 
 @lru_cache(maxsize=4096)
@@ -388,7 +391,8 @@ g = min(G, ⌊b/(OC/G)⌋), at least one, and p = min(⌊b/(g·OC/G)⌋, ⌈OW/c
 w = ⌈weights of the block / W⌉, first that of the first block; q ≤ P steps of a stripe, of OH·⌈OW/(p·c)⌉ in all, p = 1
 with mapping 0 and 1; v = ⌈n·((c-1)·SW + 1)·A / W⌉ words a step, with mapping 1 ⌈n·c·SW·A / W⌉, n the atoms that the
 channels of a block lie in (the most of any block). With mapping 2 and 3 v = ⌈s·p·c·SW·A / W⌉, s the pairs of an atom
-and a row of the kernel that the taps of a block lie in; A is 4 where mapping 3 has one group of at most 4 channels.
+and a row of the kernel that the taps of a block lie in; for mapping 3 with one group of 1, 2 or up to 4 channels, A is
+1, 2 or 4.
 Where the weights are a tensor in atoms, w = ⌈o/A⌉ · ⌈i·A / W⌉ for o output by i input channels, transposed
 ⌈i/A⌉ · ⌈o·A / W⌉.
 """
@@ -470,8 +474,8 @@ def _table_words(command: Command, arch: Arch) -> tuple[int, ...]:
 def _planes(command: Command) -> tuple[OperandLayout, OperandLayout]:
     source = _input(command)
     groups = command.registers.get("EX_GROUPS", 1)
-    if command.fields.get(MAPPING.name, 0) == WHOLE_KERNEL and in_pixels(groups, command["EX_INPUT_CHANNELS"]):
-        source = source._replace(narrow=NARROW)
+    if command.fields.get(MAPPING.name, 0) == WHOLE_KERNEL:
+        source = source._replace(narrow=pixel_bytes(groups, command["EX_INPUT_CHANNELS"]))
     return source, _output(command, element_bytes(command))
 
 

@@ -158,6 +158,17 @@ LAYERS = (
         "OP_CONV requantise=1 mapping=3", {"INPUT_CHANNELS": 3, "OUTPUT_CHANNELS": 4, "INPUT_HEIGHT": 8,
         "INPUT_WIDTH": 12, "OUTPUT_HEIGHT": 6, "OUTPUT_WIDTH": 10, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3}, {}, 121,
     ),
+    (
+        "CONV, a picture of one channel: 3 x 3, 1 to 1, 6 x 10. 9 taps are blocks of 8 and 1, of taps in 3 rows at most; "
+        "p = 8, so 3 * 8 bytes a step, v = 1, of 6 * 2; w = 1: 1 + 2 * 12",
+        "OP_CONV requantise=1 mapping=3", {"INPUT_CHANNELS": 1, "OUTPUT_CHANNELS": 1, "INPUT_HEIGHT": 8,
+        "INPUT_WIDTH": 12, "OUTPUT_HEIGHT": 6, "OUTPUT_WIDTH": 10, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3}, {}, 25,
+    ),
+    (
+        "CONV, a picture of two channels: 1 x 1, 2 to 1, 6 x 8. 2 taps; p = 8, so 8 * 2 bytes a step, v = 1: 1 + 6",
+        "OP_CONV requantise=1 mapping=3", {"INPUT_CHANNELS": 2, "OUTPUT_CHANNELS": 1, "INPUT_HEIGHT": 6,
+        "INPUT_WIDTH": 8, "OUTPUT_HEIGHT": 6, "OUTPUT_WIDTH": 8}, {"word_bytes": 16}, 7,
+    ),
     ("ACT: 1000 elements on 32 lanes, and a reciprocal of the scale: 16 + 32", "OP_ACT_RELU", {"LENGTH": 1000}, {}, 48),
     (
         "ELTWISE: 3 copies of 100 bytes of atoms of 8, which lie in 25 words, become dense: 3 * 25",

@@ -27,7 +27,8 @@ ARRAYS = ((8, 8, 1), (4, 16, 1), (16, 16, 1), (7, 13, 1), (1, 256, 1), (3, 5, 2)
 ATOMS = (None, 8, 16, 32)
 WORDS = (None, 32, 64, 256)
 SRAM = 1 << 20
-PIXEL = 4
+PIXELS = (1, 2, 4, 4)
+"""Bytes of an atom of a picture of 1 to 4 channels."""
 
 
 def machines(numerics: str) -> list[Arch]:
@@ -47,15 +48,15 @@ def machines(numerics: str) -> list[Arch]:
 class Atoms(NamedTuple):
     """A tensor (channels, positions) in atoms; ``plane``: the register of the surface's bytes, if there is one.
 
-    ``pixels``: it is a picture, in atoms of 4 bytes whatever the machine's.
+    ``pixels``: channels of a picture, whose atoms do not depend on the machine; 0 for other tensors.
     """
 
     plane: str = ""
-    pixels: bool = False
+    pixels: int = 0
 
     def atom(self, machine: int) -> int:
         """Bytes of an atom, on a machine of atoms of so many."""
-        return PIXEL if self.pixels else machine
+        return PIXELS[self.pixels - 1] if self.pixels else machine
 
 
 class Weights(NamedTuple):
@@ -322,10 +323,11 @@ def _convolution(rng: np.random.Generator, arch: Arch, grouped: bool) -> Drawn:
     kernel = registers["EX_KERNEL_HEIGHT"], registers["EX_KERNEL_WIDTH"]
     weights = _int8(rng, groups, outputs, inputs, *kernel)
     data, requantise = _int8(rng, groups * inputs, _plane(registers, "INPUT")), _one(rng, 0, 1)
+    pixels = inputs * (mapping == 3 and groups == 1 and inputs <= 4)
     drawn = Drawn(
         "OP_GROUP_CONV" if grouped else "OP_CONV", registers,
         {
-            "EX_INPUT_ADDRESS": Operand(data, Atoms("EX_INPUT_PLANE", mapping == 3 and groups == 1 and inputs <= 4)),
+            "EX_INPUT_ADDRESS": Operand(data, Atoms("EX_INPUT_PLANE", pixels)),
             "EX_OPERAND_ADDRESS": Operand(weights, Weights(mapping)),
             "EX_CHANNEL_ADDRESS": _records(rng, groups * outputs, weights[0, 0].size, arch),
         },

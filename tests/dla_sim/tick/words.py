@@ -22,8 +22,8 @@ DENSE = ("OP_E_ADD", "OP_C_MIN", "OP_C_MAX")
 BY_A_SCALE = ("OP_ACT_RELU", "OP_ACT_LRELU", "OP_E_ABS")
 ROWS = ("OP_REDUCE", "OP_SOFTMAX", "OP_NORM")
 PARAMETERS = 8
-PIXEL = 4
-"""Bytes of an atom of a picture."""
+PIXELS = (1, 2, 4, 4)
+"""Bytes of an atom of a picture of 1 to 4 channels."""
 WINDOWS = ("OP_DEPTH_CONV", "OP_POOL")
 SHARING = ("records", "sums", "tables")
 """Operands that come by one port, one word a cycle of all of them."""
@@ -138,11 +138,12 @@ def _shape(command: Command, arch: Arch) -> Products:
             computed = "inputs" if command.fields["transposed"] else "outputs"
         return Products(1, *channels, 1, 1, 1, at["EX_ROWS"], 1, atom, computed=computed)
     groups, mapping = at.get("EX_GROUPS", 1), command.fields.get("mapping", 0)
-    picture = mapping == 3 and groups == 1 and at["EX_INPUT_CHANNELS"] <= PIXEL
+    picture = mapping == 3 and groups == 1 and at["EX_INPUT_CHANNELS"] <= len(PIXELS)
+    own = PIXELS[at["EX_INPUT_CHANNELS"] - 1] if picture else atom
     return Products(
         groups, at["EX_OUTPUT_CHANNELS"] // groups, at["EX_INPUT_CHANNELS"] // groups,
         at["EX_KERNEL_HEIGHT"], at["EX_KERNEL_WIDTH"], at["EX_OUTPUT_HEIGHT"], at["EX_OUTPUT_WIDTH"],
-        at["EX_STRIDE_WIDTH"], PIXEL if picture else atom, mapping in (1, 2), mapping == 3, mapping in (2, 3),
+        at["EX_STRIDE_WIDTH"], own, mapping in (1, 2), mapping == 3, mapping in (2, 3),
         gap=at["EX_STRIDE_HEIGHT"] * at["EX_INPUT_WIDTH"] != at["EX_OUTPUT_WIDTH"] * at["EX_STRIDE_WIDTH"],
     )  # fmt: skip
 
