@@ -251,7 +251,7 @@ class _GroupStream:
             rows = Span(max(wanted.start, self._loaded[name]), wanted.stop)
             self._loaded[name] = max(self._loaded[name], wanted.stop)
         else:
-            pointer = self._round(name).take().moved(-wanted.start * planes.row_bytes)
+            pointer = self._operand(name).moved(-wanted.start * planes.row_bytes)
             windows[name] = Window(pointer, span.start, wanted.size, planes.row_bytes)
         if rows.size <= 0:
             return
@@ -260,13 +260,15 @@ class _GroupStream:
         transfer = plane_transfer(box, planes.rows, planes.row_bytes, 1, window.plane(rows.size))
         yield load(memory.dram[name], window.at(span.start, rows.start), transfer, source, memory.bus)
 
-    def _round(self, name: str) -> TileBuffers:
-        if name not in self._rounds:
+    def _operand(self, name: str) -> Pointer:
+        """Return the buffer for one band's rows of an operand."""
+        rounds = self._rounds.get(name)
+        if rounds is None or self._group.smallest:
             planes = self._graph.planes[name]
             most = max(band.wanted[name].size for band in self.bands if name in band.wanted)
             nbytes = self._sources[name].size * most * planes.row_bytes
-            self._rounds[name] = TileBuffers(self._memory, f"{name} band", self._group.slots, nbytes)
-        return self._rounds[name]
+            rounds = self._rounds[name] = TileBuffers(self._memory, f"{name} band", self._group.slots, nbytes)
+        return rounds.take()
 
     def _computed(
         self, position: int, rows: Span, windows: Mapping[str, Window], loads: tuple[Step, ...]

@@ -392,8 +392,8 @@ class Growth:
         reader, last = min(wanted.readers), max(wanted.readers)
         if kept:
             fixed = aligned(window_bytes(count, rows, planes.rows, planes.row_bytes), self._alignment)
-        elif wanted.made:
-            near = planes.makers[0], last, nbytes
+        elif wanted.made or (way.slots == 1 and self._height == 1):
+            near = planes.makers[0] if wanted.made else reader, last, nbytes
         else:
             fixed = way.slots * nbytes
         if not (leaves or not wanted.made):

@@ -45,6 +45,11 @@ class Group:
     slots: int = 2
 
     @property
+    def smallest(self) -> bool:
+        """True if bands cannot need fewer bytes: an operand's only buffer is then free while no layer reads it."""
+        return self.rows == self.slots == 1
+
+    @property
     def rides(self) -> bool:
         """True if the last layer is element-wise and fused tile by tile into the first."""
         return not self.rows

@@ -10,8 +10,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pytest
 
+from byoc.compiler import compile
 from byoc.emission.region import Region, compile_region, layers_of
 from byoc.graph import Value
+from byoc.importing import import_model
 from byoc.operators.layer import Layer, Slots, streamed
 from byoc.operators.movement import StridedCopy
 from byoc.operators.nest import Dim, allowed_channels
@@ -30,12 +32,15 @@ from byoc.scheduling.groups import (
 from byoc.scheduling.lowering import Lowered
 from byoc.scheduling.residency import Rooms, choice_of, group_choice_of
 from byoc.scheduling.tiling import shapes
+from dla_sim.device import Device
+from dla_sim.timing import Timing
 from isa.arch import Arch, PeArray
 from isa.errors import InputError
 from isa.instruction import Unit
 from isa.program import Program
 from tests.byoc import region_cases as cases
 from tests.byoc.ordering import unordered_conflicts
+from tests.byoc.small_models import ModelBuilder
 from tests.isa.legality import check_legality
 
 KINDS = ("conv", "strided", "depthwise", "pool", "average", "add", "relu", "concat", "wide", "skip", "shuffle")
@@ -425,3 +430,19 @@ def test_the_search_takes_what_pays() -> None:
     alone, _ = compile_region(made, values, arch, choices=Choices(groups=()))
     assert report.choices.groups
     assert sum(moved(together, Unit.LD)) < sum(moved(alone, Unit.LD))
+
+
+def test_bands_of_one_row_load_their_operand_where_constants_follow() -> None:
+    """Two convolutions on packed tensors fit in one row a band only if the image's rows are free between bands."""
+    builder, random = ModelBuilder(), np.random.default_rng(0)
+    value = builder.dequantize(builder.input("x", (1, 1, 16, 224), "int8"), 0.05)
+    for number, (inputs, kernel) in enumerate(((1, 5), (64, 3))):
+        weights = random.integers(-127, 128, (64, inputs, kernel, kernel)).astype(np.int8)
+        value = builder.node("Conv", value, builder.weights(weights, 0.01), pads=[kernel // 2] * 4)
+        value = builder.quantize(value, 0.1 * (1 + number))
+        value = value if number else builder.dequantize(value, 0.1)
+    builder.output(value, "int8")
+    arch = Arch(isa="v5", pe=PeArray(ic=32, oc=32), sram_bytes=1 << 16)
+    (program,) = compile(import_model(builder.model()), arch, data=False).programs.values()
+    first, *_ = Device(arch, Timing()).run(program, {}, timing_only=True).trace.layers
+    assert first.dram_write_bytes == 0
