@@ -159,7 +159,7 @@ LAYERS = (
         "INPUT_WIDTH": 12, "OUTPUT_HEIGHT": 6, "OUTPUT_WIDTH": 10, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3}, {}, 121,
     ),
     (
-        "CONV, a picture of one channel: 3 x 3, 1 to 1, 6 x 10. 9 taps are blocks of 8 and 1, of taps in 3 rows at most; "
+        "CONV, a picture of one channel: 3 x 3, 1 to 1, 6 x 10. 9 taps are blocks of 8 and 1, of taps in 3 rows; "
         "p = 8, so 3 * 8 bytes a step, v = 1, of 6 * 2; w = 1: 1 + 2 * 12",
         "OP_CONV requantise=1 mapping=3", {"INPUT_CHANNELS": 1, "OUTPUT_CHANNELS": 1, "INPUT_HEIGHT": 8,
         "INPUT_WIDTH": 12, "OUTPUT_HEIGHT": 6, "OUTPUT_WIDTH": 10, "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3}, {}, 25,
