@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from byoc.frontend.onnx.rewriting.reasons import support_rows
-from tests.byoc.every_reason import UNDRAWN, judged, listed, running_nodes
+from tests.byoc.every_reason import judged
+from tests.byoc.running_nodes import UNDRAWN, listed, running_nodes
 
 ENDS = {"runs", "refused", "named", "other cause"}
 """Right ends of a variant. "other cause": the node runs without the attribute that the reason names."""

@@ -14,7 +14,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from tests.e2e.random_graphs import GraphBuilder, Tensor
+from tests.e2e.graph_steps import Tensor
+from tests.e2e.random_graphs import GraphBuilder
 
 CHANNELS, SIZE, CLASSES = 8, 6, 5
 

@@ -22,7 +22,7 @@ from onnx import numpy_helper
 from experiments.running.given import Given
 from experiments.running.network import load
 from isa.errors import InputError
-from tests.e2e.shared_tensors import Writer
+from tests.e2e.shared_tensor_files import Writer
 
 Random = np.random.Generator
 

@@ -10,7 +10,8 @@ import pytest
 
 from experiments import run
 from isa.arch import Arch
-from tests.e2e.tflite_operators import DRAWN, FIXED, HEADER, UNSIGNED, Draft, outcome
+from tests.e2e.tflite_drafts import DRAWN, Draft
+from tests.e2e.tflite_operators import FIXED, HEADER, UNSIGNED, outcome
 from tests.tflite.builder import Quantisation, TfliteBuilder
 
 DEFAULT = Arch.model_validate({"isa": "v4"})

@@ -31,16 +31,8 @@ from isa.packing import (
 )
 from isa.variants import VARIANTS
 from tests.isa.bench import make_command, run
-from tests.isa.packed_cases import (
-    DRAWS,
-    Drawn,
-    Placed,
-    atom_by_atom,
-    bytes_where_they_lie,
-    in_blocks,
-    machines,
-    placed,
-)
+from tests.isa.packed_cases import DRAWS, bytes_where_they_lie
+from tests.isa.packed_operands import Drawn, Placed, atom_by_atom, in_blocks, machines, placed
 
 COMMANDS, MANY = 30, 400
 WHERE_THEY_LIE = ("OP_PERMUTE",)

@@ -1,0 +1,106 @@
+"""A user of the installed command: runs it in a folder and reads what it prints."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+PROGRAMS = Path(sys.executable).parent
+"""Where ``dla`` and ``python`` of this installation are."""
+
+
+class User:
+    """Somebody at a terminal in an empty folder. What they see is standard output and errors, together."""
+
+    def __init__(self, folder: Path, cache: Path) -> None:
+        self.folder = folder
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("DLA_", "PYTHON"))}
+        path = f"{PROGRAMS}{os.pathsep}{kept.get('PATH', '')}"
+        self._environment = {**kept, "PATH": path, "DLA_CACHE_DIR": str(cache), "COLUMNS": "120"}
+
+    def types(self, line: str, *, status: int = 0, **environment: str) -> str:
+        """What a command line prints; AssertionError where it ends with another status, or a traceback."""
+        return self._run(["bash", "-c", line], line, status, environment)
+
+    def runs(self, script: str, *, status: int = 0) -> str:
+        """What a Python script prints."""
+        (self.folder / "script.py").write_text(script, encoding="utf-8")
+        return self._run([str(PROGRAMS / "python"), "script.py"], script, status, {})
+
+    def _run(self, words: list[str], typed: str, status: int, environment: dict[str, str]) -> str:
+        done = subprocess.run(
+            words, cwd=self.folder, env=self._environment | environment, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, check=False,
+        )  # fmt: skip
+        seen = done.stdout.decode(environment.get("PYTHONIOENCODING", "utf-8"))
+        assert done.returncode == status, f"{typed}\nexit status {done.returncode}\n{seen}"
+        assert status == 1 or "Traceback" not in seen, seen
+        return seen
+
+    def fails(self, line: str, **environment: str) -> str:
+        """The one line of an error, without ``error: ``, of a command line that ends with exit status 2."""
+        seen = self.types(line, status=2, **environment)
+        assert seen.startswith("error: "), seen
+        assert seen.count("\n") == 1, seen
+        return seen.removeprefix("error: ").rstrip()
+
+    def has(self, name: str) -> Path:
+        """A file that should be there and not empty."""
+        assert (self.folder / name).stat().st_size
+        return self.folder / name
+
+
+def own_network(folder: Path, *, shape: tuple[int | str, ...] = (1, 3, 16, 16), cumsum: bool = False) -> Path:
+    """``mine.onnx``, a small float network as somebody would export it; with ``cumsum`` not all of it is supported."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "w1": rng.normal(size=(8, 3, 3, 3)), "b1": rng.normal(size=8),
+        "w2": rng.normal(size=(8, 10)), "b2": rng.normal(size=10),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("Conv", ["image", "w1", "b1"], ["c"], name="conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"], name="relu"),
+        helper.make_node("GlobalAveragePool", ["r"], ["g"], name="pool"),
+        helper.make_node("Flatten", ["g"], ["f"], name="flatten"),
+        helper.make_node("Gemm", ["f", "w2", "b2"], ["s" if cumsum else "scores"], name="classifier"),
+    ]
+    constants = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()]
+    if cumsum:
+        constants.append(numpy_helper.from_array(np.array(1), "axis"))
+        nodes.append(helper.make_node("CumSum", ["s", "axis"], ["scores"], name="running_sum"))
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, shape)
+    scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, [shape[0], 10])
+    graph = helper.make_graph(nodes, "mine", [image], [scores], constants)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), folder / "mine.onnx"
+    )
+    return folder / "mine.onnx"
+
+
+def samples(count: int = 4) -> np.ndarray:
+    """Images for ``mine.onnx``."""
+    return np.random.default_rng(1).normal(size=(count, 1, 3, 16, 16)).astype(np.float32)
+
+
+SWEEP = """\
+networks = "digits-cnn"
+[arch]
+pe.oc = [8, 16]
+sram_bytes = ["4 KiB", "64 KiB"]
+[timing]
+bus_bytes = [4, 8]
+"""
+
+
+def without(user: User, package: str) -> str:
+    """A folder to put first on the path, where ``package`` is, and cannot be imported, as where it is not installed."""
+    (user.folder / "missing" / package).mkdir(parents=True)
+    text = f"raise ModuleNotFoundError(\"No module named '{package}'\", name={package!r})\n"
+    (user.folder / "missing" / package / "__init__.py").write_text(text)
+    return str(user.folder / "missing")
