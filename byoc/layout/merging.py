@@ -1,7 +1,7 @@
 """Merge the movements of a region in banked memory: chains of copies become one copy, by composing byte maps.
 
 A movement is a map of bytes. Consecutive maps are composed to one. An intermediate tensor is not stored if every
-consumer reads its sources instead. Takes operations with layouts (:mod:`byoc.layout.arrangement`) and returns
+consumer reads its sources instead. Takes operations with layouts (:mod:`byoc.layout.assign`) and returns
 fewer.
 """
 

@@ -29,11 +29,11 @@ def lay_out(
     """
     if memory == IDEAL:
         return operations, {name: dense(values[name].shape) for name in edges}
-    from byoc.layout.arrangement import arranged  # imported lazily: ideal memory needs no layouts
+    from byoc.layout.assign import assign_layouts  # imported lazily: ideal memory needs no layouts
     from byoc.layout.merging import merge_moves
 
-    listed, layouts = arranged(operations, values, edges, memory.atom, fits)
     shapes = {name: value.shape for name, value in values.items()}
+    listed, layouts = assign_layouts(operations, shapes, edges, memory.atom, fits)
     moved = merge_moves(listed, edges, layouts, memory.word, fits, shapes)
     return tuple(part for operation in moved for part in _fitting_parts(operation, fits)), layouts
 

@@ -104,7 +104,7 @@ def _is_inner(graph: Graph, name: str) -> bool:
 def packed_operations(operations: tuple[Operator, ...], graph: Graph, target: Target) -> tuple[Operator, ...] | Finding:
     """Return the operations of a node with the layouts they need in banked memory, or a finding.
 
-    Operations that take any layout get theirs later (:func:`byoc.layout.arrangement.arranged`).
+    Operations that take any layout get theirs later (:func:`byoc.layout.assign.assign_layouts`).
     """
     if target.memory == IDEAL:
         return operations

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from byoc.graph import Value
-from byoc.layout.arrangement import arranged
+from byoc.layout.assign import assign_layouts
 from byoc.operators.movement import StridedCopy
 from byoc.operators.nest import Dim
 from byoc.operators.operator import Operand
@@ -36,11 +35,11 @@ def test_what_two_ways_would_say_is_the_first() -> None:
 
 def test_a_picture_of_one_channel_leaves_element_after_element() -> None:
     """4 channels of 5 by 5 become one of 10 by 10: atoms would have 8 bytes for each of 100 elements."""
-    values = {"x": Value("x", (1, 4, 5, 5), "int8"), "y": Value("y", (1, 1, 10, 10), "int8")}
+    shapes = {"x": (1, 4, 5, 5), "y": (1, 1, 10, 10)}
     copy = StridedCopy(
         name="c", kind="DMA", onnx_nodes=(), inputs=(Operand("x", (100,)),), output=Operand("y", (100,)),
         channels=Dim(5, 5, 20), rows=Dim(2, 50, 10), inner=(Dim(5, 1, 2), Dim(2, 25, 1)),
     )  # fmt: skip
-    _, homes = arranged((copy,), values, ("x", "y"), 8)
-    assert homes["x"] == Layout(4, 25, 8)
-    assert homes["y"] == Layout(100, 1, 8)
+    _, layouts = assign_layouts((copy,), shapes, ("x", "y"), 8)
+    assert layouts["x"] == Layout(4, 25, 8)
+    assert layouts["y"] == Layout(100, 1, 8)

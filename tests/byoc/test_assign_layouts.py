@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from byoc.compiler import compile, partition_package
 from byoc.emission.region import layers_of
-from byoc.graph import Value
 from byoc.importing import import_model
-from byoc.layout.arrangement import MOST_PIECES, _Arrangement, _slice, arranged
+from byoc.layout.assign import assign_layouts
+from byoc.layout.copying import Assignment, add_fill, copy_elements, read_operand, slice_layout, write_result
+from byoc.layout.gather import MAX_PIECES_PER_MOVE
+from byoc.layout.preferences import describe_tensors
 from byoc.operators.convolution import Convolution
 from byoc.operators.matmul import DynamicMatMul
 from byoc.operators.movement import StridedCopy, filled_byte, fills
@@ -38,17 +40,16 @@ READER = StridedCopy(
 )  # fmt: skip
 
 
-def holding(**homes: Layout) -> _Arrangement:
-    """Return an arrangement of tensors with given layouts."""
-    found = _Arrangement((), {}, (), ATOM)
-    found.home |= homes
-    found._elements |= {name: home.elements for name, home in homes.items()}
-    return found
+def holding(**layouts: Layout) -> Assignment:
+    """Return an assignment of tensors with given layouts."""
+    region = describe_tensors((), {}, (), ATOM, lambda _: True)
+    elements = {name: layout.elements for name, layout in layouts.items()}
+    return Assignment(replace(region, elements=elements), {**layouts})
 
 
-def stored(home: Layout, elements: NDArray[np.uint8], padding: int = 0xEE) -> NDArray[np.uint8]:
+def stored(layout: Layout, elements: NDArray[np.uint8], padding: int = 0xEE) -> NDArray[np.uint8]:
     memory = np.full(4096, padding, np.uint8)
-    memory[home.places(np.arange(elements.size))] = elements
+    memory[layout.places(np.arange(elements.size))] = elements
     return memory
 
 
@@ -66,104 +67,104 @@ def test_a_consumer_reads_the_elements_of_its_operand_in_the_layout_that_it_need
     random, slices = np.random.default_rng(0), 0
     for _ in range(300):
         elements = int(random.choice([24, 40, 60, 96]))
-        home = drawn_layout(random, elements)
+        layout = drawn_layout(random, elements)
         part = int(random.choice([size for size in range(1, elements + 1) if elements % size == 0]))
         offset = part * int(random.integers(elements // part))
-        want = drawn_layout(random, part)
-        if part % home.positions == 0 and random.random() < 0.7:
-            want = Layout(part // home.positions, home.positions, ATOM, by_row=home.by_row).canonical
-        layouts = holding(x=home)
-        operand = layouts._read(READER, Operand("x", (part,), offset), want)
+        required = drawn_layout(random, part)
+        if part % layout.positions == 0 and random.random() < 0.7:
+            required = Layout(part // layout.positions, layout.positions, ATOM, by_row=layout.by_row).canonical
+        state = holding(x=layout)
+        operand = read_operand(state, READER, Operand("x", (part,), offset), required)
         values = random.integers(0, 256, elements, dtype=np.uint8)
-        memories = run_moves(layouts.found, {"x": stored(home, values)})
+        memories = run_moves(state.operations, {"x": stored(layout, values)})
         assert operand.assigned is not None
         found = memories[operand.value][operand.assigned.places(np.arange(part))]
-        assert found.tolist() == values[offset : offset + part].tolist(), (home, want, offset)
+        assert found.tolist() == values[offset : offset + part].tolist(), (layout, required, offset)
         slices += operand.value == "x"
         if operand.value != "x":
-            size = want.images * want.image_bytes
+            size = required.images * required.image_bytes
             assert memories[operand.value][:size].sum() == found.sum(), "padding holds zeros"
     assert 20 < slices < 200
 
 
 def test_slices_begin_and_end_with_atoms() -> None:
     wide, narrow = Layout(24, 4, ATOM), Layout(8, 4, ATOM)
-    assert _slice(wide, 8 * 4, narrow) == narrow._replace(begin=8 * 4)
-    assert _slice(wide, 4 * 4, narrow) is None
-    assert _slice(wide, 8 * 4, Layout(4, 4, ATOM)) is None
-    assert _slice(Layout(5, 4, ATOM, images=3), 2 * 4, Layout(5, 4, ATOM)) is None
-    assert _slice(Layout(5, 4, ATOM, images=3), 2 * 5 * 4, Layout(5, 4, ATOM)) == Layout(5, 4, ATOM, begin=64)
+    assert slice_layout(wide, 8 * 4, narrow) == narrow._replace(begin=8 * 4)
+    assert slice_layout(wide, 4 * 4, narrow) is None
+    assert slice_layout(wide, 8 * 4, Layout(4, 4, ATOM)) is None
+    assert slice_layout(Layout(5, 4, ATOM, images=3), 2 * 4, Layout(5, 4, ATOM)) is None
+    assert slice_layout(Layout(5, 4, ATOM, images=3), 2 * 5 * 4, Layout(5, 4, ATOM)) == Layout(5, 4, ATOM, begin=64)
 
 
 def test_consumers_that_need_one_layout_share_a_copy() -> None:
-    layouts, want = holding(x=Layout(5, 8, ATOM)), Layout(5, 8, ATOM, by_row=True)
-    first = layouts._read(READER, Operand("x", (40,)), want)
-    count = len(layouts.found)
-    assert layouts._read(READER, Operand("x", (40,)), want) == first
-    assert len(layouts.found) == count
-    assert layouts._read(READER, Operand("x", (40,)), Layout(40, 1, ATOM)) != first
+    state, required = holding(x=Layout(5, 8, ATOM)), Layout(5, 8, ATOM, by_row=True)
+    first = read_operand(state, READER, Operand("x", (40,)), required)
+    count = len(state.operations)
+    assert read_operand(state, READER, Operand("x", (40,)), required) == first
+    assert len(state.operations) == count
+    assert read_operand(state, READER, Operand("x", (40,)), Layout(40, 1, ATOM)) != first
 
 
 def test_padding_is_written_once() -> None:
-    layouts, steps = holding(x=Layout(40, 1, ATOM), y=Layout(5, 8, ATOM)), np.arange(20)
+    state, steps = holding(x=Layout(40, 1, ATOM), y=Layout(5, 8, ATOM)), np.arange(20)
     for first in (0, 20):
-        layouts._copy(READER, "y", {"x": (first + steps, first + steps)})
-    assert sum(filled_byte(one) == 0 for one in layouts.found) == 1
+        copy_elements(state, READER, "y", {"x": (first + steps, first + steps)})
+    assert sum(filled_byte(one) == 0 for one in state.operations) == 1
 
 
 def test_filled_elements_are_filled_where_they_are_stored() -> None:
-    home = Layout(5, 8, ATOM)
-    layouts = holding(y=home)
+    layout = Layout(5, 8, ATOM)
+    state = holding(y=layout)
     (fill,) = fills("n", (), "y", (Piece(0, 16, (Dim(8, 1, 1),)),), 7)
-    layouts._fill(replace(fill, output=Operand("y", (8,), 16)), 7)
-    memory = run_moves(layouts.found, {"y": np.zeros(4096, np.uint8)})["y"]
-    assert memory[home.places(np.arange(40))].tolist() == [0] * 16 + [7] * 8 + [0] * 16
+    add_fill(state, replace(fill, output=Operand("y", (8,), 16)), 7)
+    memory = run_moves(state.operations, {"y": np.zeros(4096, np.uint8)})["y"]
+    assert memory[layout.places(np.arange(40))].tolist() == [0] * 16 + [7] * 8 + [0] * 16
     assert memory.sum() == 7 * 8
 
 
 def test_a_result_without_padding_is_copied_to_its_atoms() -> None:
     """A consumer of the copy with padding does not read the one without."""
-    layouts = holding(x=Layout(5, 8, ATOM), z=Layout(5, 2, ATOM))
+    state = holding(x=Layout(5, 8, ATOM), z=Layout(5, 2, ATOM))
 
     class Dense(StridedCopy):
         omits_padding = True
 
-    want = Layout(10, 1, ATOM)
+    required = Layout(10, 1, ATOM)
     dense = Dense(
         name="d", kind="DMA", onnx_nodes=(), inputs=(Operand("x", (10,)),), output=Operand("z", (10,)),
         channels=Dim(10, 8, 1), rows=Dim(1, 0, 0), inner=(),
     )  # fmt: skip
-    layouts._make(dense, want)
-    made = layouts.found[0].output.value
+    write_result(state, dense, required)
+    made = state.operations[0].output.value
     assert made != "z"
-    read = layouts._read(READER, Operand("z", (10,)), want)
+    read = read_operand(state, READER, Operand("z", (10,)), required)
     assert read.value not in ("z", made)
 
 
 def test_a_movement_of_many_pieces_takes_few_copies() -> None:
     """It goes by way of dense tensors: from rows of 7 channels to channels of other rows, in pieces of a byte."""
     shape = (7, 11, 13)
-    values = {name: Value(name, (1, *shape), "int8") for name in ("x", "y")}
+    shapes = dict.fromkeys(("x", "y"), (1, *shape))
     index = np.arange(np.prod(shape)).reshape(shape)
     copy = StridedCopy(
         name="c", kind="DMA", onnx_nodes=(), inputs=(Operand("x", (index.size,)),), output=Operand("y", (index.size,)),
         channels=Dim(13, 1, 77), rows=Dim(11, 13, 7), inner=(Dim(7, 143, 1),),
     )  # fmt: skip
-    found, homes = arranged((copy,), values, ("x", "y"), ATOM)
-    memory = run_moves(found, {"x": stored(homes["x"], (index.reshape(-1) % 251).astype(np.uint8))})["y"]
-    moved = memory[homes["y"].places(np.arange(index.size))]
+    found, layouts = assign_layouts((copy,), shapes, ("x", "y"), ATOM)
+    memory = run_moves(found, {"x": stored(layouts["x"], (index.reshape(-1) % 251).astype(np.uint8))})["y"]
+    moved = memory[layouts["y"].places(np.arange(index.size))]
     assert moved.tolist() == (index.transpose(2, 1, 0).reshape(-1) % 251).tolist()
-    assert len(found) < MOST_PIECES
+    assert len(found) < MAX_PIECES_PER_MOVE
 
 
 def test_a_tensor_that_is_only_moved_enters_without_half_empty_atoms() -> None:
-    values = {"x": Value("x", (1, 1, 10, 10), "int8"), "y": Value("y", (1, 1, 10, 10), "int8")}
+    shapes = dict.fromkeys(("x", "y"), (1, 1, 10, 10))
     copy = StridedCopy(
         name="c", kind="DMA", onnx_nodes=(), inputs=(Operand("x", (100,)),), output=Operand("y", (100,)),
         channels=Dim(10, 10, 1), rows=Dim(10, 1, 10), inner=(),
     )  # fmt: skip
-    _, homes = arranged((copy,), values, ("x", "y"), ATOM)
-    assert homes["x"] == Layout(100, 1, ATOM)
+    _, layouts = assign_layouts((copy,), shapes, ("x", "y"), ATOM)
+    assert layouts["x"] == Layout(100, 1, ATOM)
 
 
 def test_a_matrix_has_its_columns_as_channels() -> None:

@@ -1,0 +1,175 @@
+"""The record of assigned layouts, and the copies between layouts that operations need.
+
+An operation reads an operand in place if its bytes have the required layout there, and otherwise a copy. Results
+are written in place under the same condition, and otherwise to a tensor of their own that is then copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc.layout.preferences import RegionTensors
+from byoc.operators.movement import copies, fills
+from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces, merged
+from byoc.operators.operator import Operand, Operator
+from byoc.operators.packing import map_shape
+from isa.layout import Layout
+
+Int64 = NDArray[np.int64]
+Moved = tuple[Int64, Int64]
+"""Numbers of elements in a source, and the numbers of the same elements in the result."""
+
+
+class CopyKey(NamedTuple):
+    """Elements of a tensor in a layout; ``padded``: with zeros after the last channel."""
+
+    value: str
+    offset: int
+    layout: Layout
+    padded: bool = True
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Layouts and operations of a region as far as they are assigned.
+
+    :func:`byoc.layout.assign.assign_layouts` owns it and only adds to it.
+
+    Attributes:
+        region: facts about the region's tensors.
+        layouts: layout of each tensor.
+        operations: operations with layouts, including copies.
+        copies: names of tensors that hold elements of another tensor in another layout.
+        padded: tensors whose padding is written.
+    """
+
+    region: RegionTensors
+    layouts: dict[str, Layout] = field(default_factory=dict)
+    operations: list[Operator] = field(default_factory=list)
+    copies: dict[CopyKey, str] = field(default_factory=dict)
+    padded: set[str] = field(default_factory=set)
+
+    def add_tensor(self, key: CopyKey) -> str:
+        """Add a tensor with the elements and layout of ``key``; return its name."""
+        name = self.copies[key] = f"{key.value}~{len(self.copies)}"
+        self.layouts[name] = key.layout._replace(begin=0)
+        return name
+
+
+def slice_layout(layout: Layout, offset: int, required: Layout) -> Layout | None:
+    """Return ``required`` at the place of element ``offset`` of a tensor with ``layout``.
+
+    Return None if the elements there have another layout.
+    """
+    if layout.atom != required.atom:
+        return None
+    image, rest = divmod(offset, layout.channels * layout.positions)
+    if required._replace(begin=0).canonical == layout._replace(begin=0).canonical and not offset:
+        return required._replace(begin=layout.begin)
+    same = required._replace(images=0, begin=0) == layout._replace(images=0, begin=0)
+    if same and not rest and image + required.images <= layout.images:
+        return required._replace(begin=layout.before(offset))
+    if layout.by_row or required.by_row or layout.positions != required.positions or rest % layout.positions:
+        return None
+    first = rest // layout.positions
+    ends = required.channels % required.atom == 0 or first + required.channels == layout.channels
+    inside = required.images == 1 and first + required.channels <= layout.channels
+    fits = inside and ends and first % required.atom == 0
+    return required._replace(begin=layout.before(offset)) if fits else None
+
+
+def read_operand(state: Assignment, consumer: Operator, operand: Operand, required: Layout) -> Operand:
+    """Return an operand in the layout that its consumer needs: in place if it has this layout, otherwise copied."""
+    if operand.value in consumer.constant_operands:
+        return replace(operand, assigned=required)
+    found = slice_layout(state.layouts[operand.value], operand.offset, required)
+    if found is not None:
+        return replace(operand, assigned=found)
+    key = CopyKey(operand.value, operand.offset, required)
+    if key not in state.copies:
+        steps = np.arange(operand.elements)
+        copy_elements(state, consumer, state.add_tensor(key), {operand.value: (operand.offset + steps, steps)})
+    return replace(operand, value=state.copies[key], offset=0, assigned=required._replace(begin=0))
+
+
+def write_result(state: Assignment, operation: Operator, required: Layout) -> None:
+    """Add an operation whose result has layout ``required``; copy the result if its tensor has another layout."""
+    result, region = operation.output, state.region
+    name = result.value
+    if name not in state.layouts:
+        preferred = None if required.by_row or region.is_whole(result) else region.preferred.get(name)
+        state.layouts[name] = preferred or region.extend(result, required) or region.default(name)
+    found = slice_layout(state.layouts[name], result.offset, required)
+    if found is not None and not operation.omits_padding:
+        state.operations.append(replace(operation, output=replace(result, assigned=found)))
+        return
+    own = state.add_tensor(CopyKey(name, result.offset, required, padded=not operation.omits_padding))
+    written = replace(result, value=own, offset=0, assigned=required._replace(begin=0))
+    state.operations.append(replace(operation, output=written))
+    steps = np.arange(result.elements)
+    copy_elements(state, operation, name, {own: (steps, result.offset + steps)})
+
+
+def copy_elements(state: Assignment, operation: Operator, target: str, moved: Mapping[str, Moved]) -> None:
+    """Copy elements of tensors, by name of the source, to places in ``target``, on behalf of ``operation``."""
+    add_copies(state, operation, target, find_copies(state, target, moved))
+
+
+def find_copies(state: Assignment, target: str, moved: Mapping[str, Moved]) -> dict[str, tuple[Piece, ...]]:
+    """Return the pieces of bytes that move elements of each source to ``target``, in the layouts of both."""
+    layout, found = state.layouts[target], dict[str, tuple[Piece, ...]]()
+    shape = map_shape(layout, state.region.shapes.get(target, ()))
+    for source, (sources, targets) in moved.items():
+        index = np.full(prod(shape), NOTHING, np.int64)
+        index[layout.places(targets)] = state.layouts[source].places(sources)
+        found[source] = find_pieces(index.reshape(shape))
+    return found
+
+
+def add_copies(
+    state: Assignment,
+    operation: Operator,
+    target: str,
+    pieces: Mapping[str, tuple[Piece, ...]],
+    constants: Mapping[str, NDArray[np.int8]] = MappingProxyType({}),
+) -> None:
+    """Add the copies of ``pieces``, by name of the source, and the padding of ``target``."""
+    for source, found in pieces.items():
+        own = {source: constants[source]} if source in constants else {}
+        made = copies(operation.name, operation.onnx_nodes, source, target, found)
+        state.operations.extend([replace(one, constant_operands=own) for one in made] if own else made)
+    if pieces:
+        _add_padding(state, operation, target)
+
+
+def add_fill(state: Assignment, operation: Operator, byte: int) -> None:
+    """Add the operations that fill the elements of a result with ``byte`` in its layout."""
+    name, layout = operation.output.value, state.layouts[operation.output.value]
+    index = np.full(prod(layout.stored), NOTHING, np.int64)
+    targets = Piece(0, operation.output.offset, operation.loops.dims).positions()[1]
+    index[layout.places(targets)] = 0
+    pieces = find_pieces(index.reshape(layout.stored))
+    state.operations.extend(fills(operation.name, operation.onnx_nodes, name, pieces, byte))
+
+
+def _add_padding(state: Assignment, operation: Operator, name: str) -> None:
+    """Fill the padding after the last channel of a tensor that is written byte by byte, once."""
+    layout = state.layouts[name]
+    if name in state.padded or layout.channels % layout.atom == 0:
+        return
+    state.padded.add(name)
+    whole, rest = divmod(layout.channels, layout.atom)
+    first = layout.begin + whole * layout.positions * layout.atom + rest
+    dims = (
+        Dim(layout.images, 0, layout.image_bytes),
+        Dim(layout.positions, 0, layout.atom),
+        Dim(layout.atom - rest, 0, 1),
+    )
+    state.operations.extend(fills(operation.name, operation.onnx_nodes, name, (Piece(0, first, merged(dims)),), 0))

@@ -1,0 +1,185 @@
+"""Layouts of tensors that movements write, and the copies of the bytes that source and result do not share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from byoc.layout.copying import (
+    Assignment,
+    CopyKey,
+    Moved,
+    add_copies,
+    add_fill,
+    copy_elements,
+    find_copies,
+    read_operand,
+    slice_layout,
+)
+from byoc.layout.gather import MAX_PIECES_PER_MOVE
+from byoc.layout.preferences import RegionTensors
+from byoc.operators.movement import Alias, copies, filled_byte
+from byoc.operators.nest import NOTHING, Piece, find_pieces
+from byoc.operators.operator import Operand, Operator
+from byoc.operators.packing import boundary_layouts
+from isa.layout import Layout
+
+BYTES_OF_A_RUN = 4
+"""Number of tensor bytes that cost as much as one contiguous run of a movement."""
+
+
+def add_movements(state: Assignment, group: tuple[Operator, ...]) -> None:
+    """Add the movements that write one tensor; choose its layout if it has none."""
+    first, name = group[0], group[0].output.value
+    if _keep_layout(state, first):
+        return
+    if name not in state.layouts:
+        layout = state.region.preferred.get(name) or _choose_layout(state, group)
+        state.layouts[name] = layout if layout.atom == state.region.atom else state.region.default(name)
+    moved = _share_or_fill(state, group)
+    constants = {value: data for one in group for value, data in one.constant_operands.items()}
+    state.layouts.update({value: state.region.dense(data.size) for value, data in constants.items()})
+    pieces = find_copies(state, name, moved)
+    if max(map(len, pieces.values()), default=0) > MAX_PIECES_PER_MOVE:
+        _move_densely(state, first, moved)
+    else:
+        add_copies(state, first, name, pieces, constants)
+
+
+def _keep_layout(state: Assignment, operation: Operator) -> bool:
+    """Add an operation that keeps the order of elements with the layout of its source; return False if impossible."""
+    if not state.region.keeps_order(operation) or operation.inputs[0].value in operation.constant_operands:
+        return False
+    layout, result = state.layouts[operation.inputs[0].value], operation.output
+    if layout.atom != state.region.atom or state.layouts.setdefault(result.value, layout) != layout:
+        return False
+    operand = replace(operation.inputs[0], assigned=layout)
+    state.operations.append(replace(operation, inputs=(operand,), output=replace(result, assigned=layout)))
+    return True
+
+
+def _choose_layout(state: Assignment, group: tuple[Operator, ...]) -> Layout:
+    """Return the layout of a moved tensor whose consumers need none: by row if its source is by row."""
+    name, region = group[0].output.value, state.region
+    shape = region.shapes.get(name, ())
+    if shape and name in region.results:
+        return cheapest_layout(state, group, boundary_layouts(shape, region.atom))
+    sources = (state.layouts[one.value] for item in group for one in item.inputs if one.value in state.layouts)
+    first = next(sources, None)
+    if first is not None and first.by_row and len(shape) > 1:
+        return Layout(shape[-1], prod(shape[:-1]), region.atom, by_row=True).canonical
+    return region.default(name)
+
+
+def cheapest_layout(state: Assignment, group: tuple[Operator, ...], options: Iterable[Layout]) -> Layout:
+    """Return the layout with the fewest bytes and contiguous runs for the movements into a tensor."""
+    moved = []
+    for operation in group:
+        for value, (sources, targets) in _moved_elements(operation, operation.slices):
+            constant = value in operation.constant_operands
+            layout = state.region.dense(state.region.elements[value]) if constant else state.layouts[value]
+            moved.append((layout.places(sources), targets))
+    return min(options, key=lambda layout: _layout_cost(layout, moved))
+
+
+def storing_cost(region: RegionTensors, name: str, layout: Layout, consumers: Iterable[Operator]) -> float:
+    """Return the cost of storing a region input with ``layout`` and moving it to the results of ``consumers``."""
+    cost = prod(layout.stored) / BYTES_OF_A_RUN
+    for operation in consumers:
+        result = operation.output.value
+        options: tuple[Layout, ...] = (region.preferred.get(result) or region.default(result),)
+        if result in region.results:
+            options = boundary_layouts(region.shapes.get(result, ()), region.atom)
+        moved = _moved_elements(operation, operation.slices)
+        placed = [(layout.places(sources), targets) for value, (sources, targets) in moved if value == name]
+        cost += min(_layout_cost(option, placed) for option in options)
+    return cost
+
+
+def _layout_cost(layout: Layout, moved: Iterable[Moved]) -> float:
+    """Return the cost of a tensor with ``layout``: its bytes, and the contiguous runs of ``moved`` elements.
+
+    ``moved`` has the places of elements in their tensors, and their numbers in this one.
+    """
+    size = prod(layout.stored)
+    cost = size / BYTES_OF_A_RUN
+    for sources, elements in moved:
+        index = np.full(size, NOTHING, np.int64)
+        index[layout.places(elements)] = sources
+        targets = np.flatnonzero(index != NOTHING)
+        cost += np.count_nonzero(np.diff(index[targets]) != np.diff(targets))
+    return cost
+
+
+def _share_or_fill(state: Assignment, group: tuple[Operator, ...]) -> dict[str, Moved]:
+    """Add the fills of a group, and aliases for the slices that need no copy; return the elements left to copy."""
+    index: dict[str, list[Moved]] = {}
+    for operation in group:
+        filled = filled_byte(operation)
+        if filled is not None:
+            add_fill(state, operation, filled)
+            continue
+        slices = [both for both in operation.slices if not _share_bytes(state, operation, *both)]
+        for value, places in _moved_elements(operation, slices):
+            index.setdefault(value, []).append(places)
+    return {
+        value: (np.concatenate([one for one, _ in parts]), np.concatenate([one for _, one in parts]))
+        for value, parts in index.items()
+    }
+
+
+def _share_bytes(state: Assignment, operation: Operator, source: Operand, target: Operand) -> bool:
+    """Return whether both tensors have the same bytes in a slice; add an alias if they have."""
+    region, layout, origin = state.region, state.layouts[target.value], state.layouts.get(source.value)
+    if origin is None or source.value in operation.constant_operands:
+        return False
+    options = [layout] if target.elements == region.elements[target.value] else []
+    options += [origin] if source.elements == region.elements[source.value] else []
+    if source.elements % origin.positions == 0:
+        options.append(Layout(source.elements // origin.positions, origin.positions, region.atom))
+    for option in options:
+        if option.elements != source.elements:
+            continue
+        read = slice_layout(origin, source.offset, option._replace(begin=0))
+        written = slice_layout(layout, target.offset, option._replace(begin=0))
+        if read is not None and written is not None:
+            alias = Alias(
+                name=operation.name, kind=operation.kind, onnx_nodes=operation.onnx_nodes,
+                inputs=(replace(source, assigned=read),), output=replace(target, assigned=written),
+            )  # fmt: skip
+            state.operations.append(alias)
+            return True
+    return False
+
+
+def _move_densely(state: Assignment, first: Operator, moved: Mapping[str, Moved]) -> None:
+    """Unpack the sources of a movement, move densely, and pack the result."""
+    name, region = first.output.value, state.region
+    elements = region.elements[name]
+    plain = state.add_tensor(CopyKey(name, 0, region.dense(elements)))
+    for value, (sources, targets) in moved.items():
+        whole = Operand(value, (region.elements[value],))
+        source = read_operand(state, first, whole, region.dense(whole.elements)).value
+        index = np.full(elements, NOTHING, np.int64)
+        index[targets] = sources
+        pieces = find_pieces(index.reshape(region.shapes.get(name, index.shape)))
+        state.operations.extend(copies(first.name, first.onnx_nodes, source, plain, pieces))
+    written = np.unique(np.concatenate([targets for _, targets in moved.values()]))
+    copy_elements(state, first, name, {plain: (written, written)})
+
+
+def _moved_elements(operation: Operator, slices: Iterable[tuple[Operand, Operand]]) -> Iterator[tuple[str, Moved]]:
+    """Yield the elements that an operation copies: source tensor, and places in it and in the result.
+
+    ``slices`` are the slices of the operation that must be copied.
+    """
+    if operation.loops.dims and filled_byte(operation) is None and not operation.slices:
+        (read,), dims = operation.inputs, operation.loops.dims
+        lowest = Piece(0, 0, dims).lowest
+        yield read.value, Piece(read.offset - lowest, operation.output.offset, dims).positions()
+    for source, target in slices:
+        steps = np.arange(source.elements)
+        yield source.value, (source.offset + steps, target.offset + steps)
