@@ -22,17 +22,10 @@ from byoc.graph import Value
 from byoc.host.runtime import Runtime, from_device, to_device
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.options import CompileOptions
-from byoc.splitting import (
-    WAYS,
-    RefusedError,
-    SplitAccelerator,
-    SplitProgram,
-    SplitStep,
-    Splitter,
-    by_channels,
-    by_pipeline,
-    by_rows,
-)
+from byoc.splitting.channels import by_channels
+from byoc.splitting.pieces import WAYS, RefusedError, SplitAccelerator, SplitProgram, SplitStep, Splitter
+from byoc.splitting.pipeline import by_pipeline
+from byoc.splitting.rows import by_rows
 from dla_sim.device import Device
 from dla_sim.presets import Preset
 from dla_sim.systems.jobs import Account, ProgramJob, account, jobs_of_images, simulate

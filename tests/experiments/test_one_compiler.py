@@ -70,7 +70,7 @@ def test_a_pool_gives_no_program_of_other_choices(monkeypatch: pytest.MonkeyPatc
     [
         ("byoc.emission.region", {"compile_region", "fitted"}, {"byoc/compiler.py"}),
         ("byoc.partitioning.partition", {"partition"}, set()),
-        ("byoc.partitioning.partition", {"Partitioner"}, {"byoc/compiler.py", "byoc/splitting.py"}),
+        ("byoc.partitioning.partition", {"Partitioner"}, {"byoc/compiler.py", "byoc/splitting/pieces.py"}),
         ("byoc.scheduling.default", {"schedule_default"}, {"byoc/emission/region.py"}),
         ("byoc.scheduling.fusing", {"fuse"}, {"byoc/emission/region.py"}),
     ],

@@ -1,0 +1,187 @@
+"""Pieces of a split: slices of tensors and nodes, and the programs that accelerators run at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import gcd, prod
+
+import numpy as np
+
+from byoc.compiler import compile_regions, partition_graph
+from byoc.emission.region import Compiled, Region
+from byoc.estimate.bus import Bus
+from byoc.graph import Graph, Node, Quantization, Value
+from byoc.operators.concatenation import joined
+from byoc.operators.forms import Positions
+from byoc.operators.movement import taken
+from byoc.operators.operator import Operator, Refusal
+from byoc.operators.registry import find_family
+from byoc.operators.sharding import AXES, Along, Sharding, Span, is_image
+from byoc.options import CompileOptions
+from byoc.partitioning.partition import Partitioner, boundary, readers
+from byoc.scheduling.default import SearchPool
+from isa.arch import Arch
+from isa.program import Program
+
+HEIGHT = AXES["rows"]
+
+
+def sharding_of(graph: Graph, node: Node, along: Along) -> Sharding | str:
+    """Return how ``node`` computes some of its channels or rows, or why it cannot."""
+    values = [graph.values[name] for name in (*node.inputs, *node.outputs)]
+    if len(node.outputs) != 1 or any(value.layout is not None for value in values):
+        return f"{node.op_type}: it has several outputs, or tensors that lie otherwise in the model"
+    if along == "rows" and not is_image(values[-1]):
+        return f"{node.op_type}: its output is not one image of rows"
+    found = find_family(graph, node)
+    family = Operator if isinstance(found, Refusal) else found
+    sharding = family.divide(graph, node, along)
+    if isinstance(sharding, str):
+        return f"{node.op_type}: {sharding}"
+    computed = (axis for axis, value in zip(sharding.axes, values, strict=False) if value.constant is None)
+    if along == "rows" and any(axis != HEIGHT for axis in computed):
+        return f"{node.op_type}: it reads an operand otherwise than by its rows"
+    return sharding
+
+
+def sliced(value: Value, name: str, axis: int, span: Span) -> Value:
+    """Return the elements of ``value`` in ``span`` along ``axis``, with their scales."""
+    start, stop = span
+    window = (slice(None),) * axis + (slice(start, stop),)
+    scales = value.quantization
+    if scales is not None and not scales.per_tensor and scales.axis == axis:
+        scales = Quantization(scales.scale[start:stop], scales.zero_point[start:stop], axis)
+    constant = None if value.constant is None else np.ascontiguousarray(value.constant[window])
+    shape = (*value.shape[:axis], stop - start, *value.shape[axis + 1 :])
+    return Value(name, shape, value.dtype, scales, constant)
+
+
+def unit(value: Value, axis: int, burst: int) -> int:
+    """Return the fewest elements along ``axis`` whose multiples fill bursts of ``burst`` bytes."""
+    return burst // gcd(burst, prod(value.shape[axis + 1 :]))
+
+
+def part(node: Node, sharding: Sharding, inputs: tuple[str, ...], output: str, span: Span) -> Node:
+    """Return ``node`` restricted to a ``span`` of its result, with other tensor names."""
+    attributes = {**node.attributes, **sharding.attributes(span)}
+    macs = node.macs * (span[1] - span[0]) // sharding.size
+    return replace(node, inputs=inputs, outputs=(output,), attributes=attributes, macs=macs)
+
+
+def slice_rows(value: Value, result: str, span: Span) -> Node:
+    """Return a node that copies the rows ``span`` of a tensor."""
+    index = np.arange(value.elements).reshape(value.shape)[:, :, span[0] : span[1]]
+    return taken(value, result, Positions(index, None))
+
+
+def join_rows(first: Value, parts: tuple[str, ...], result: str) -> Node:
+    """Return a node that concatenates ``parts`` along the rows; ``first`` is the first of them."""
+    return joined(first, parts, result, HEIGHT)
+
+
+WAYS = ("batch", "channels", "rows", "pipeline")
+ALIGNMENT = 64
+"""Alignment of a program's tensors in bytes; the burst length where bursts are longer."""
+
+
+@dataclass(frozen=True)
+class SplitAccelerator:
+    """Accelerator of a split: name, machine, bus, and a function that times a program alone."""
+
+    name: str
+    arch: Arch
+    bus: Bus
+    cycles: Callable[[Program], int]
+
+
+@dataclass(frozen=True)
+class TensorRange:
+    """Range ``span`` of a tensor in memory along ``axis``; the whole tensor if ``span`` is None."""
+
+    tensor: str
+    axis: int = 0
+    span: Span | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class SplitProgram:
+    """Program on the accelerator with index ``accelerator``.
+
+    ``reads`` and ``writes`` map the program's tensors to parts of tensors in shared memory.
+    ``cycles`` is its duration when it runs alone.
+    """
+
+    accelerator: int
+    program: Program
+    cycles: int
+    values: Mapping[str, Value]
+    reads: Mapping[str, TensorRange]
+    writes: Mapping[str, TensorRange]
+    macs: int
+
+
+@dataclass(frozen=True, eq=False)
+class SplitStep:
+    """Programs that run at the same time.
+
+    ``whole`` is the reason why there is only one program, for nodes that could not be shared.
+    ``once`` is the duration of shared nodes as one program on the first accelerator alone, in
+    cycles; None if that accelerator cannot run them all.
+    """
+
+    nodes: tuple[str, ...]
+    pieces: tuple[SplitProgram, ...]
+    whole: str | None = None
+    once: int | None = None
+
+
+class RefusedError(Exception):
+    """Nodes cannot be shared; the message gives the reason."""
+
+
+@dataclass(frozen=True, eq=False)
+class Splitter:
+    """Builder of the pieces of one region of ``graph``."""
+
+    graph: Graph
+    region: Region
+    accelerators: Sequence[SplitAccelerator]
+    options: CompileOptions
+
+    def piece(
+        self,
+        accelerator: int,
+        nodes: Sequence[Node],
+        values: Mapping[str, Value],
+        reads: Mapping[str, TensorRange],
+        writes: Mapping[str, TensorRange],
+    ) -> SplitProgram:
+        """Compile nodes for an accelerator; raise RefusedError if one would run on the CPU."""
+        machine = self.accelerators[accelerator]
+        small = Graph(self.region.name, tuple(reads), tuple(writes), values, tuple(nodes))
+        found = partition_graph(Partitioner(small), machine.arch, self.options)
+        fallen = next((place for place in found.placement if place.on == "cpu"), None)
+        if fallen is not None:
+            raise RefusedError(f"{fallen.op_type}: on {machine.name} {fallen.reason}")
+        operations = tuple(operation for region in found.regions for operation in region.operations)
+        region = Region(self.region.index, self.region.name, small.nodes, small.inputs, small.outputs, operations)
+        searches = SearchPool[Compiled](machine.bus)
+        ((program, _),) = compile_regions([region], values, machine.arch, self.options, searches=searches)
+        macs = sum(node.macs for node in nodes)
+        return SplitProgram(accelerator, program, machine.cycles(program), values, reads, writes, macs)
+
+    def whole(self, nodes: Sequence[Node], accelerator: int = 0) -> SplitProgram:
+        """Compile consecutive nodes unsliced, between whole tensors."""
+        inputs, outputs = self.ends(nodes)
+        everything = ({name: TensorRange(name) for name in names} for names in (inputs, outputs))
+        return self.piece(accelerator, nodes, self.graph.values, *everything)
+
+    def ends(self, nodes: Sequence[Node]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the tensors that consecutive nodes read from memory, and their outputs."""
+        return boundary(self.graph, nodes, self._readers)
+
+    @cached_property
+    def _readers(self) -> dict[str, set[str]]:
+        return readers(self.graph)
