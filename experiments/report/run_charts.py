@@ -91,12 +91,12 @@ def _segment_label(segment: Segment) -> str:
 def layer_cycles(report: RunReport) -> BarChart:
     """Return a chart of each layer's cycles by part; older reports without a breakdown give one part."""
     names = tuple(layer.name for layer in report.layers)
-    title, axis = "Cycles per layer, by what they went into", "cycles"
+    title, axis = "Cycles of each layer by cause", "cycles"
     if any(layer.breakdown for layer in report.layers):
         values = {part: tuple(layer.breakdown.get(part, 0) for layer in report.layers) for part in PARTS}
         series = [Series(PART_NAMES[part], found, PARTS[part]) for part, found in values.items() if any(found)]
     else:
-        title = "Cycles per layer"
+        title = "Cycles of each layer"
         series = [Series("cycles", tuple(layer.cycles for layer in report.layers), Style(BLUE))]
     parts = len(series) > 1
     return BarChart("layer-cycles", title, axis, "cycles", names, tuple(series), note=_CYCLES_NOTE, parts=parts)
