@@ -9,7 +9,7 @@ Fenced blocks of README.md and docs/*.md run in order, one empty folder a file:
 - ``python``: statements, executed in one namespace a file; or, where they start with ``>>>``, examples with their
   output, by the same rules.
 - ``file=NAME`` behind any language writes the block to NAME. A ``pyproject.toml`` makes its folder an installed
-  package, as ``pip install -e`` would.
+  package, as ``pip install -e`` would; so does the command ``python3 -m pip install -e FOLDER``.
 - ``varies`` behind ``console``: the runtime's version, a report's digest and floating-point differences may be others.
 - ``no-test`` behind any language leaves the block out: for what needs a network, changes the machine, or takes long.
 """

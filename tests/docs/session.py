@@ -24,7 +24,10 @@ from tests.plugins.installation import forget, write_information
 ROOT = Path(__file__).parents[2]
 _SHELL = set("|&;<>()$`*?[]~#{}\n")
 _STATUS = "echo $?"
-_VARIES = re.compile(r"(?<=ONNX Runtime )\d[\w.]*|(?<=-)[0-9a-f]{8}(?=\.json)|\d+e[-+]\d\d(?= of the range)|[\d.]+(?= dB)")
+_INSTALL = ("python3", "-m", "pip", "install")
+_VARIES = re.compile(
+    r"(?<=ONNX Runtime )\d[\w.]*|(?<=-)[0-9a-f]{8}(?=\.json)|\d+e[-+]\d\d(?= of the range)|[\d.]+(?= dB)"
+)
 """In a block marked ``varies``: a runtime's version, a report's digest, and floating-point differences to the model."""
 _EXAMPLES = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -105,6 +108,10 @@ class Session:
             with redirect_stdout(output), redirect_stderr(output):
                 status = main(words[1:])
             return status, output.getvalue()
+        if words[:5] == [*_INSTALL, "-e"]:
+            folder = self._folder / words[5]
+            self._install(folder, tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"])
+            return 0, ""
         done = subprocess.run(
             ["bash", "-c", text], cwd=self._folder, env=self._environment, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,

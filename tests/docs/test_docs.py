@@ -23,7 +23,8 @@ GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 def test_the_guide_does_what_it_says(guide: Path, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
-        (tmp_path / "docs").symlink_to(ROOT / "docs")
+        for folder in ("docs", "examples"):
+            (tmp_path / folder).symlink_to(ROOT / folder)
         session = Session(guide, tmp_path, patch)
         try:
             for block in blocks(guide.read_text(encoding="utf-8")):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.version import tool_version
 from tests.experiments.command_line import dla, save_tiny
 
 
@@ -38,7 +39,7 @@ def test_differences_are_named(report: Path, capsys: pytest.CaptureFixture[str])
         f"difference: units.ST.queue_empty is {empty - 1} in the file and {empty} repeated",
         f"difference: units.ST.drained is {drained + 1} in the file and {drained} repeated",
     ]
-    assert found.out.splitlines()[0] == "note: version was 0.0.1 and is 0.1.0"
+    assert found.out.splitlines()[0] == f"note: version was 0.0.1 and is {tool_version()}"
     assert found.out.splitlines()[1] == f"{report}: repeated, 2 differ"
 
 
