@@ -29,6 +29,6 @@ class Slope(Activation):
 
     @classmethod
     def attributes(cls, written):
-        """Return the attributes of the canonical node. The slope is an input of PRelu; for the compiler, an attribute."""
+        """Return the canonical node's attributes: the slope, which is an input of PRelu."""
         slope = written.view.scalar(written.node.input(1))
         return {} if slope is None else {"alpha": slope}
