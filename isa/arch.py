@@ -324,3 +324,11 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         inner = dict(inner) if isinstance(inner, BaseModel) else inner
         found |= flat(inner, f"{prefix}{key}.") if isinstance(inner, Mapping) else {f"{prefix}{key}": value}
     return found
+
+
+def words_of(arch: Arch) -> BankedMemory:
+    """Return the banked memory of a machine; raise ValueError if its memory is ideal."""
+    words = arch.words
+    if words is None:
+        raise ValueError(f"a machine of isa {arch.isa} has no words")
+    return words

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from byoc.operators.convolution import Convolution
 from byoc.operators.movement import asked_words
 from byoc.operators.nest import NOTHING, find_pieces
-from isa.arch import Arch
+from isa.arch import Arch, words_of
 from isa.instruction import ceil_div
-from isa.ops.packed import Product, gapless, mapped, product_bound, words_of
+from isa.ops.products import Product, gapless, mapped, product_bound
 from isa.packing import Shape
 
 CONVOLUTIONS = ("OP_CONV", "OP_GROUP_CONV")

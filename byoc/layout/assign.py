@@ -19,7 +19,7 @@ from byoc.operators.matmul import on_plane
 from byoc.operators.operator import Operand, Operator
 from byoc.operators.packing import boundary_layouts
 from isa.layout import Layout
-from isa.ops.packed import NARROW
+from isa.ops.products import NARROW
 
 MIN_PADDING = 4096
 """Minimum padding in bytes of a region output that is stored as a copy in narrower atoms."""

@@ -41,11 +41,11 @@ from byoc.operators.window import (
     written_window,
 )
 from byoc.options import Target
-from isa.arch import Arch
+from isa.arch import Arch, words_of
 from isa.ops.convolution import MAPPING, Work, best_mapping
-from isa.ops.packed import COLUMNS, NARROW, WHOLE_KERNEL, gapless, pixel_bytes, words_of
-from isa.ops.packed import Product as PackedProduct
-from isa.ops.packed import best_mapping as best_packed_mapping
+from isa.ops.products import COLUMNS, NARROW, WHOLE_KERNEL, gapless, pixel_bytes
+from isa.ops.products import Product as PackedProduct
+from isa.ops.products import best_mapping as best_packed_mapping
 from isa.packing import Shape
 from isa.plugins import variant
 

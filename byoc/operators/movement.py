@@ -42,8 +42,7 @@ from byoc.operators.operator import (
 from byoc.options import Target
 from isa.arch import Arch
 from isa.numerics import steps
-from isa.ops.movement import DIMENSIONS
-from isa.ops.packed import copy_words
+from isa.ops.movement import DIMENSIONS, copy_words
 
 MOST_COMMANDS = 512
 """Maximum number of copies per movement."""

@@ -44,7 +44,7 @@ from isa.instruction import Instruction
 from isa.layout import Layout, dense
 from isa.ops.convolution import parallel_groups
 from isa.ops.lookup import TABLE_BYTES
-from isa.ops.packed import Product, mapped, product_bytes, product_places
+from isa.ops.products import Product, mapped, product_bytes, product_places
 from isa.ops.requant import ChannelScales
 from isa.ops.windows import ACCUMULATE
 from isa.packing import Shape, blocked, depthwise_places

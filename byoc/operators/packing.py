@@ -26,7 +26,7 @@ from byoc.options import Target
 from isa.arch import IDEAL, WORD_KEYS, Arch
 from isa.layout import Layout
 from isa.ops.convolution import MAPPING
-from isa.ops.packed import NARROW, pixel_bytes
+from isa.ops.products import NARROW, pixel_bytes
 from isa.packing import atoms_of
 
 RULE = "on a machine of words operands are tensors of channels, matrices, or slices of whole images of them"

@@ -29,11 +29,10 @@ from dla_sim.kernels.products import (
     products,
     spans,
 )
-from isa.arch import Arch
+from isa.arch import Arch, words_of
 from isa.instruction import Atoms, Blocks, Command
 from isa.ops.convolution import MAPPING
 from isa.ops.lookup import TABLE_BYTES, table_count
-from isa.ops.packed import words_of
 from isa.ops.windows import element_bytes
 from isa.packing import operand_layouts
 

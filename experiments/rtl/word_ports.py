@@ -19,9 +19,9 @@ from dla_sim.memory import PORTS_OF_WORDS, SIDE, busiest
 from dla_sim.prepared import prepare
 from dla_sim.presets import Preset
 from dla_sim.timing import Timing
+from isa.arch import words_of
 from isa.instruction import Instruction, Unit
 from isa.ops.dma import side_registers
-from isa.ops.packed import words_of
 from isa.packing import operand_layouts, operand_loads
 from isa.plugins import variant
 from isa.program import Program

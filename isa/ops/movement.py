@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import gcd
+from typing import NamedTuple
+
 from isa.access import Access, row_starts, strided
 from isa.arch import Arch
 from isa.instruction import BYTES, Command, Instruction, Machine, Operands, Unit, ceil_div, formula
@@ -25,6 +29,50 @@ REGISTERS = tuple(
         ),
     )
 )  # fmt: skip
+
+
+class _Side(NamedTuple):
+    """One side of a block of a copy: bytes from first to last, maximum words, and words requested from memory."""
+
+    span: int
+    words: int
+    asked: int
+
+
+def copy_words(dims: Sequence[tuple[int, int, int]], starts: tuple[int, int], word: int) -> tuple[int, int]:
+    """Return the words that a copy requests on its source side and on its result side (docs/machine.md, section 12).
+
+    Args:
+        dims: (steps, source stride, result stride) with strides in bytes, fastest dimension first.
+        starts: addresses of source and result.
+        word: bytes of a word.
+
+    A block covers the fastest dimensions. The next dimension repeats the block once per step, or extends it to a
+    larger block that is copied at once; the way with the fewest cycles is used.
+    """
+    sides, upwards = [_Side(1, 1, 1), _Side(1, 1, 1)], True
+    for inner, (count, *strides) in enumerate(dims):
+        if not count:
+            return 0, 0
+        if count == 1:
+            continue
+        found = []
+        for number, (side, stride, start) in enumerate(zip(sides, strides, starts, strict=True), 1):
+            upwards = upwards and side.span <= max(stride, 1)
+            span = side.span + (count - 1) * stride
+            outer = [(dim[0], dim[number]) for dim in dims[inner + 1 :] if dim[0] > 1]
+            grain = gcd(word, *(step for _, step in outer))
+            reach = sum((times - 1) * step for times, step in outer if step % word)
+            begin = min(start % grain + word - grain, start % word + reach)
+            found.append((span, min(count * side.words, ceil_div(begin + span, word))))
+        (_, read), (_, written) = found
+        pairs = read * written
+        ways = [(count * sides[0].asked, count * sides[1].asked)]
+        ways += [(read, pairs) if read <= written else (pairs, written)]
+        ways += [(read, written)] if upwards else []
+        asked = min(ways, key=lambda way: (max(way), sum(way)))
+        sides = [_Side(*side, words) for side, words in zip(found, asked, strict=True)]
+    return sides[0].asked, sides[1].asked
 
 
 def count(command: Command) -> int:

@@ -6,47 +6,36 @@ a·b·c, A the bytes of an atom, W those of a word, P the accumulators, L = post
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
-from math import gcd
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from isa.arch import Arch, BankedMemory
+from isa.arch import Arch, BankedMemory, words_of
 from isa.instruction import Atoms, Blocks, Command, OperandLayout, Packed, Plain, ceil_div, formula
 from isa.ops import matmul, movement, pairs, pooling, rows
 from isa.ops.convolution import MAPPING, group_shape
 from isa.ops.lookup import EX_TABLE_ADDRESS, TABLE_BYTES, table_count
+from isa.ops.movement import copy_words
+from isa.ops.products import (
+    WHOLE_KERNEL,
+    Product,
+    gapless,
+    mapped,
+    pixel_bytes,
+    product_block,
+    product_bytes,
+    product_cycles,
+    product_places,
+    product_words,
+)
 from isa.ops.windows import ACCUMULATE, EX_PARTIAL_ADDRESS, element_bytes, refused, taps
 from isa.packing import (
-    Block,
     Bytes,
     Shape,
-    block_places,
     depthwise_places,
     read_blocks,
     read_depthwise,
-    transposed_places,
 )
-
-
-def words_of(arch: Arch) -> BankedMemory:
-    """Return the banked memory of a machine; raise ValueError if its memory is ideal."""
-    words = arch.words
-    if words is None:
-        raise ValueError(f"a machine of isa {arch.isa} has no words")
-    return words
-
-
-def _parts(size: int, step: int) -> Iterator[tuple[int, int]]:
-    """Yield (count, size) of the pieces of ``size`` in steps of ``step``: the full pieces, then the remainder."""
-    whole, rest = divmod(size, step)
-    if whole:
-        yield whole, step
-    if rest:
-        yield 1, rest
 
 
 def _tables(command: Command) -> tuple[OperandLayout, ...]:
@@ -65,61 +54,6 @@ def _finishing(command: Command, outputs: int, arch: Arch) -> int:
 # Products ------------------------------------------------------------------------------------------------------------
 
 
-NARROW = 4
-"""Most channels of an input that is stored in atoms of its own, such as an image."""
-TAPS, COLUMNS, WHOLE_KERNEL = 1, 2, 3
-"""Values of the field ``mapping``.
-
-1: the array computes the taps of a kernel row in parallel. 2: also several output columns. 3: all taps of the kernel,
-and several output columns.
-"""
-
-
-class Product(NamedTuple):
-    """A convolution or matrix product as the array sees it.
-
-    Attributes:
-        weights: groups, output and input channels per group, and kernel.
-        rows: rows of results.
-        columns: columns of results.
-        stride: input columns from one result to the next.
-        taps: the array computes the taps of a kernel row in parallel.
-        apart: parts of the array's columns have their own activations, for groups and for output columns.
-        whole: kernel rows if the array computes all taps in parallel (one row of ``weights``); else 0.
-        narrow: bytes of an atom of the input if it is an image (:func:`pixel_bytes`), otherwise 0.
-        computed: the weights are a tensor in atoms whose channels are the "outputs" or "inputs"; "" for constant
-            weights.
-        gapless: the input of each row of results ends where that of the next row begins, so the stream of activations
-            continues.
-    """
-
-    weights: Shape
-    rows: int
-    columns: int
-    stride: int = 1
-    taps: bool = False
-    apart: bool = False
-    whole: int = 0
-    narrow: int = 0
-    computed: Literal["", "outputs", "inputs"] = ""
-    gapless: bool = False
-
-    @property
-    def outputs(self) -> int:
-        """Number of results."""
-        return self.weights.groups * self.weights.outputs * self.rows * self.columns
-
-    @property
-    def channels(self) -> int:
-        """Number of output channels."""
-        return self.weights.groups * self.weights.outputs
-
-    @property
-    def depth(self) -> int:
-        """Parallel products per sum: input channels of a group; with ``taps`` times the kernel's columns."""
-        return self.weights.inputs * (self.weights.columns if self.taps else 1)
-
-
 def _convolved(command: Command) -> Product:
     groups = group_shape(command) if "EX_GROUPS" in command.registers else None
     channels = groups or (1, command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"])
@@ -131,249 +65,9 @@ def _convolved(command: Command) -> Product:
     return mapped(product, command.fields.get(MAPPING.name, 0))
 
 
-def gapless(columns: int, read: int, stride: int, across: int) -> bool:
-    """Return True if the input of each row of results ends where the input of the next row begins.
-
-    Args:
-        columns: results per row.
-        read: input columns.
-        stride: input rows from one row of results to the next.
-        across: input columns from one result to the next.
-    """
-    return stride * read == columns * across
-
-
-def mapped(product: Product, mapping: int) -> Product:
-    """Return ``product`` with the given value of the field ``mapping``."""
-    shape = product.weights
-    found = product._replace(taps=mapping >= TAPS, apart=mapping >= COLUMNS)
-    if mapping != WHOLE_KERNEL:
-        return found
-    beside = shape._replace(rows=1, columns=shape.rows * shape.columns)
-    return found._replace(weights=beside, whole=shape.rows, narrow=pixel_bytes(shape.groups, shape.inputs))
-
-
-def pixel_bytes(groups: int, inputs: int) -> int:
-    """Return the bytes of an atom if the input of a :data:`WHOLE_KERNEL` convolution is an image, otherwise 0.
-
-    An image has one group and at most :data:`NARROW` channels, in atoms of 1, 2 or 4 bytes.
-    """
-    return 1 << (inputs - 1).bit_length() if groups == 1 and inputs <= NARROW else 0
-
-
 def _multiplied(command: Command) -> Product:
     rows, inputs, outputs = matmul.shape(command)
     return Product(Shape(1, outputs, inputs), 1, rows)
-
-
-def product_block(product: Product, arch: Arch) -> Block:
-    """Return the weights that the array stores at a time: min(G, ⌊a/I⌋, ⌊b/O⌋) groups, but at least one.
-
-    Each group has up to b output by a input channels. I is the number of input channels of a group; with ``taps`` it
-    is that of a kernel row. Without ``apart``, groups share the array only if their input channels are in one atom;
-    with ``apart`` (columns with their own activations) I does not limit the number of groups.
-    """
-    array, shape = arch.pe, product.weights
-    together = min(shape.groups, array.oc // max(shape.outputs, 1) or 1)
-    if not product.apart:
-        together = 1 if words_of(arch).atom % shape.inputs else min(together, array.ic // product.depth or 1)
-    return Block(together, array.oc, array.ic, product.taps)
-
-
-def _across(product: Product, block: Block, arch: Arch) -> int:
-    """Return the output columns per step: c; with ``apart``, min(⌊b / (g·O)⌋, ⌈OW/c⌉) times as many."""
-    if not product.apart:
-        return arch.pe.ow
-    parts = arch.pe.oc // max(block.groups * product.weights.outputs, 1)
-    return arch.pe.ow * max(1, min(parts, ceil_div(product.columns, arch.pe.ow)))
-
-
-class _Reach(NamedTuple):
-    """Activations that a step of the array reads: streams, words per stream, and words of all streams together."""
-
-    streams: int
-    each: int
-    words: int
-
-
-def _reach(product: Product, block: Block, arch: Arch) -> _Reach:
-    """Return the activations that a step of the array reads, in one stream per atom of the block's channels.
-
-    A stream has ((c - 1)·SW + 1)·A bytes, with ``taps`` c·SW·A, with ``apart`` p·c·SW·A. ``words`` treats all streams
-    as one contiguous stream, because registers keep the rest of a word for later steps.
-    """
-    words, columns = words_of(arch), _across(product, block, arch)
-    atom = _atom(product, words)
-    streams = _streams(product.weights, block, atom, product.whole or 1)
-    positions = columns * product.stride if product.taps else (columns - 1) * product.stride + 1
-    each = words.count(positions * atom)
-    return _Reach(streams, each, words.count(streams * positions * atom))
-
-
-def _atom(product: Product, words: BankedMemory) -> int:
-    """Return the bytes of an input position in one atom."""
-    return product.narrow or words.atom
-
-
-@lru_cache(maxsize=4096)
-def _streams(shape: Shape, block: Block, atom: int, rows: int) -> int:
-    """Return the maximum number of (atom, kernel row) pairs that the products of a block read, over all blocks."""
-    whole = shape.groups == 1 and not (block.taps and shape.inputs % block.inputs)
-    if whole and 0 in (atom % block.inputs, block.inputs % atom):
-        return ceil_div(min(shape.inputs, block.inputs), atom)
-    depth = shape.inputs * (shape.columns if block.taps else 1)
-    row = ceil_div(depth, rows)
-    return max(
-        len(
-            {
-                (place // row, (group * shape.inputs + place % shape.inputs) // atom)
-                for group in groups
-                for place in places
-            }
-        )
-        for groups in _ranges(shape.groups, block.groups)
-        for places in _ranges(depth, block.inputs)
-    )
-
-
-def _ranges(size: int, step: int) -> Iterator[range]:
-    return (range(first, min(first + step, size)) for first in range(0, size, step))
-
-
-def _stripes(product: Product, across: int, arch: Arch) -> tuple[tuple[int, int], ...]:
-    """Return (count, steps) of the stripes: OH · ⌈OW / across⌉ steps in total, at most P per stripe."""
-    steps = product.rows * ceil_div(product.columns, across)
-    return tuple(_parts(steps, words_of(arch).accumulators))
-
-
-def _blocks(product: Product, block: Block, arch: Arch) -> Iterator[tuple[int, int]]:
-    """Yield (count, words) of the blocks that the array processes in a stripe, largest first."""
-    shape, words = product.weights, words_of(arch)
-    kernel = shape.rows if product.taps else shape.rows * shape.columns
-    for rounds, groups in _parts(shape.groups, block.groups):
-        for wide, outputs in _parts(shape.outputs, block.outputs):
-            for count, inputs in _parts(product.depth, block.inputs):
-                weights = groups * outputs * inputs
-                load = words.count(weights)
-                if product.computed:
-                    channels, positions = (outputs, inputs) if product.computed == "outputs" else (inputs, outputs)
-                    load = words.surfaces(channels) * words.count(positions * words.atom)
-                yield rounds * wide * count * kernel, load
-
-
-class _Passes(NamedTuple):
-    """Passes of the array over a product.
-
-    Attributes:
-        block: the weights that the array stores at a time.
-        reach: the activations that a step reads.
-        across: output columns per step.
-        stripes: (count, steps) of the stripes.
-        blocks: (count, words) of the blocks of a stripe, largest first.
-    """
-
-    block: Block
-    reach: _Reach
-    across: int
-    stripes: tuple[tuple[int, int], ...]
-    blocks: tuple[tuple[int, int], ...]
-
-
-@lru_cache(maxsize=4096)
-def _passes(product: Product, arch: Arch) -> _Passes:
-    """Return the passes of the array over a product; its cycles and the words of its operands all depend on them."""
-    block = product_block(product, arch)
-    across = _across(product, block, arch)
-    stripes = _stripes(product, across, arch)
-    return _Passes(block, _reach(product, block, arch), across, stripes, tuple(_blocks(product, block, arch)))
-
-
-def product_cycles(product: Product, arch: Arch, lanes: int = 0) -> int:
-    """Return the compute cycles of a product whose results occupy the lanes for ``lanes`` cycles."""
-    _, (_, _, reach), _, stripes, blocks = _passes(product, arch)
-    array = sum([many * count * max(steps * reach, load) for many, load in blocks for count, steps in stripes])
-    return (blocks[0][1] if blocks else 0) + max(array, lanes)
-
-
-@lru_cache(maxsize=1024)
-def best_mapping(product: Product, most: int, arch: Arch) -> int:
-    """Return the value from 0 to ``most`` of the field ``mapping`` with the fewest cycles.
-
-    The cost is the larger of the compute cycles and the words of activations, one word per cycle. Ties go to the
-    mapping that is fastest with one atom of output channels, because tiles can be that small, then to the lowest
-    value.
-    """
-    shape = product.weights
-    small = product._replace(weights=shape._replace(outputs=min(shape.outputs, words_of(arch).atom)))
-
-    def cycles(mapping: int, of: Product) -> int:
-        one = mapped(of, mapping)
-        return max(product_cycles(one, arch), _product_words(one, arch, 1).activations)
-
-    return min(range(most + 1), key=lambda mapping: (cycles(mapping, product), cycles(mapping, small)))
-
-
-def product_bound(product: Product, arch: Arch) -> int:
-    """Return the cycles of a product if each operand has its own bank and EX gets every cycle of it."""
-    return max(product_cycles(product, arch), *_product_words(product, arch, 1))
-
-
-class _ProductWords(NamedTuple):
-    activations: int
-    weights: int
-    records: int
-    results: int
-
-
-def _product_words(product: Product, arch: Arch, element: int) -> _ProductWords:
-    """Return the words of each operand except the tables; partial sums have as many words as int32 results."""
-    words, shape = words_of(arch), product.weights
-    block, reach, across, stripes, blocks = _passes(product, arch)
-    a_row = stripes[0][1] if product.gapless else ceil_div(product.columns, across)
-    fresh = across * product.stride * _atom(product, words)
-    stripe = reach.streams * sum(
-        count * min(steps * reach.each, words.count(steps * fresh) + ceil_div(steps, a_row)) for count, steps in stripes
-    )
-    written = sum(count * words.count(steps * across * words.atom * element) for count, steps in stripes)
-    records, results = 0, 0
-    for rounds, groups in _parts(shape.groups, block.groups):
-        for wide, outputs in _parts(shape.outputs, block.outputs):
-            records += rounds * wide * words.count(groups * outputs * arch.channel_record_bytes)
-            results += rounds * wide * words.surfaces(groups * outputs) * written
-    return _ProductWords(
-        stripe * sum(many for many, _ in blocks),
-        sum(count for count, _ in stripes) * _weight_words(product, arch),
-        records, results,
-    )  # fmt: skip
-
-
-def product_places(product: Product, arch: Arch, *, inputs_first: bool = False) -> NDArray[np.int64]:
-    """Return the storage order of a product's weights (:func:`isa.packing.block_places`).
-
-    With ``inputs_first`` dense weights are (inputs, outputs).
-    """
-    places = transposed_places if inputs_first else block_places
-    return places(product.weights, product_block(product, arch), words_of(arch).word)
-
-
-def product_bytes(product: Product, arch: Arch) -> int:
-    """Return the bytes of a product's weights in the order of their use, including padding."""
-    return words_of(arch).word * _weight_words(product, arch)
-
-
-@lru_cache(maxsize=4096)
-def _weight_words(product: Product, arch: Arch) -> int:
-    """Return the words of a product's weights, each read once; each block of output channels begins with a new word."""
-    block, _, _, _, blocks = _passes(product, arch)
-    if product.computed:
-        return sum([count * load for count, load in blocks])
-    shape, words = product.weights, words_of(arch)
-    taps = shape.inputs * shape.rows * shape.columns
-    return sum(
-        rounds * wide * words.count(groups * outputs * taps)
-        for rounds, groups in _parts(shape.groups, block.groups)
-        for wide, outputs in _parts(shape.outputs, block.outputs)
-    )
 
 
 def _read_product(product: Product, arch: Arch, inputs_first: bool, blocks: Bytes, weights: Bytes) -> None:
@@ -434,8 +128,8 @@ def product(
 
     def words(command: Command, arch: Arch) -> tuple[int, ...]:
         found = read(command)
-        of = _product_words(found, arch, element_bytes(command))
-        sums = (_product_words(found, arch, 4).results,) if _starts_from_sums(command, found) else ()
+        of = product_words(found, arch, element_bytes(command))
+        sums = (product_words(found, arch, 4).results,) if _starts_from_sums(command, found) else ()
         return (*of[:3], *sums, *_table_words(command, arch), of.results)
 
     return Packed(all_layouts, cycles, words)
@@ -463,7 +157,7 @@ def _dynamic_cycles(command: Command, arch: Arch) -> int:
 
 
 def _dynamic_words(command: Command, arch: Arch) -> tuple[int, ...]:
-    of = _product_words(_activations(command), arch, element_bytes(command))
+    of = product_words(_activations(command), arch, element_bytes(command))
     return of.activations, of.weights, *_table_words(command, arch), of.results
 
 
@@ -812,50 +506,6 @@ def _permute_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     operands = movement.OP_PERMUTE.operands(command, arch)
     both = zip(_BOTH, (*operands.reads, *operands.writes), strict=False)
     return tuple(Plain(register, access.total) for register, access in both)
-
-
-class _Side(NamedTuple):
-    """One side of a block of a copy: bytes from first to last, maximum words, and words requested from memory."""
-
-    span: int
-    words: int
-    asked: int
-
-
-def copy_words(dims: Sequence[tuple[int, int, int]], starts: tuple[int, int], word: int) -> tuple[int, int]:
-    """Return the words that a copy requests on its source side and on its result side (docs/machine.md, section 12).
-
-    Args:
-        dims: (steps, source stride, result stride) with strides in bytes, fastest dimension first.
-        starts: addresses of source and result.
-        word: bytes of a word.
-
-    A block covers the fastest dimensions. The next dimension repeats the block once per step, or extends it to a
-    larger block that is copied at once; the way with the fewest cycles is used.
-    """
-    sides, upwards = [_Side(1, 1, 1), _Side(1, 1, 1)], True
-    for inner, (count, *strides) in enumerate(dims):
-        if not count:
-            return 0, 0
-        if count == 1:
-            continue
-        found = []
-        for number, (side, stride, start) in enumerate(zip(sides, strides, starts, strict=True), 1):
-            upwards = upwards and side.span <= max(stride, 1)
-            span = side.span + (count - 1) * stride
-            outer = [(dim[0], dim[number]) for dim in dims[inner + 1 :] if dim[0] > 1]
-            grain = gcd(word, *(step for _, step in outer))
-            reach = sum((times - 1) * step for times, step in outer if step % word)
-            begin = min(start % grain + word - grain, start % word + reach)
-            found.append((span, min(count * side.words, ceil_div(begin + span, word))))
-        (_, read), (_, written) = found
-        pairs = read * written
-        ways = [(count * sides[0].asked, count * sides[1].asked)]
-        ways += [(read, pairs) if read <= written else (pairs, written)]
-        ways += [(read, written)] if upwards else []
-        asked = min(ways, key=lambda way: (max(way), sum(way)))
-        sides = [_Side(*side, words) for side, words in zip(found, asked, strict=True)]
-    return sides[0].asked, sides[1].asked
 
 
 def _copied_words(command: Command, arch: Arch) -> tuple[int, int]:

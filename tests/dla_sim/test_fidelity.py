@@ -15,8 +15,7 @@ from dla_sim.engine.simulation import simulate
 from dla_sim.engine.times import CommandTimes, Sequences, Times, compute_times, times_found
 from dla_sim.engine.workload import Workload
 from dla_sim.timing import Timing
-from isa.arch import PACKED
-from isa.ops.packed import words_of
+from isa.arch import PACKED, words_of
 from tests.dla_sim.anomalies import ANOMALIES, Anomaly
 from tests.dla_sim.cases import build_program
 from tests.dla_sim.compiled import COMPILED, compiled_program

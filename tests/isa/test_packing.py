@@ -17,7 +17,8 @@ from isa.access import Access, row_starts
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Blocks, Machine
-from isa.ops.packed import PACKED, Product, mapped, product_block, product_bytes, product_places
+from isa.ops.packed import PACKED
+from isa.ops.products import Product, mapped, product_block, product_bytes, product_places
 from isa.packing import (
     GAP,
     Block,
