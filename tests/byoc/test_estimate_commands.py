@@ -1,0 +1,154 @@
+"""Estimated end cycles of commands, against a machine that advances by half a bus slot at a time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from byoc.estimate.banks import BankUse
+from byoc.estimate.bus import transfer_cycles
+from byoc.estimate.commands import Stored, Task, TileClock, run
+from byoc.estimate.constants import (
+    DMA_SETUP,
+    EX_DRAIN,
+    EX_FILL,
+    FIRST_COMMAND,
+    ISSUE_CYCLES,
+    QUEUE_DEPTH,
+    TRANSFER_LEAD,
+    TRANSFER_OVERHEAD,
+)
+from isa.instruction import Unit
+
+LD, EX, ST = (unit.value for unit in (Unit.LD, Unit.EX, Unit.ST))
+LEAD = {LD: TRANSFER_LEAD, ST: DMA_SETUP}
+FIRST = FIRST_COMMAND + ISSUE_CYCLES
+"""Cycle at which the first command starts."""
+
+
+def stepped(tasks: Sequence[Task]) -> list[int]:
+    """Return the end cycles of commands by stepping through the cycles; transfers share the bus equally."""
+    ends: dict[int, int] = {}
+    left: dict[int, int] = {}  # half slots of the transfers that move
+    began: dict[int, int] = {}
+    issued: list[tuple[int, int]] = []  # command and the cycle at which it is in its queue
+    issue_time, cycle = FIRST_COMMAND, 0
+    while len(ends) < len(tasks):
+        assert cycle < 100_000
+        # Issue: a unit's queue has room when the command QUEUE_DEPTH places before the next one has ended.
+        while len(issued) < len(tasks):
+            number = len(issued)
+            same = [one for one, _ in issued if tasks[one].unit == tasks[number].unit]
+            room = 0 if len(same) < QUEUE_DEPTH else ends.get(same[-QUEUE_DEPTH])
+            if room is None or room > cycle:
+                break
+            issue_time = max(issue_time + ISSUE_CYCLES, room)
+            issued.append((number, issue_time))
+        for unit in (LD, EX, ST):
+            queue = [(one, at) for one, at in issued if tasks[one].unit == unit and one not in began]
+            running = [one for one in began if tasks[one].unit == unit and ends.get(one, cycle + 1) > cycle]
+            if not queue or running or queue[0][1] > cycle:
+                continue
+            number = queue[0][0]
+            if any(ends.get(other, cycle + 1) > cycle for other in tasks[number].needs):
+                continue
+            began[number] = cycle
+            if unit == EX:
+                ends[number] = cycle + tasks[number].work
+            else:
+                left[number] = 2 * tasks[number].work
+        moving = [one for one in left if began[one] + LEAD[tasks[one].unit] <= cycle]
+        for one in moving:
+            left[one] -= 2 // len(moving)
+        cycle += 1
+        for one in [one for one in moving if left[one] <= 0]:
+            del left[one]
+            ends[one] = cycle + TRANSFER_OVERHEAD - LEAD[tasks[one].unit]
+    return [ends[number] for number in range(len(tasks))]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_commands_end_when_a_machine_in_steps_ends_them(seed: int) -> None:
+    """Queues, tokens and two transfers that share the bus; all works are so long that units meet."""
+    rng = random.Random(seed)
+    tasks = [
+        Task(
+            rng.choice((LD, EX, ST)),
+            rng.randint(1, 400),
+            tuple(rng.sample(range(number), min(number, rng.randint(0, 2)))),
+        )
+        for number in range(rng.randint(1, 14))
+    ]
+    assert list(run(tasks).ends) == stepped(tasks)
+
+
+def test_two_transfers_at_once_take_turns() -> None:
+    """The store begins after the load, ends first, and the load then has the bus for itself."""
+    load, store = 1000, 100
+    first = FIRST + TRANSFER_LEAD
+    ends = run([Task(LD, load, ()), Task(ST, store, ())]).ends
+    assert ends[1] < first + load
+    assert ends[0] == first + load + store + TRANSFER_OVERHEAD - TRANSFER_LEAD - max(0, first - FIRST - 6 - DMA_SETUP)
+    assert stepped([Task(LD, load, ()), Task(ST, store, ())]) == list(ends)
+
+
+@pytest.mark.parametrize(("bank", "free", "late"), [(3, 50, 150), (3, 200, 0), (2, 50, 0)])
+def test_words_of_a_transfer_delay_the_command_that_they_meet(bank: int, free: int, late: int) -> None:
+    """Of 200 words that pass while it computes, 50 find a free cycle of the bank; another bank is not touched."""
+    load = Task(LD, 200, (), (BankUse(3, 3, 200),))
+    compute = Task(EX, 1000, (), (BankUse(bank, bank, free),))
+    tasks = [load, compute, Task(ST, 10, (1,))]
+    plain = run([one._replace(banks=()) for one in tasks])
+    found = run(tasks)
+    assert found.work[1] == 1000 + late
+    assert [later - before for later, before in zip(found.ends, plain.ends, strict=True)] == [0, late, late]
+
+
+def test_only_words_that_pass_while_it_computes_delay_a_command() -> None:
+    """A computation between two loads meets half of the second one; its fill and drain use no bank."""
+    slots, words = 400, 200
+    load = Task(LD, slots, (), (BankUse(0, 0, words),))
+    alone = run([load, load]).ends
+    # It starts after the first load and ends in the middle of the words of the second one.
+    begin = alone[0]
+    second = alone[1] - (TRANSFER_OVERHEAD - TRANSFER_LEAD) - slots
+    cycles = second + slots // 2 - begin
+    tasks = [load, load, Task(EX, cycles + EX_DRAIN, (0,), (BankUse(0, 0, words // 2 - 10),))]
+    assert run(tasks).work[2] - tasks[2].work == 19  # 10 words, half as many during this wait, and so on, rounded down
+    without = [load, load, Task(EX, second - begin + EX_DRAIN, (0,), (BankUse(0, 0, 0),))]
+    assert run(without).work[2] == without[2].work
+    early = [Task(EX, EX_FILL + 10, (), (BankUse(0, 0, 0),)), load]
+    assert run(early).work[0] == early[0].work
+
+
+def test_a_tile_waits_until_its_buffer_is_stored() -> None:
+    """The second tile writes the buffer that the store of the first one empties; the third one another buffer."""
+    clock, store = TileClock(), Stored(500, (7,))
+    clock.compute(100, [store])
+    clock.store([store])
+    stored = transfer_cycles(100 + 500)
+    clock.compute(10, [Stored(500, (8,))])
+    assert clock.end == 600  # the bus is busy with the store
+    clock.compute(10, [store])
+    assert clock.end == stored + 10
+
+
+def test_a_load_waits_for_the_tile_that_stores_its_bytes() -> None:
+    """Bytes that tile 1 stores are readable when its store has ended; a load beside a tile begins with the tile."""
+    clock, store = TileClock(), Stored(300, (1,))
+    clock.compute(100, [store])
+    clock.store([store])
+    readable = transfer_cycles(400)
+    assert clock.load(50, 1) == readable + 50
+    other = TileClock()
+    other.compute(1000, [])
+    assert other.load(50, 0) == 50  # the computation began at 0
+    other.compute(1000, [])
+    assert other.idle
+    assert other.load(50, 0) == 1050
+    assert other.load(50, 0, late=True) == 1100
+    other.wait(5000)
+    other.compute(1, [])
+    assert other.end == 5001
