@@ -135,7 +135,7 @@ def atoms_of(tensor: NDArray[np.generic], atom: int) -> NDArray[np.generic]:
 
 def blocked(weights: Bytes, places: NDArray[np.int64]) -> Bytes:
     """Return dense weights in the order of their use."""
-    return np.where(places == GAP, np.uint8(0), weights.reshape(-1)[places])
+    return np.append(weights, np.uint8(0))[places]  # a gap reads the last byte, the added 0
 
 
 def unblocked(data: Bytes, places: NDArray[np.int64]) -> Bytes:

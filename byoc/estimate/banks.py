@@ -68,11 +68,6 @@ class BankUse(NamedTuple):
     last: int
     words: int
 
-    @property
-    def banks(self) -> tuple[int, int]:
-        """First bank and the bank after the last."""
-        return self.first, self.last + 1
-
 
 class ComputeLoad(NamedTuple):
     """Cycles of a command without waits, fill and drain; words at the shared port; operands."""
@@ -93,23 +88,23 @@ class ComputeLoad(NamedTuple):
             return self.cycles, ()
         bank = arch.sram_bytes // arch.sram_banks
         spans = [
-            BankUse((addresses[pointer] + first) // bank, (addresses[pointer] + end - 1) // bank, words)
+            ((addresses[pointer] + first) // bank, (addresses[pointer] + end - 1) // bank, words)
             for pointer, first, end, words in self.operands
         ]
-        banks = {one.first for one in spans}  # a bank with the largest sum is always the first bank of an operand
-        most = max([_words_in(spans, bank) for bank in banks], default=0)
+        most = 0
+        for one, _, _ in spans:  # a bank with the largest sum is always the first bank of an operand
+            most = max(most, sum([words for low, high, words in spans if low <= one <= high]))
         if not word_slots:
             return self.cycles * ceil_div(most, BANK_PORTS), ()
         cycles = max(self.cycles, self.port_words, most)
         enough = cycles - cycles // word_slots - 2
         if most <= enough:
             return cycles, ()
-        loads = [(one, _words_in(spans, one)) for one in {one for span in spans for one in range(*span.banks)}]
-        return cycles, tuple([BankUse(one, one, cycles - load) for one, load in sorted(loads) if load > enough])
-
-
-def _words_in(spans: Sequence[BankUse], bank: int) -> int:
-    return sum([words for low, high, words in spans if low <= bank <= high])
+        loads: dict[int, int] = {}
+        for low, high, words in spans:
+            for one in range(low, high + 1):
+                loads[one] = loads.get(one, 0) + words
+        return cycles, tuple([BankUse(one, one, cycles - load) for one, load in sorted(loads.items()) if load > enough])
 
 
 class CommandLoads:
@@ -146,9 +141,10 @@ class CommandLoads:
     def compute(self, step: EngineStep) -> ComputeLoad:
         """Return the load of a command of EX."""
         # The words of some operands depend on the byte of a word at which they begin.
-        offsets = tuple([offset % self._word for _, offset in step.pointers.values()])
-        names, values = tuple(step.pointers), (tuple(step.registers.items()), tuple(step.fields.items()))
-        key = step.instruction.opcode, values, names, offsets
+        offsets = [offset % self._word for _, offset in step.pointers.values()]
+        registers, fields, opcode = step.registers, step.fields, step.instruction.opcode
+        values = *registers.values(), *fields.values(), *offsets
+        key = opcode, len(fields), *registers, *fields, *step.pointers, *values
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._load(step, offsets)

@@ -268,24 +268,25 @@ def run(tasks: Sequence[Task]) -> Times:
     before it. Loads and stores share the bus. If transferred words delay EX, the estimate is repeated with these
     delays.
     """
-    clock = _CommandClock(tasks)
-    delays = clock.run()
+    work = [task.work for task in tasks]
+    clock = _CommandClock(tasks, work)
+    clock.run()
+    delays = clock.delays()
     if any(delays):
-        tasks = [task._replace(work=task.work + late) for task, late in zip(tasks, delays, strict=True)]
-        clock = _CommandClock(tasks)
+        work = [cycles + late for cycles, late in zip(work, delays, strict=True)]
+        clock = _CommandClock(tasks, work)
         clock.run()
-    return Times([task.work for task in tasks], clock.ends[:-1])
+    return Times(work, clock.ends[:-1])
 
 
 class _CommandClock:
     """End cycles of commands, as far as known; the others wait for a transfer that is still in progress."""
 
-    def __init__(self, tasks: Sequence[Task]) -> None:
-        self._tasks = tasks
+    def __init__(self, tasks: Sequence[Task], work: Sequence[int]) -> None:
+        self._tasks, self._work = tasks, work
         self._moved: dict[int, list[Passing]] = {_LD: [], _ST: []}  # finished transfers
         self._moved_by: dict[int, list[int]] = {_LD: [], _ST: []}  # their end cycles
         self._units = [task.unit for task in tasks]
-        self._work = [task.work for task in tasks]
         self._needs = [task.needs for task in tasks]
         self.ends = [_UNKNOWN] * len(tasks) + [0]  # the last entry stands for an empty queue place
         self._waiting: tuple[list[tuple[int, int]], ...] = ([], [], [])  # (command, arrival cycle) by unit
@@ -295,10 +296,13 @@ class _CommandClock:
         self._began = [0, 0, 0]  # when the bytes of the last transfer of each unit began to move
         self._moving: dict[int, tuple[int, int, int]] = {}  # by unit: first cycle of its bytes, slots left, command
 
-    def run(self) -> list[int]:
-        """Run all commands; return the cycles by which transferred words would delay each EX command."""
+    def run(self) -> None:
+        """Run all commands."""
         while self._proceed():
             pass
+
+    def delays(self) -> list[int]:
+        """Return the cycles by which transferred words would delay each EX command."""
         return [
             self._delay(number) if task.unit == _EX and task.banks else 0 for number, task in enumerate(self._tasks)
         ]
@@ -306,7 +310,7 @@ class _CommandClock:
     def _delay(self, number: int) -> int:
         """Return the cycles by which transferred words delay an EX command."""
         task, end = self._tasks[number], self.ends[number] - EX_DRAIN
-        begin, passing = self.ends[number] - task.work + EX_FILL, list[Passing]()
+        begin, passing = self.ends[number] - self._work[number] + EX_FILL, list[Passing]()
         for unit, moved in self._moved.items():
             for index in range(bisect_right(self._moved_by[unit], begin), len(moved)):
                 if moved[index].begin >= end:

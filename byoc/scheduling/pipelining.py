@@ -284,7 +284,8 @@ class Fetch:
     ``release``: the first tile whose computation the loads may overlap, because earlier tiles store the bytes that
     they read. ``before``: the previous fetch into the buffer. ``wanted``: the tile whose computation they should
     overlap. ``position``: the tile that was chosen, -1 if none yet. ``place``: the buffer that they fill, their own
-    or a copy. ``again``: the next fetch of the same constants.
+    or a copy. ``again``: the next fetch of the same constants. ``merged``: an earlier fetch of the same constants
+    serves these tiles too.
     """
 
     steps: list[Step]
@@ -299,6 +300,12 @@ class Fetch:
     place: int = -1
     arrival: int = 0
     again: Fetch | None = None
+    merged: bool = False
+
+    def reset(self) -> None:
+        """Undo all choices of a plan."""
+        self.position = self.place = -1
+        self.arrival, self.merged = 0, False
 
 
 def fetches_of(tiles: Sequence[TileSteps]) -> list[Fetch]:
@@ -437,28 +444,38 @@ def pipelined(
         windows: buffers that several loads fill, whose bytes no other buffer may use.
     """
     beside = _beside(tiles) if arch.memory.one_operand else {}
-    found = _pipelined(tiles, cycles, scratch, arch, bus, apart, windows, beside)
+    fetches = fetches_of(tiles)
+    free = want(fetches, tiles, cycles, bus.cycles_of(arch.sram_bytes))
+    demand = _Demand(tiles, cycles, fetches, free, lifetimes(tiles), scratch, apart, windows)
+    found = _pipelined(demand, arch, beside)
     if found is not None and not (beside and found.crowded):
         return (found,)
-    dense = _pipelined(tiles, cycles, scratch, arch, bus, apart, windows, {}) if beside else None
+    dense = _pipelined(demand, arch, {}) if beside else None
     if found is None or dense is None:
         return tuple([one for one in (found, dense) if one is not None])
     return (found, dense) if dense.cycles < found.cycles else (found,)
 
 
-def _pipelined(
-    tiles: Sequence[TileSteps],
-    cycles: Sequence[int],
-    scratch: Sequence[tuple[str, int]],
-    arch: Arch,
-    bus: Bus,
-    apart: Collection[int],
-    windows: Collection[int],
-    beside: Mapping[int, frozenset[int]],
-) -> Pipelined | None:
-    fetches = fetches_of(tiles)
-    free = want(fetches, tiles, cycles, bus.cycles_of(arch.sram_bytes))
-    lives = lifetimes(tiles)
+class _Demand(NamedTuple):
+    """Tiles with their fetches, lifetimes of buffers and the other arguments of :func:`pipelined`.
+
+    ``free``: the wanted tiles of fetches do not depend on the scratchpad size.
+    """
+
+    tiles: Sequence[TileSteps]
+    cycles: Sequence[int]
+    fetches: Sequence[Fetch]
+    free: bool
+    lives: Mapping[int, tuple[int, int]]
+    scratch: Sequence[tuple[str, int]]
+    apart: Collection[int]
+    windows: Collection[int]
+
+
+def _pipelined(demand: _Demand, arch: Arch, beside: Mapping[int, frozenset[int]]) -> Pipelined | None:
+    tiles, cycles, fetches, free, lives, scratch, apart, windows = demand
+    for fetch in fetches:
+        fetch.reset()
     for share in AHEAD_SHARES:
         profile = _Profile(lives, scratch, len(tiles), arch.sram_bytes * share // 100)
         requests = profile.requests(fetches, apart, beside)
@@ -636,7 +653,7 @@ class _Space:
             return False
         for same in later:
             same.position, same.place = position, fetch.place
-            same.steps.clear()
+            same.merged = True
         return True
 
     def _copy(self, fetch: Fetch, position: int, last: int) -> bool:
@@ -702,7 +719,7 @@ def _stream(tiles: Sequence[TileSteps], fetches: Sequence[Fetch]) -> Iterator[Cu
     moved: dict[int, dict[int, int]] = {}
     for fetch in fetches:
         names = {fetch.buffer: fetch.place} if fetch.place != fetch.buffer else {}
-        steps = _renamed(fetch.steps, names)
+        steps = () if fetch.merged else _renamed(fetch.steps, names)
         (ahead if fetch.position < fetch.tile else own)[fetch.position].extend(
             Cue(step, fetch.tile, fetch.release) for step in steps
         )
