@@ -221,22 +221,50 @@ def read_blocks(shape: Shape, block: Block, word: int, blocks: Bytes, weights: B
     begin = 0
     for group in range(0, shape.groups, block.groups):
         some = weights[group : group + block.groups]
-        if not block.taps:
+        if block.taps:
+            deep = np.empty((len(some), shape.outputs, shape.columns * shape.inputs, shape.rows), np.uint8)
+        else:
             deep = some.reshape(len(some), shape.outputs, shape.inputs, -1)
-            begin += _read_group(deep, block, word, blocks[begin:])
-            continue
-        deep = np.empty((len(some), shape.outputs, shape.columns * shape.inputs, shape.rows), np.uint8)
-        begin += _read_group(deep, block, word, blocks[begin:])
-        apart = deep.reshape(len(some), shape.outputs, shape.columns, shape.inputs, shape.rows)
-        some[...] = apart.transpose(0, 1, 3, 4, 2)
+        for dense, stored in _paired(deep, block, word, blocks[begin:]):
+            dense[...] = stored
+        if block.taps:
+            apart = deep.reshape(len(some), shape.outputs, shape.columns, shape.inputs, shape.rows)
+            some[...] = apart.transpose(0, 1, 3, 4, 2)
+        begin += _group_bytes(deep.shape, block, word)
+
+
+def write_blocks(shape: Shape, block: Block, word: int, weights: Bytes, blocks: Bytes) -> None:
+    """Write ``weights``, an array of ``shape``, in the order of :func:`block_places` into ``blocks``, which are 0."""
+    if shape.groups > _ROUNDS * block.groups:
+        blocks[...] = blocked(weights, block_places(shape, block, word))
+        return
+    begin = 0
+    for group in range(0, shape.groups, block.groups):
+        some = weights[group : group + block.groups]
+        if block.taps:
+            apart = np.ascontiguousarray(some.transpose(0, 1, 4, 2, 3))
+            deep = apart.reshape(len(some), shape.outputs, shape.columns * shape.inputs, shape.rows)
+        else:
+            deep = some.reshape(len(some), shape.outputs, shape.inputs, -1)
+        for dense, stored in _paired(deep, block, word, blocks[begin:]):
+            stored[...] = dense
+        begin += _group_bytes(deep.shape, block, word)
 
 
 _ROUNDS = 8
 """Number of group blocks above which a copy by single positions is faster than a copy by blocks."""
 
 
-def _read_group(deep: Bytes, block: Block, word: int, blocks: Bytes) -> int:
-    """Write the groups of one block into ``deep`` (groups, outputs, depth, taps or rows); return their bytes."""
+def _group_bytes(deep: tuple[int, ...], block: Block, word: int) -> int:
+    """Return the bytes of the groups of one block with shape ``deep`` (groups, outputs, depth, taps or rows)."""
+    groups, outputs, depth, taps = deep
+    return sum(
+        wide * (-(-groups * size * depth * taps // word) * word) for _, wide, size in _pieces(outputs, block.outputs)
+    )
+
+
+def _paired(deep: Bytes, block: Block, word: int, blocks: Bytes) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Yield pairs of equal views of ``deep`` (groups, outputs, depth, taps or rows) and of ``blocks``."""
     groups, outputs, depth, taps = deep.shape
     begin = 0
     for output, wide, size in _pieces(outputs, block.outputs):
@@ -245,19 +273,17 @@ def _read_group(deep: Bytes, block: Block, word: int, blocks: Bytes) -> int:
         each = -(-line * taps // word) * word
         for first, count, inputs, nbytes in chunks:
             across, down = (nbytes, line) if block.taps else (nbytes * taps, nbytes)
-            target = deep[:, output : output + wide * size, first : first + count * inputs]
-            target = target.reshape(groups, wide, size, count, inputs, taps)
+            dense = deep[:, output : output + wide * size, first : first + count * inputs]
+            dense = dense.reshape(groups, wide, size, count, inputs, taps)
             shape, steps = (wide, count, taps, groups, size), (each, across, down, size * inputs, inputs)
-            if target.strides[4:] == (1, 1):  # the input channels of a block are contiguous on both sides
+            if dense.strides[4:] == (1, 1):  # the input channels of a block are contiguous on both sides
                 row = np.dtype((np.void, inputs))
-                found = np.ndarray(shape, row, blocks, at, steps)
-                target[..., 0].view(row)[...] = found.transpose(3, 0, 4, 1, 2)
+                yield dense[..., 0].view(row), np.ndarray(shape, row, blocks, at, steps).transpose(3, 0, 4, 1, 2)
             else:
                 found = np.ndarray((*shape, inputs), np.uint8, blocks, at, (*steps, 1))
-                target[...] = found.transpose(3, 0, 4, 1, 5, 2)
+                yield dense, found.transpose(3, 0, 4, 1, 5, 2)
             at += count * across
         begin += wide * each
-    return begin
 
 
 def _pieces(size: int, step: int) -> Iterator[tuple[int, int, int]]:

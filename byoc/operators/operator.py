@@ -44,7 +44,7 @@ from isa.instruction import Instruction
 from isa.layout import Layout, dense
 from isa.ops.convolution import parallel_groups
 from isa.ops.lookup import TABLE_BYTES
-from isa.ops.products import Product, mapped, product_bytes, product_places
+from isa.ops.products import Product, mapped, product_blocks, product_bytes
 from isa.ops.requant import ChannelScales
 from isa.ops.windows import ACCUMULATE
 from isa.packing import Shape, blocked, depthwise_places
@@ -411,20 +411,14 @@ class Packing(PlainChannels):
 
     def weights(self, constants: ChannelConstants, part: tuple[Span, Span | None]) -> NDArray[np.generic]:
         """Return the weights of a span of output atoms and of input atoms, in the order of their use."""
-        weights = self.cut(constants, part)
-        if not self.plain.record_bytes or self.plain.nest.grouped or self.kernel != (1, 1):
-            inputs_first = False
-        else:  # a copy of a matrix (inputs, outputs) in the other order would read every byte from another cache line
-            inputs_first = weights.strides[0] < weights.strides[1]
-        ordered = weights.swapaxes(0, 1) if inputs_first else weights
-        plain = np.ascontiguousarray(ordered).reshape(-1).view(np.uint8)
+        weights = self.cut(constants, part).view(np.uint8)
         if not self.plain.record_bytes:
-            return plain
+            return weights.reshape(-1)
         outputs = self.outputs_in(part[0]).size
         if self.depthwise:
-            return blocked(plain, depthwise_places(outputs, prod(self.kernel), self.atom))
-        inputs = 0 if part[1] is None else weights.shape[1]
-        return blocked(plain, product_places(self.product(outputs, inputs), self.machine, inputs_first=inputs_first))
+            return blocked(weights, depthwise_places(outputs, prod(self.kernel), self.atom))
+        product = self.product(outputs, 0 if part[1] is None else weights.shape[1])
+        return product_blocks(product, self.machine, weights.reshape(product.weights))
 
     def parallel_channels(self, nest: Nest, arch: Arch) -> int:
         """Return the atoms of output channels of ``nest`` that the array computes in parallel."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from isa.arch import Arch, BankedMemory, words_of
 from isa.instruction import ceil_div
-from isa.packing import Block, Shape, block_places, transposed_places
+from isa.packing import Block, Bytes, Shape, block_places, transposed_places, write_blocks
 
 NARROW = 4
 """Most channels of an input that is stored in atoms of its own, such as an image."""
@@ -299,6 +299,13 @@ def product_places(product: Product, arch: Arch, *, inputs_first: bool = False) 
     """
     places = transposed_places if inputs_first else block_places
     return places(product.weights, product_block(product, arch), words_of(arch).word)
+
+
+def product_blocks(product: Product, arch: Arch, weights: Bytes) -> Bytes:
+    """Return the bytes of dense weights, an array of the product's weights, in the order of their use."""
+    blocks = np.zeros(product_bytes(product, arch), np.uint8)
+    write_blocks(product.weights, product_block(product, arch), words_of(arch).word, weights, blocks)
+    return blocks
 
 
 def product_bytes(product: Product, arch: Arch) -> int:

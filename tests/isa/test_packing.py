@@ -18,7 +18,7 @@ from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Blocks, Machine
 from isa.ops.packed import PACKED
-from isa.ops.products import Product, mapped, product_block, product_bytes, product_places
+from isa.ops.products import Product, mapped, product_block, product_blocks, product_bytes, product_places
 from isa.packing import (
     GAP,
     Block,
@@ -29,6 +29,7 @@ from isa.packing import (
     read_blocks,
     serving_cycles,
     unblocked,
+    write_blocks,
 )
 from isa.variants import VARIANTS
 from tests.isa.bench import make_command, run
@@ -205,6 +206,9 @@ def test_blocks_of_weights_lie_as_they_are_told() -> None:
             plain = np.empty(shape, np.uint8)
             read_blocks(shape, Block(together, arch.pe.oc, arch.pe.ic, taps), arch.words.word, found, plain)
             assert np.array_equal(plain, weights.view(np.uint8))
+            written = np.zeros_like(found)
+            write_blocks(shape, Block(together, arch.pe.oc, arch.pe.ic, taps), arch.words.word, plain, written)
+            assert np.array_equal(written, found)
             assert np.array_equal(np.sort(places[places != GAP]), np.arange(weights.size))
 
 
@@ -236,6 +240,7 @@ def test_taps_and_groups_lie_side_by_side(mapping: int) -> None:
         product = mapped(Product(shape, 1, 1), mapping)
         found = blocked(weights.view(np.uint8), product_places(product, arch))
         assert np.array_equal(found, in_blocks(weights, arch, mapping))
+        assert np.array_equal(found, product_blocks(product, arch, weights.view(np.uint8).reshape(product.weights)))
         assert found.size == product_bytes(product, arch)
         plain = np.empty(weights.size, np.uint8)
         assert arch.words is not None
