@@ -1,0 +1,55 @@
+"""Loop nests that count atoms: groups of channels that share atoms are tiled together, or are one group."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from byoc.emission.region import layers_of
+from byoc.operators.nest import Nest
+from byoc.operators.packing import _in_atoms
+from isa.arch import Arch
+from isa.layout import Layout
+from tests.byoc import region_cases as cases
+
+
+@pytest.mark.parametrize("atom", [4, 8, 16])
+def test_groups_end_with_atoms(atom: int) -> None:
+    """As many groups as possible, all of whole atoms: of several channels each on both sides."""
+    for groups, inputs, outputs in product((2, 3, 4, 5, 6, 10, 12), (1, 2, 3, 4, 6, 8, 12), (1, 2, 4, 6, 8)):
+        if inputs == outputs == 1:
+            continue
+        plain = Nest(groups * outputs, 5, 5, groups * inputs, 5, 5, groups=groups)
+        nest = _in_atoms(plain, atom)
+        able = [
+            count
+            for count in range(1, groups + 1)
+            if groups % count == 0
+            and (count == 1 or groups // count * inputs % atom == groups // count * outputs % atom == 0)
+        ]
+        assert nest.channels == -(-groups * outputs // atom)
+        assert nest.input_channels == -(-groups * inputs // atom)
+        assert nest.groups == max(able), (groups, inputs, outputs)
+        assert nest.whole_groups == any(size % atom for size in (inputs, outputs))
+
+
+def test_depthwise_channels_stay_apart() -> None:
+    """Each atom of a depthwise convolution is a group of its own, also the last one, which is not full."""
+    nest = _in_atoms(Nest(20, 5, 5, 20, 5, 5, groups=20), 8)
+    assert (nest.channels, nest.input_channels, nest.groups, nest.whole_groups) == (3, 3, 3, False)
+
+
+@pytest.mark.parametrize("images", [1, 3])
+def test_element_wise_operations_compute_all_bytes_of_all_images(images: int) -> None:
+    """The atoms of each image are complete, padding included: a row of the nest is an atom."""
+    layout = Layout(5, 6, 8, images=images)
+    plain = cases.add(cases.operand("a", images, 5, 6), cases.operand("b", images, 5, 6), "y")
+    inputs = tuple(replace(one, assigned=layout) for one in plain.inputs)
+    operation = replace(plain, inputs=inputs, output=replace(plain.output, assigned=layout))
+    region, values = cases.region((operation,), ("a", "b"), ("y",))
+    _, (layer,) = layers_of(region, values, Arch(isa="v5", atom=8))
+    nest = layer.geometry.nest
+    assert nest.rows * nest.columns == nest.input_rows * nest.input_columns == images * layout.image_bytes
+    assert nest.columns == layout.atom
