@@ -1,6 +1,6 @@
 """Cycles and bytes beside those that Arm's Vela estimates: TinyML networks at equal MACs, bus and scratchpad.
 
-    python -m benchmarks.vela [--networks A,B] [--record benchmarks/vela-ours.csv] [--markdown docs/vela.md]
+    python -m benchmarks.vela [--networks A,B] [--record benchmarks/vela-ours.csv] [--markdown docs/validation.md]
     python -m benchmarks.vela --table benchmarks/vela-ours.csv
     python -m benchmarks.vela --isa v5                                       machines of words; else v4
     python -m benchmarks.vela --files FOLDER [--keep FOLDER]

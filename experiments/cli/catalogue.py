@@ -55,7 +55,7 @@ PresetName = Annotated[
 
 
 def presets(name: PresetName = None, json: options.Json = None, csv: options.Csv = None) -> None:
-    """List presets and memory modes; with a name, print that preset as a file to edit (docs/presets.md)."""
+    """List presets and memory modes; with a name, print that preset as a file to edit (docs/sweeps.md)."""
     from dla_sim.presets import load_preset, preset_names, preset_toml
 
     if name is not None:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 FIGURES: dict[str, str] = {
-    "li2022-table5": "Li et al. (2022), table 5: six applications under five ways of scheduling (docs/published.md)",
-    "sponner2021-fig4": "Sponner et al. (TinyML 2021), figure 4: MobileNetV1 on 28 configurations (docs/published.md)",
+    "li2022-table5": "Li et al. (2022), table 5: six applications under five ways of scheduling (docs/validation.md)",
+    "sponner2021-fig4": "Sponner et al. (TinyML 2021), figure 4: MobileNetV1 on 28 configurations (docs/validation.md)",
 }
 """Published figures that can be reproduced, by name."""
 

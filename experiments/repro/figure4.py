@@ -28,7 +28,7 @@ from isa.files import write_atomically
 from isa.progress import Progress, silent
 
 PUBLISHED: Mapping[Scenario, str] = {"none": "figure 4a", "emulated": "figure 4c", "native": "figure 4e"}
-"""Panels of the paper, as its text refers to them (docs/published.md)."""
+"""Panels of the paper, as its text refers to them (docs/validation.md)."""
 ROWS: Mapping[str, str] = {"seed": "published schedule (seed)", "default": "this compiler (default)"}
 MILLION = 1e6
 GAP = 0.7

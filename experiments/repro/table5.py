@@ -2,7 +2,7 @@
 
 The networks and the board of the publication are not available. Its modules are replaced by stand-ins with the same
 ratio of work to deadline: the lidar networks alone need more than one accelerator, and the camera network one more.
-Compared are the table's statements about the scheduling methods, never its milliseconds (docs/published.md).
+Compared are the table's statements about the scheduling methods, never its milliseconds (docs/validation.md).
 """
 
 from __future__ import annotations

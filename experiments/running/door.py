@@ -73,7 +73,9 @@ def door(
             made = replace(made, model=in_onnx(made.model))
         return work(made)
 
-    vars(taking)["__signature__"] = inspect.signature(work).replace(parameters=list(known.values()))
+    signature = inspect.signature(work).replace(parameters=list(known.values()))
+    vars(taking)["__signature__"] = signature
+    taking.__annotations__ = {"return": signature.return_annotation}  # documents would show the TypeVar
     taking.__name__ = taking.__qualname__ = name
     taking.__module__, taking.__doc__ = work.__module__, work.__doc__
     return taking

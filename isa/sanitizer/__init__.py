@@ -1,4 +1,4 @@
-"""Command-stream sanitizer: checks that a program is correct under every timing. Manual: ``docs/sanitizer.md``."""
+"""Command-stream sanitizer: checks that a program is correct under every timing. Manual: ``docs/verification.md``."""
 
 from __future__ import annotations
 

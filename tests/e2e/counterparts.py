@@ -1,7 +1,7 @@
 """What Arm's Vela 5.2 places on Ethos-U, operator by operator, as ONNX networks, and where each runs here.
 
 ``python -m tests.e2e.counterparts`` quantises and runs every one on the newest machine, holds it to ONNX Runtime, and
-prints the last section of ``docs/vela.md``. The list is that of ``vela --supported-ops-report`` (version 5.2.0,
+prints the last section of ``docs/validation.md``. The list is that of ``vela --supported-ops-report`` (version 5.2.0,
 TensorFlow Lite).
 """
 
@@ -325,7 +325,7 @@ def all_outcomes() -> list[Outcome]:
 
 
 def page(outcomes: list[Outcome]) -> str:
-    """The last section of ``docs/vela.md``: the operators side by side."""
+    """The last section of ``docs/validation.md``: the operators side by side."""
     small = [outcome for outcome in outcomes if outcome.operator not in ONLY_U85]
     lines = [
         "## Operators side by side",

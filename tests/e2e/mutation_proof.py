@@ -3,7 +3,7 @@
 ``python -m tests.e2e.mutation_proof [--sample N] [--jobs N]`` makes all mutants (or N of each family) of MobileNetV1,
 ``digits-cnn`` and a network with the instructions of ``v4`` (``modern_network.py``) under both schedules, judges each
 by brute force (``tests/isa/stream_oracle.py``) and by execution in adversarial orders (``linear_runs.py``), prints the
-tables of ``docs/sanitizer.md`` and every disagreement, and ends with status 1 if there is one.
+tables of ``docs/verification.md`` and every disagreement, and ends with status 1 if there is one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Vela places on Ethos-U runs here as docs/vela.md says, and as ONNX Runtime computes it."""
+"""What Vela places on Ethos-U runs here as docs/validation.md says, and as ONNX Runtime computes it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.counterparts import all_outcomes, page
 
-PAGE = Path(__file__).parents[2] / "docs" / "vela.md"
+PAGE = Path(__file__).parents[2] / "docs" / "validation.md"
 
 
 @pytest.mark.slow

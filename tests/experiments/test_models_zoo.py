@@ -229,8 +229,8 @@ def test_the_record_shows_what_is_claimed_of_the_zoo() -> None:
 
 
 def test_the_document_shows_the_record() -> None:
-    """``python -m benchmarks.real_networks --table benchmarks/zoo.csv`` prints the table of docs/zoo.md."""
-    assert table(RECORD) in (ROOT / "docs/zoo.md").read_text()
+    """``python -m benchmarks.real_networks --table benchmarks/zoo.csv`` prints the table of docs/validation.md."""
+    assert table(RECORD) in (ROOT / "docs/validation.md").read_text()
 
 
 @pytest.mark.parametrize("name", QUICK)

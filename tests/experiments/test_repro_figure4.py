@@ -60,7 +60,7 @@ def test_the_table_has_the_published_bars(folder: Path) -> None:
 
 
 def test_the_committed_figure_is_current(folder: Path) -> None:
-    """Else copy the .csv, .png and .txt of a new run to docs/figures and look through docs/published.md."""
+    """Else copy the .csv, .png and .txt of a new run to docs/figures and look through docs/validation.md."""
     committed, made = (
         list(csv.reader(io.StringIO(path.read_text())))
         for path in (FIGURES_FOLDER / f"{NAME}.csv", folder / f"{NAME}.csv")

@@ -139,10 +139,10 @@ def test_the_record_has_every_pair() -> None:
 
 
 def test_the_document_shows_the_record() -> None:
-    """``python -m benchmarks.vela --record benchmarks/vela-ours.csv --markdown docs/vela.md`` writes both."""
+    """``python -m benchmarks.vela --record benchmarks/vela-ours.csv --markdown docs/validation.md`` writes both."""
     found = pairs(read_record(ROOT / "benchmarks/vela-ours.csv", Place, Point), ESTIMATES, NETWORKS)
     begin, end = MARKS
-    assert "\n".join((begin, *tables(found), end)) in (ROOT / "docs/vela.md").read_text()
+    assert "\n".join((begin, *tables(found), end)) in (ROOT / "docs/validation.md").read_text()
 
 
 def test_our_side_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,18 +8,19 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.compiler import write_markdown
 from experiments.golden.case import LEVELS
 from experiments.golden.store import open_corpus
 from isa.errors import InputError
-from isa.files import write_atomically
 from tests.faults.fault import choose_faults, seeded_faults
 from tests.faults.run import Finding, seed_all
 
-_HEAD = """# Seeded faults
+MARKS = ("<!-- tests.faults -->", "<!-- end -->")
+_HEAD = """## Faults in the machine
 
-`python -m tests.faults tests/golden --output docs/faults.md` generates this page; do not edit it. Each fault replaces
+`python -m tests.faults tests/golden --output docs/faults.md` writes this section; do not edit it. Each fault replaces
 one piece of source text in a copy of the packages; `tests/faults/*.toml` contains the texts. The golden corpus is then
-checked with this copy ([golden outputs](golden.md)).
+checked with this copy ([golden outputs](verification.md#golden-outputs)).
 
 - **Level**: the first level with a difference, in the order L0, L1, L2, L10, networks. Later levels may differ too.
 - **Difference**: what differs in the first case:
@@ -39,7 +40,7 @@ checked with this copy ([golden outputs](golden.md)).
 
 
 def faults_markdown(findings: Sequence[Finding]) -> str:
-    """The page; equal findings give equal text."""
+    """The section of docs/faults.md; equal findings give equal text."""
     caught = [finding for finding in findings if finding.caught]
     equivalent = [finding for finding in findings if finding.fault.equivalent]
     lines = [
@@ -51,9 +52,9 @@ def faults_markdown(findings: Sequence[Finding]) -> str:
     lines += [f"| {level} | {levels[level]} |" for level in dict.fromkeys((*LEVELS, *levels)) if levels[level]]
     lines += ["", "| fault | area | file | level | first case | difference |", "|---|---|---|---|---|---|"]
     lines += [_row(finding) for finding in findings]
-    lines += ["", "## Equivalent faults", "", "These faults change no result, so no check can detect them.", ""]
+    lines += ["", "### Equivalent faults", "", "These faults change no result, so no check can detect them.", ""]
     lines += [f"- `{finding.fault.name}`: {finding.fault.equivalent}." for finding in equivalent]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def _missed(findings: Sequence[Finding]) -> str:
@@ -91,7 +92,7 @@ def _seed(corpus: Path, names: tuple[str, ...], jobs: int, output: Path | None) 
         where = finding.case or finding.level or "not caught"
         print(f"{'ok ' if finding.right else 'MISSED'} {finding.fault.name}: {where}", flush=True)
     if output is not None:
-        write_atomically(output, faults_markdown(findings))
+        write_markdown(output, [faults_markdown(findings)], MARKS)
     missed = [finding.fault.name for finding in findings if not finding.right]
     print(f"{corpus}: {len(findings) - len(missed)} of {len(findings)} faults as they should be")
     if missed:

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from benchmarks.compiler import write_markdown
 from isa.errors import InputError
-from isa.files import write_atomically
 from tests.faults.fault import CHOICES, WORDS, Fault, choose_faults, seeded_faults
 from tests.faults.run import SECONDS, Finding, copied_packages
 
@@ -40,9 +40,10 @@ MUTANTS = (
 CYCLES = "cycles"
 """The level of what the recorded cycles see."""
 
-_HEAD = """# Seeded faults in the compiler's choices
+MARKS = ("<!-- tests.faults.quality -->", "<!-- end -->")
+_HEAD = """## Faults in the compiler's choices
 
-`python -m tests.faults.quality -o docs/compiler-faults.md` generates this page; do not edit it. Each fault replaces one
+`python -m tests.faults.quality -o docs/faults.md` writes this section; do not edit it. Each fault replaces one
 piece of source text in a copy of the packages; `tests/faults/*.toml` contains the texts. The compiler's results stay
 correct but become worse: programs take more cycles, or tensors get other quantisation scales. One of two checks must
 detect each fault:
@@ -112,7 +113,7 @@ def _run(folder: Path, words: Sequence[str]) -> subprocess.CompletedProcess[str]
 
 
 def page(findings: Sequence[Finding]) -> str:
-    """The page; equal findings give equal text."""
+    """The section of docs/faults.md; equal findings give equal text."""
     caught = [finding for finding in findings if finding.caught]
     equivalent = [finding.fault for finding in findings if finding.fault.equivalent]
     missed = [finding.fault.name for finding in findings if not finding.right]
@@ -129,9 +130,9 @@ def page(findings: Sequence[Finding]) -> str:
         seen = finding.case or finding.level or ("nothing: equivalent" if finding.fault.equivalent else "MISSED")
         lines.append(f"| `{finding.fault.name}` | `{finding.fault.file}` | {seen} | {figures} |")
     if equivalent:
-        lines += ["", "## Equivalent faults", "", "These faults change no result, so no check can detect them.", ""]
+        lines += ["", "### Equivalent faults", "", "These faults change no result, so no check can detect them.", ""]
         lines += [f"- `{fault.name}`: {fault.equivalent}." for fault in equivalent]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -141,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--mutants", action="store_true", help="a sample of all packages")
     parser.add_argument("--words", action="store_true", help="the faults for banked memory")
     parser.add_argument("--jobs", metavar="N", type=int, default=2, help="checks at a time")
-    parser.add_argument("--output", "-o", metavar="FILE.md", type=Path, help="write the page")
+    parser.add_argument("--output", "-o", metavar="FILE.md", type=Path, help="write the section of docs/faults.md")
     given = parser.parse_args(arguments)
     findings = []
     try:
@@ -154,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if given.output is not None:
-        write_atomically(given.output, page(findings))
+        write_markdown(given.output, [page(findings)], MARKS)
     missed = [finding.fault.name for finding in findings if not finding.right]
     print(f"{len(findings) - len(missed)} of {len(findings)} faults as they should be")
     return 1 if missed else 0

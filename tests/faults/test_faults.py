@@ -10,7 +10,8 @@ import pytest
 
 from isa.errors import InputError
 from tests.cycles.cases import all_cases
-from tests.faults.__main__ import main
+from tests.faults import quality
+from tests.faults.__main__ import MARKS, main
 from tests.faults.fault import AREAS, CHOICES, WORDS, choose_faults, seeded_faults
 from tests.faults.quality import main as quality_main
 from tests.faults.quality import mutants, seed
@@ -57,8 +58,14 @@ def test_what_sees_faults_in_choices_and_mutants_exists() -> None:
     assert not any(fault.equivalent for fault in mutants())
 
 
+def _section(marks: tuple[str, str]) -> str:
+    """Return the text between two marks of docs/faults.md."""
+    _, _, rest = (ROOT / "docs/faults.md").read_text(encoding="utf-8").partition(marks[0])
+    return rest.partition(marks[1])[0]
+
+
 def test_the_table_in_the_documentation_is_of_these_faults() -> None:
-    text = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+    text = _section(MARKS)
     rows = re.findall(r"^\| `([a-z0-9-]+)` \| ([a-z ]+) \| `([^`]+)` \| ([^|]+) \|", text, re.MULTILINE)
     assert [(name, area, file) for name, area, file, _ in rows] == [
         (fault.name, fault.area, fault.file) for fault in seeded_faults()
@@ -73,7 +80,7 @@ def test_the_table_in_the_documentation_is_of_these_faults() -> None:
 
 
 def test_the_page_of_the_compilers_choices_is_of_these_faults() -> None:
-    text = (ROOT / "docs" / "compiler-faults.md").read_text(encoding="utf-8")
+    text = _section(quality.MARKS)
     rows = re.findall(r"^\| `([a-z0-9-]+)` \| `([^`]+)` \| ([^|]*) \|", text, re.MULTILINE)
     faults = seeded_faults(CHOICES)
     assert [(name, file) for name, file, _ in rows] == [(fault.name, fault.file) for fault in faults]
