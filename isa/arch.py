@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
 from functools import cache, cached_property
 from types import MappingProxyType
@@ -81,6 +81,10 @@ class IdealMemory:
     keys: ClassVar[Mapping[str, int]] = MappingProxyType({})
     note: ClassVar[str] = ""
 
+    def bank_conflicts(self, accesses: Iterable[frozenset[int]]) -> dict[int, frozenset[int]]:
+        """Return no conflicts: a bank serves all operands of a command in the same cycle."""
+        return {}
+
 
 IDEAL = IdealMemory()
 
@@ -120,6 +124,17 @@ class BankedMemory:
     def surfaces(self, channels: int) -> int:
         """Return the atoms of a position with ``channels`` channels: ⌈C/A⌉."""
         return -(-channels // self.atom)
+
+    def bank_conflicts(self, accesses: Iterable[frozenset[int]]) -> dict[int, frozenset[int]]:
+        """Return for each buffer those that must not share its bank, as commands access them together.
+
+        ``accesses`` has the buffers of each command.
+        """
+        found: dict[int, set[int]] = {}
+        for buffers in {*accesses}:
+            for buffer in buffers:
+                found.setdefault(buffer, set()).update(buffers - {buffer})
+        return {buffer: frozenset(others) for buffer, others in found.items() if others}
 
     def count(self, nbytes: int) -> int:
         """Return the words of ``nbytes`` dense bytes: ⌈n/W⌉."""

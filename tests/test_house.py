@@ -330,7 +330,7 @@ MEMORY_NAMES = {"IDEAL", "IdealMemory", "BankedMemory", "PACKED", "NEWEST", *VAR
 MEMORY_OWNERS = {"arch", "_arch", "target", "machine"}
 MEMORY_FOLDERS = ("byoc/layout/", "dla_sim/memory")
 """Where conditions on the memory belong, beside isa."""
-MAX_MEMORY_CONDITIONS = 9
+MAX_MEMORY_CONDITIONS = 8
 
 
 def test_few_conditions_ask_for_the_memory() -> None:

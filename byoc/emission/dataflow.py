@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from byoc.layout.gather import moved_pieces
+from byoc.operators.gather import moved_pieces
 from byoc.operators.nest import Tile, Transfer
 from byoc.operators.operator import Geometry, Operand
 from byoc.scheduling.stream import ComputedTile, Memory, Step

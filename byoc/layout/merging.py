@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from byoc.layout.gather import CONSTANT, MAX_PIECES_PER_MOVE, ByteMap, Int64, to_gather
+from byoc.operators.gather import CONSTANT, MAX_PIECES_PER_MOVE, ByteMap, Int64, to_gather
 from byoc.operators.movement import copies, filled_byte, fills, in_words
 from byoc.operators.nest import NOTHING, Piece, find_pieces
 from byoc.operators.operator import Operator

@@ -19,8 +19,8 @@ from byoc.layout.copying import (
     read_operand,
     slice_layout,
 )
-from byoc.layout.gather import MAX_PIECES_PER_MOVE
 from byoc.layout.preferences import RegionTensors
+from byoc.operators.gather import MAX_PIECES_PER_MOVE
 from byoc.operators.movement import Alias, copies, filled_byte
 from byoc.operators.nest import NOTHING, Piece, find_pieces
 from byoc.operators.operator import Operand, Operator

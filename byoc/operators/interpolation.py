@@ -216,7 +216,9 @@ class Interpolation(Operator):
         (channels, rows, columns), (_, height, width) = self.output.shape, self.inputs[0].shape
         below = self.rows.astype(np.int64)
         reads = tuple(zip(below.tolist(), np.minimum(below + 2, height).tolist(), strict=True))
-        nest = Nest(channels, rows, columns, channels, height, width, groups=channels, whole=True, reads=reads)
+        nest = Nest(
+            channels, rows, columns, channels, height, width, groups=channels, channel_step=channels, reads=reads
+        )
         return Loops(nest, planes=True)
 
     def settings(self, arch: Arch) -> Settings:

@@ -67,9 +67,10 @@ class Nest:
 
     Planes are (C, H, W). A ``matrix`` (M, N) has M rows and N channels of one column, stored row by row.
     Element-wise operations are one channel with one row per element. Channels form ``groups`` groups of equal size:
-    output channel o reads only the ``group_inputs`` input channels of group ``o // group_outputs``. ``whole``: a
-    tile has all channels. ``whole_groups``: a tile has all channels of its groups. ``reads``: for each row, the first
-    input row that it reads and the row after the last, if no window defines them.
+    output channel o reads only the ``group_inputs`` input channels of group ``o // group_outputs``.
+    ``channel_step``: a tile has a multiple of so many channels; with 0 it has any number of channels, and of groups
+    whole ones or an even part of one. ``reads``: for each row, the first input row that it reads and the row after the
+    last, if no window defines them.
     """
 
     channels: int
@@ -84,8 +85,7 @@ class Nest:
     pad_top: int = 0
     groups: int = 1
     matrix: bool = False
-    whole: bool = False
-    whole_groups: bool = False
+    channel_step: int = 0
     reads: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -165,12 +165,11 @@ def split(size: int, step: int) -> tuple[Span, ...]:
 def allowed_channels(nest: Nest, wanted: int) -> int:
     """Return the largest legal channel tile up to ``wanted``: whole groups, or an even part of one group.
 
-    If parts of groups are not allowed, return at least one group. If parts are not allowed at all, return all channels.
+    With a ``channel_step`` return at least one step.
     """
-    if nest.whole:
-        return nest.channels
-    wanted, group = min(wanted, nest.channels), nest.group_outputs if nest.grouped or nest.whole_groups else 1
-    if wanted >= group or nest.whole_groups:
+    wanted = min(wanted, nest.channels)
+    group = nest.channel_step or (nest.group_outputs if nest.grouped else 1)
+    if wanted >= group or nest.channel_step:
         return max(wanted // group, 1) * group
     return max(size for size in range(1, wanted + 1) if group % size == 0)
 

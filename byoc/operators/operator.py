@@ -514,11 +514,11 @@ class Geometry:
     def splits_depth(self) -> bool:
         """True if tiles may split the input channels and accumulate partial sums.
 
-        A tile of a grouped convolution keeps all input channels of its groups (``grouped``, or ``whole_groups``
+        A tile of a grouped convolution keeps all input channels of its groups (``grouped``, or ``channel_step``
         if groups share atoms).
         """
         nest = self.nest
-        undivided = nest.grouped or nest.whole or nest.whole_groups
+        undivided = nest.grouped or nest.channel_step
         able = self.weight_bytes and not self.single and not undivided and self.second == "alike"
         return bool(able) and self.instruction is not None and ACCUMULATE in self.instruction.fields
 

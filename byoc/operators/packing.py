@@ -185,14 +185,16 @@ def packed_geometry(plain: Geometry, operation: Operator, arch: Arch) -> Geometr
 
 def _in_atoms(nest: Nest, atom: int) -> Nest:
     channels, inputs = -(-nest.channels // atom), -(-nest.input_channels // atom)
-    sizes = replace(nest, channels=channels, input_channels=inputs, matrix=False)
+    step = -(-nest.channel_step // atom)
+    sizes = replace(nest, channels=channels, input_channels=inputs, channel_step=step, matrix=False)
     if nest.groups == 1:
         return sizes
     if nest.groups == nest.channels == nest.input_channels:
         return replace(sizes, groups=channels)
     shared = lcm(*(atom // gcd(count, atom) for count in (nest.group_inputs, nest.group_outputs)))
     groups, rest = divmod(nest.groups, shared)  # the smallest number of groups that fills whole atoms
-    return replace(sizes, groups=1 if rest else groups, whole_groups=shared > 1)
+    groups = 1 if rest else groups
+    return replace(sizes, groups=groups, channel_step=channels // groups if shared > 1 else 0)
 
 
 def in_atoms(array: NDArray[np.generic], layout: Layout) -> NDArray[np.generic]:

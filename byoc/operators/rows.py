@@ -103,13 +103,14 @@ class Rows(Operator):
         """Loops over the rows of one channel; with ``across`` over planes of one column, all in one tile."""
         elements, rows = self.inputs[0].shape if self.across else self.inputs[0].shape[::-1]
         if self.across:
-            return Loops(Nest(self.output.shape[0], rows, 1, elements, rows, 1, whole=True), planes=True)
+            channels = self.output.shape[0]
+            return Loops(Nest(channels, rows, 1, elements, rows, 1, channel_step=channels), planes=True)
         return Loops(Nest(1, rows, self.output.shape[1], 1, rows, elements))
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
         nest, rows = geometry.nest, tile.output.rows.size
-        if nest.whole:
+        if nest.channel_step:
             return {"EX_ROWS": 1, "EX_INPUT_CHANNELS": nest.input_channels, "EX_LENGTH": rows}
         return {"EX_ROWS": rows, "EX_INPUT_CHANNELS": nest.input_columns, "EX_LENGTH": 1}
 

@@ -443,7 +443,8 @@ def pipelined(
         apart: buffers that commands read together with four other operands.
         windows: buffers that several loads fill, whose bytes no other buffer may use.
     """
-    beside = _beside(tiles) if arch.memory.one_operand else {}
+    together = (frozenset(used_buffers((step,))) for tile in tiles for step in tile.computes)
+    beside = arch.memory.bank_conflicts(together)
     fetches = fetches_of(tiles)
     free = want(fetches, tiles, cycles, bus.cycles_of(arch.sram_bytes))
     demand = _Demand(tiles, cycles, fetches, free, lifetimes(tiles), scratch, apart, windows)
@@ -498,16 +499,6 @@ def _pipelined(demand: _Demand, arch: Arch, beside: Mapping[int, frozenset[int]]
     crowded = not (profile.free and space.free and share == AHEAD_SHARES[0])
     placed = tuple(space.requests), tuple(space.addresses)
     return Pipelined(cues, *placed, estimate, free and space.free, crowded)
-
-
-def _beside(tiles: Sequence[TileSteps]) -> dict[int, frozenset[int]]:
-    """Return for each buffer the other buffers that the same commands of EX access."""
-    together = {frozenset(used_buffers((step,))) for tile in tiles for step in tile.computes}
-    found: dict[int, set[int]] = {}
-    for buffers in together:
-        for buffer in buffers:
-            found.setdefault(buffer, set()).update(buffers - {buffer})
-    return {buffer: frozenset(others) for buffer, others in found.items() if others}
 
 
 # The first plan. -----------------------------------------------------------------------------------------------------

@@ -388,7 +388,7 @@ def _check_channels(choices: Choices, layer: Layer, channels: int) -> None:
     if channels > nest.channels:
         raise _refused(choices, layer, f"channels is {channels}; it is 1 to {nest.channels}")
     if fitting != channels:
-        parts = "" if nest.whole or nest.whole_groups else ", or an even part of one"
+        parts = "" if nest.channel_step else ", or an even part of one"
         why = f"a tile has whole groups{parts}" if nest.grouped else "a tile has all of its channels"
         raise _refused(choices, layer, f"channels is {channels}; {why}: take {fitting}")
 

@@ -14,9 +14,9 @@ from byoc.emission.region import layers_of
 from byoc.importing import import_model
 from byoc.layout.assign import assign_layouts
 from byoc.layout.copying import Assignment, add_fill, copy_elements, read_operand, slice_layout, write_result
-from byoc.layout.gather import MAX_PIECES_PER_MOVE
 from byoc.layout.preferences import describe_tensors
 from byoc.operators.convolution import Convolution
+from byoc.operators.gather import MAX_PIECES_PER_MOVE
 from byoc.operators.matmul import DynamicMatMul
 from byoc.operators.movement import StridedCopy, filled_byte, fills
 from byoc.operators.nest import Dim, Piece

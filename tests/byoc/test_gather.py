@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from byoc.layout.gather import ByteMap, Gather, moved_pieces, to_gather
 from byoc.layout.merging import merge_moves
+from byoc.operators.gather import ByteMap, Gather, moved_pieces, to_gather
 from byoc.operators.nest import Piece
 from byoc.operators.operator import Operand, Operator
 from byoc.operators.reduction import Reduction

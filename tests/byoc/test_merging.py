@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.layout.gather import Gather
 from byoc.layout.merging import merge_moves
+from byoc.operators.gather import Gather
 from byoc.operators.movement import Alias, StridedCopy, copies, filled_byte, fills
 from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces
 from byoc.operators.operator import Operand, Operator

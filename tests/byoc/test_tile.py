@@ -96,7 +96,7 @@ def test_channel_tiles_never_cut_a_group_unevenly(depth: int, multiplier: int, w
 
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 40))
 def test_channel_tiles_never_cut_a_group_that_is_whole(depth: int, groups: int, wanted: int) -> None:
-    nest = Nest(depth * groups, 3, 3, depth * groups, 3, 3, groups=groups, whole_groups=True)
+    nest = Nest(depth * groups, 3, 3, depth * groups, 3, 3, groups=groups, channel_step=depth)
     size = allowed_channels(nest, wanted)
     assert size % depth == 0
     assert size == depth or size <= wanted

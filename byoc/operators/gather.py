@@ -175,7 +175,7 @@ class Gather(Operator):
         """Surfaces, rows and the bytes of a row."""
         surfaces = self.output.nbytes // (self.rows * self.row_bytes)
         sizes = surfaces, self.rows, self.row_bytes, self.depths[0], self.rows, self._source_row
-        return Loops(Nest(*sizes, whole=True), depths=self.depths)
+        return Loops(Nest(*sizes, channel_step=surfaces), depths=self.depths)
 
     @property
     def _source_row(self) -> int:
