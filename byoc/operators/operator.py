@@ -792,4 +792,4 @@ def open_shape(graph: Graph, node: Node) -> Refusal | None:
 
 def unknown_operator(node: Node) -> Refusal:
     """Return the refusal of a node whose operator no family knows."""
-    return Refusal(node.name, "known", finding("operator {operator} has no pattern", operator=node.op_type))
+    return Refusal(node.name, "known", finding("{operator} is not supported on the accelerator", operator=node.op_type))

@@ -211,7 +211,7 @@ def find_family(graph: Graph, node: Node) -> type[Operator] | Refusal:
         found = finding("{operator} stays {where}: {remark}", operator=kind, where=where, remark=node.remark)
         return Refusal(node.name, "integer", found)
     if kind in BOUNDARIES:
-        found = finding("{operator} is where the integer part of the network ends", operator=kind)
+        found = finding("{operator} is at the border between float and integer tensors", operator=kind)
         return Refusal(node.name, "boundary", found)
     open_tensor = open_shape(graph, node)
     if open_tensor is not None:

@@ -96,16 +96,16 @@ class FileCheck:
 
     def message(self) -> str:
         """Return one line on the comparison and on elements that differ by more than a step."""
-        drawn = f"of the file, nothing optimised ({self.elements:,} elements on {self.samples} drawn inputs)"
+        drawn = f"the file without optimiser ({self.elements:,} elements, {self.samples} random inputs)"
         theirs = (
-            f"; ONNX Runtime's optimisers are off it in {self.fused:,}" if self.fused and not self.optimiser else ""
+            f"; ONNX Runtime's optimisers change {self.fused:,} of them" if self.fused and not self.optimiser else ""
         )
         if not self.beyond:
-            return f"within a step {drawn}{theirs}"
+            return f"within one step of {drawn}{theirs}"
         cause = f", by ONNX Runtime's {self.optimiser}" if self.optimiser else ""
         cause += ", explained by ties in rounding" if self.ties else ""
-        where = f"the furthest '{self.tensor}' at {list(self.coordinates)}: {self.ours}, the file has {self.file}"
-        return f"{self.beyond:,} elements more than a step off that {drawn}{cause}; {where}{theirs}"
+        where = f"largest: '{self.tensor}' at {list(self.coordinates)}: {self.ours}, the file has {self.file}"
+        return f"{self.beyond:,} elements differ by more than one step from {drawn}{cause}; {where}{theirs}"
 
 
 @dataclass(frozen=True)

@@ -84,15 +84,15 @@ _SUSPICIONS = {
     "uncalibrated": "quantised on {samples:.0f} inputs of random numbers; give real ones with --calibration FILE.npz",
     "noise": "output '{tensor}' of the int8 model hardly resembles float: {decibels:.1f} dB signal to noise",
     "outside": (
-        "{share:.1%} of input '{tensor}' ({least:.3g} to {most:.3g}) lie outside the calibrated range "
-        "{low:.3g} to {high:.3g}; calibrate on such inputs"
+        "{share:.1%} of input '{tensor}' ({least:.3g} to {most:.3g}) is outside the calibrated range "
+        "{low:.3g} to {high:.3g}; calibrate with more representative inputs"
     ),
     "constant": "all {elements:.0f} elements of output '{tensor}' are {value:g}",
     "infinite": "all {elements:.0f} elements of output '{tensor}' are the same infinite number",
-    "saturated": "{share:.1%} of output '{tensor}' are at an end of their range; calibrate on such inputs",
+    "saturated": "{share:.1%} of output '{tensor}' saturates; calibrate with more representative inputs",
     "file": (
-        "on drawn inputs {beyond:.0f} of {elements:.0f} elements are more than a step off the file as it is, "
-        "of output '{tensor}' by up to {steps:.3g}"
+        "on random inputs, {beyond:.0f} of {elements:.0f} elements differ from the file by more than one step: "
+        "output '{tensor}' by up to {steps:.3g} steps"
     ),
     "wraps": (
         "sums of '{tensor}' may pass int32 (such operators in all: {nodes:.0f}); ONNX Runtime's integer ones wrap "

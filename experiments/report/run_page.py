@@ -181,7 +181,7 @@ def _placement(report: RunReport) -> Html:
 def _sums(found: EndToEnd) -> Html:
     """Return a table of the nodes on the CPU by operator and reason, most expensive first."""
     shares = ("of all", "with edges")
-    headings = ("operator on the CPU", "nodes", "MACs", "cycles (estimate)", *shares, "reason, of the first")
+    headings = ("operator on the CPU", "nodes", "MACs", "cycles (estimate)", *shares, "reason (first node)")
     return table(headings, (fallback_cells(found, item) for item in found.fallbacks), [1, 2, 3, 4, 5])
 
 

@@ -141,7 +141,7 @@ def fallback_table(found: EndToEnd) -> ReportTable:
         ("estimated cycles", "right"),
         ("of all", "right", 1),
         ("with edges", "right", 2),
-        ("reason, of the first", "fold"),
+        ("reason (first node)", "fold"),
     )
     for item in found.fallbacks:
         table.add_row(*fallback_cells(found, item))
@@ -370,10 +370,10 @@ def _hardware_line(found: HardwareCheck) -> Text:
 def _outputs_line(outputs: OutputsCheck) -> str:
     """Describe the comparison of the outputs, in which float operators on the CPU may cause differences."""
     if not outputs.differences:
-        return f"all {outputs.elements:,} elements as of the whole model on its runtime; the CPU computed some of them"
+        return f"all {outputs.elements:,} elements equal the whole model on its runtime; the CPU computed some of them"
     return (
         f"{outputs.differences:,} of {outputs.elements:,} elements differ from the whole model on its runtime by "
-        f"up to {outputs.max_abs_diff:.3g}: on the CPU it computes parts otherwise than the whole"
+        f"up to {outputs.max_abs_diff:.3g}: the runtime rounds differently when it runs the CPU part separately"
     )
 
 
@@ -383,13 +383,13 @@ def _fidelity_line(found: Fidelity | None) -> str:
     compared = f"{found.elements:,} elements of {found.tensors} tensor{'s' * (found.tensors != 1)}"
     without = f", without {', '.join(found.left_out)}" if found.left_out else ""
     if found.integer == 0 and not found.tensors:
-        return f"as given{without}"
+        return f"as in the file{without}"
     if found.integer == 0:
-        return f"as given, to the bit ({compared}){without}"
+        return f"equal to the file, to the bit ({compared}){without}"
     if found.integer is not None:
-        other = f"ONNX Runtime fuses it otherwise, by up to {found.integer:.0e} of the range"
-        return f"as given ({compared}){without}; {other}"
-    text = f"float as given ({compared}, largest difference {found.difference:.0e} of the range)"
+        other = f"ONNX Runtime fuses it differently, by up to {found.integer:.0e} of the range"
+        return f"equal to the file ({compared}){without}; {other}"
+    text = f"as in the file ({compared}, largest difference {found.difference:.0e} of the range)"
     if found.widened:
         text += ", in float32 for half precision"
     if found.made_static:

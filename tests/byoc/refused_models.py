@@ -482,6 +482,6 @@ SENTENCES = {
     "rows apart": "axes (1, 3) of shape (2, 3, 4, 5); the axes of a row lie side by side",
     "gains": "they have the shapes [(4,)], rows from axis 1 on (6,); "
     "gains and biases have an element of their own for each element, or channel, or group, or one for all",
-    "unknown operator": "operator Hardmax has no pattern",
+    "unknown operator": "Hardmax is not supported on the accelerator",
 }
 """One case a rule, as the user reads it."""

@@ -75,7 +75,7 @@ def test_shared_dequantize_serves_both_units() -> None:
     ]
     parts = check_against_onnxruntime(builder.finish(*outputs))
     assert _regions(parts) == [["Relu", "Abs"]]
-    assert placed(parts)["Hardmax"] == "operator Hardmax has no pattern"
+    assert placed(parts)["Hardmax"] == "Hardmax is not supported on the accelerator"
     assert [place.op_type for place in parts.placement].count("DequantizeLinear") == 1
 
 
@@ -136,11 +136,11 @@ def test_placement_lists_every_node_with_its_onnx_nodes() -> None:
     net = Network("x")
     parts = partition(import_graph(net.finish(net.cpu("b", net.acc("a", "x")))), V2)
     rows = [(p.node, p.op_type, p.on, p.region, p.reason) for p in parts.placement]
-    edge = "is where the integer part of the network ends"
+    edge = "is at the border between float and integer tensors"
     assert rows == [
         ("a", "Add", "dla", 0, None),
         ("dequantizelinear4", "DequantizeLinear", "cpu", None, f"DequantizeLinear {edge}"),
-        ("b", "Hardmax", "cpu", None, "operator Hardmax has no pattern"),
+        ("b", "Hardmax", "cpu", None, "Hardmax is not supported on the accelerator"),
         ("quantizelinear6", "QuantizeLinear", "cpu", None, f"QuantizeLinear {edge}"),
     ]
     assert parts.placement[0].onnx_nodes == ("dequantizelinear0", "dequantizelinear1", "a", "quantizelinear3")

@@ -79,7 +79,7 @@ def test_what_is_more_than_a_step_from_the_file_is_said(name: str, optimiser: st
     assert found.file != found.ours
     (warning,) = (suspicion for suspicion in report.warnings if suspicion.kind == "file")
     assert (
-        f"{found.beyond} of {found.elements} elements are more than a step off the file as it is" in warning.message()
+        f"{found.beyond} of {found.elements} elements differ from the file by more than one step" in warning.message()
     )
 
 
@@ -152,8 +152,8 @@ def test_tensors_have_any_name(name: str) -> None:
 def test_what_only_the_optimisers_make_of_half_precision_is_said() -> None:
     """Two factors folded into one are beyond it: not a number, anywhere."""
     assert file_check(report_of("half_float_overflow")).message() == (
-        "within a step of the file, nothing optimised (768 elements on 3 drawn inputs); "
-        "ONNX Runtime's optimisers are off it in 768"
+        "within one step of the file without optimiser (768 elements, 3 random inputs); "
+        "ONNX Runtime's optimisers change 768 of them"
     )
 
 
