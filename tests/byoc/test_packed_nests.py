@@ -32,13 +32,14 @@ def test_groups_end_with_atoms(atom: int) -> None:
         assert nest.channels == -(-groups * outputs // atom)
         assert nest.input_channels == -(-groups * inputs // atom)
         assert nest.groups == max(able), (groups, inputs, outputs)
-        assert nest.whole_groups == any(size % atom for size in (inputs, outputs))
+        shared = any(size % atom for size in (inputs, outputs))
+        assert nest.channel_step == (nest.group_outputs if shared else 0)
 
 
 def test_depthwise_channels_stay_apart() -> None:
     """Each atom of a depthwise convolution is a group of its own, also the last one, which is not full."""
     nest = _in_atoms(Nest(20, 5, 5, 20, 5, 5, groups=20), 8)
-    assert (nest.channels, nest.input_channels, nest.groups, nest.whole_groups) == (3, 3, 3, False)
+    assert (nest.channels, nest.input_channels, nest.groups, nest.channel_step) == (3, 3, 3, 0)
 
 
 @pytest.mark.parametrize("images", [1, 3])
