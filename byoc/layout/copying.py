@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.layout.preferences import RegionTensors
+from byoc.operators.gather import Int64
 from byoc.operators.movement import copies, fills
 from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces, merged
 from byoc.operators.operator import Operand, Operator
 from byoc.operators.packing import map_shape
 from isa.layout import Layout
 
-Int64 = NDArray[np.int64]
 Moved = tuple[Int64, Int64]
 """Numbers of elements in a source, and the numbers of the same elements in the result."""
 

@@ -14,9 +14,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from byoc.operators.gather import CONSTANT, MAX_PIECES_PER_MOVE, ByteMap, Int64, to_gather
-from byoc.operators.movement import copies, filled_byte, fills, in_words
-from byoc.operators.nest import NOTHING, Piece, find_pieces
+from byoc.operators.gather import CONSTANT, MAX_PIECES_PER_MOVE, ByteMap, moved_bytes, to_gather
+from byoc.operators.movement import copies, fills, in_words
+from byoc.operators.nest import NOTHING, find_pieces
 from byoc.operators.operator import Operator
 from byoc.operators.packing import map_shape
 from isa.layout import Layout
@@ -162,7 +162,7 @@ def _compose(tensor: _Tensor, merges: Mapping[str, Merge]) -> ByteMap | None:
     numbers: dict[str, int] = {}
     source, byte = np.full(tensor.size, _UNKNOWN, np.int64), np.zeros(tensor.size, np.int64)
     for operation in tensor.producers:
-        for name, begins, targets in _moved_bytes(operation):
+        for name, begins, targets in moved_bytes(operation):
             if name is None:
                 source[targets], byte[targets] = CONSTANT, begins
             elif name not in merges:
@@ -172,24 +172,6 @@ def _compose(tensor: _Tensor, merges: Mapping[str, Merge]) -> ByteMap | None:
                 renumbered = np.array([numbers.setdefault(one, len(numbers)) for one in past.sources] + [CONSTANT])
                 source[targets], byte[targets] = renumbered[past.source[begins]], past.byte[begins]
     return None if (source == _UNKNOWN).any() else ByteMap(tuple(numbers), source, byte)
-
-
-def _moved_bytes(operation: Operator) -> Iterator[tuple[str | None, Int64, Int64]]:
-    """Yield (source, bytes of the source, bytes of the result); a fill yields None and the value as source."""
-    if operation.slices:
-        for read, written in operation.slices:
-            steps = np.arange(read.nbytes)
-            yield read.value, read.start + steps, written.start + steps
-        return
-    dims = operation.loops.dims
-    lowest = Piece(0, 0, dims).lowest
-    begin = operation.inputs[0].start - lowest if operation.inputs else 0
-    sources, targets = Piece(begin, operation.output.start, dims).positions()
-    filled = filled_byte(operation)
-    if filled is not None:
-        yield None, np.full_like(targets, filled), targets
-    else:
-        yield operation.inputs[0].value, sources, targets
 
 
 def _operations(
@@ -208,7 +190,7 @@ def _operations(
             return (gather,)
     source = found.source.copy()
     for operation in aliases:
-        for _, _, targets in _moved_bytes(operation):
+        for _, _, targets in moved_bytes(operation):
             source[targets] = _NOT_COPIED
     shape = map_shape(layout, context.shapes.get(name, ()))
     result = list[Operator]()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import compress
 from math import prod
 
 import numpy as np
@@ -20,9 +21,9 @@ from byoc.layout.copying import (
     slice_layout,
 )
 from byoc.layout.preferences import RegionTensors
-from byoc.operators.gather import MAX_PIECES_PER_MOVE
+from byoc.operators.gather import MAX_PIECES_PER_MOVE, moved_bytes
 from byoc.operators.movement import Alias, copies, filled_byte
-from byoc.operators.nest import NOTHING, Piece, find_pieces
+from byoc.operators.nest import NOTHING, find_pieces
 from byoc.operators.operator import Operand, Operator
 from byoc.operators.packing import boundary_layouts
 from isa.layout import Layout
@@ -78,7 +79,9 @@ def cheapest_layout(state: Assignment, group: tuple[Operator, ...], options: Ite
     """Return the layout with the fewest bytes and contiguous runs for the movements into a tensor."""
     moved = []
     for operation in group:
-        for value, (sources, targets) in _moved_elements(operation, operation.slices):
+        for value, sources, targets in moved_bytes(operation):
+            if value is None:
+                continue
             constant = value in operation.constant_operands
             layout = state.region.dense(state.region.elements[value]) if constant else state.layouts[value]
             moved.append((layout.places(sources), targets))
@@ -93,8 +96,8 @@ def storing_cost(region: RegionTensors, name: str, layout: Layout, consumers: It
         options: tuple[Layout, ...] = (region.preferred.get(result) or region.default(result),)
         if result in region.results:
             options = boundary_layouts(region.shapes.get(result, ()), region.atom)
-        moved = _moved_elements(operation, operation.slices)
-        placed = [(layout.places(sources), targets) for value, (sources, targets) in moved if value == name]
+        moved = moved_bytes(operation)
+        placed = [(layout.places(sources), targets) for value, sources, targets in moved if value == name]
         cost += min(_layout_cost(option, placed) for option in options)
     return cost
 
@@ -122,9 +125,10 @@ def _share_or_fill(state: Assignment, group: tuple[Operator, ...]) -> dict[str, 
         if filled is not None:
             add_fill(state, operation, filled)
             continue
-        slices = [both for both in operation.slices if not _share_bytes(state, operation, *both)]
-        for value, places in _moved_elements(operation, slices):
-            index.setdefault(value, []).append(places)
+        apart = [not _share_bytes(state, operation, *both) for both in operation.slices] or [True]
+        for value, sources, targets in compress(moved_bytes(operation), apart):
+            assert value is not None
+            index.setdefault(value, []).append((sources, targets))
     return {
         value: (np.concatenate([one for one, _ in parts]), np.concatenate([one for _, one in parts]))
         for value, parts in index.items()
@@ -169,17 +173,3 @@ def _move_densely(state: Assignment, first: Operator, moved: Mapping[str, Moved]
         state.operations.extend(copies(first.name, first.onnx_nodes, source, plain, pieces))
     written = np.unique(np.concatenate([targets for _, targets in moved.values()]))
     copy_elements(state, first, name, {plain: (written, written)})
-
-
-def _moved_elements(operation: Operator, slices: Iterable[tuple[Operand, Operand]]) -> Iterator[tuple[str, Moved]]:
-    """Yield the elements that an operation copies: source tensor, and places in it and in the result.
-
-    ``slices`` are the slices of the operation that must be copied.
-    """
-    if operation.loops.dims and filled_byte(operation) is None and not operation.slices:
-        (read,), dims = operation.inputs, operation.loops.dims
-        lowest = Piece(0, 0, dims).lowest
-        yield read.value, Piece(read.offset - lowest, operation.output.offset, dims).positions()
-    for source, target in slices:
-        steps = np.arange(source.elements)
-        yield source.value, (source.offset + steps, target.offset + steps)

@@ -287,3 +287,24 @@ def moved_pieces(operation: Operator) -> Iterator[tuple[int | None, int, Piece]]
         yield 0, 0, Piece(-Piece(0, 0, dims).lowest, 0, dims)
     else:
         yield 0, 0, Piece(0, 0, (Dim(operation.output.nbytes, 1, 1),))
+
+
+def moved_bytes(operation: Operator) -> Iterator[tuple[str | None, Int64, Int64]]:
+    """Yield (source, bytes of the source, bytes of the result); a fill yields None and the value as source.
+
+    Bytes of dense operands are elements.
+    """
+    if operation.slices:
+        for read, written in operation.slices:
+            steps = np.arange(read.nbytes)
+            yield read.value, read.start + steps, written.start + steps
+        return
+    dims = operation.loops.dims
+    lowest = Piece(0, 0, dims).lowest
+    begin = operation.inputs[0].start - lowest if operation.inputs else 0
+    sources, targets = Piece(begin, operation.output.start, dims).positions()
+    filled = filled_byte(operation)
+    if filled is not None:
+        yield None, np.full_like(targets, filled), targets
+    else:
+        yield operation.inputs[0].value, sources, targets
