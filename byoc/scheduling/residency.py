@@ -82,6 +82,10 @@ class RegionContext:
         return Fusion(self.layers, self.searches, self.graph, self.arch, self.bus)
 
 
+_Beside = tuple[Resident, int]
+"""Which operands of a layer are resident, and the bytes of all residents live at the layer."""
+
+
 class Rooms:
     """Buffers that could be resident, ``lives`` in order of production, and the bytes they leave each layer."""
 
@@ -105,11 +109,18 @@ class Rooms:
         resident, taken = self.beside(index, residents)
         return resident, capacity - taken
 
-    def beside(self, index: int, residents: Collection[str]) -> tuple[Resident, int]:
+    def beside(self, index: int, residents: Collection[str]) -> _Beside:
         """Return which operands of a layer are resident, and the bytes of all residents live at the layer."""
         sources, target = self._uses[index]
         taken = sum([nbytes for name, nbytes in self._there[index] if name in residents])
         return Resident(tuple([name in residents for name in sources]), target in residents, follows=index > 0), taken
+
+    def with_resident(self, index: int, name: str, room: _Beside, residents: Collection[str]) -> _Beside:
+        """Return :meth:`beside` for ``residents`` that include ``name``, given the result ``room`` without it."""
+        sources, target = self._uses[index]
+        if name == target or name in sources:
+            return self.beside(index, residents)
+        return room[0], room[1] + self.lives[name].nbytes
 
 
 def plan_layers(context: RegionContext, arch: Arch, capacity: int, choices: Choices = NOTHING) -> LayerPlan:
@@ -153,6 +164,7 @@ class _Planner:
         self._operands = [len(layer.operation.inputs) for layer in layers]
         self._group(groups)
         self._whole = self._capacity = whole
+        self._find_rooms()
         self.choices = [self._required(layers[index], index) for index in range(len(layers))]
 
     def _required(self, layer: Layer, index: int) -> Choice:
@@ -174,13 +186,23 @@ class _Planner:
         lives = sorted(self._lives.items(), key=lambda item: item[1].last - item[1].first > self._image)
         for name, life in lives:
             self.residents[name] = life
-            span = slice(life.first, life.last + 1)
-            before, found = self.choices[span], [self._choice(index) for index in range(life.first, life.last + 1)]
+            span, indices = slice(life.first, life.last + 1), range(life.first, life.last + 1)
+            rooms = self._places[span]
+            self._places[span] = [
+                self._rooms.with_resident(index, name, room, self.residents)
+                for index, room in zip(indices, rooms, strict=True)
+            ]
+            before, found = self.choices[span], [self._choice(index) for index in indices]
             chosen = [choice for choice in found if choice is not None]
             if len(chosen) == len(found) and sum(c.cycles for c in chosen) <= sum(c.cycles for c in before):
                 self.choices[span] = chosen
             else:
                 del self.residents[name]
+                self._places[span] = rooms
+
+    def _find_rooms(self) -> None:
+        """Compute what every layer has beside itself, after a change of residents."""
+        self._places = [self._rooms.beside(index, self.residents) for index in range(len(self._searches))]
 
     def _group(self, groups: tuple[Group, ...]) -> None:
         self.groups = groups
@@ -196,6 +218,7 @@ class _Planner:
             inside = [n for n, life in self.residents.items() if group.first <= life.first <= life.last <= group.last]
             for name in inside:
                 del self.residents[name]
+        self._find_rooms()
 
     def tilings(self) -> tuple[Tiling, ...]:
         """Return the tilings; those before a layer that waits for the bus leave bytes free for its prefetches."""
@@ -217,12 +240,12 @@ class _Planner:
         return tuple(reversed(found))
 
     def _choice(self, index: int) -> Choice | None:
-        search, room, pin = self._searches[index], self._room(index), self._pins[index]
-        if index in self._together and pin is not None and None not in vars(pin).values():
-            return Choice(tiling_of(pin), 0.0)  # unused in a group; kept as the choice for the layer alone
+        search, pin = self._searches[index], self._pins[index]
+        resident, budget, taken = self._room(index)
         if pin is None:
-            return search.best_beside(*room)
-        resident, budget, taken = room
+            return search.best_beside(resident, budget, taken)
+        if index in self._together and None not in vars(pin).values():
+            return Choice(tiling_of(pin), 0.0)  # unused in a group; kept as the choice for the layer alone
         return search.pinned(pin, resident, budget.all() - taken)
 
     def _room(self, index: int) -> tuple[Resident, Budget, int]:
@@ -230,7 +253,7 @@ class _Planner:
 
         Without live residents, the budget is the whole scratchpad.
         """
-        resident, taken = self._rooms.beside(index, self.residents)
+        resident, taken = self._places[index]
         beside = self._beside.get(index, 0)
         resident = resident._replace(beside=beside) if beside else resident
         return resident, self._capacity if taken else self._whole, taken
