@@ -110,11 +110,13 @@ class ComputeLoad(NamedTuple):
 class CommandLoads:
     """Loads of one machine's commands, each computed once; they do not depend on the scratchpad size.
 
-    ``word_slots`` is the number of bus slots in which LD or ST moves at most one word; 0 in ideal memory.
+    ``word_slots`` is the number of bus slots in which LD or ST moves at most one word; 0 in ideal memory. ``reset``
+    has the values of the registers before the first command.
     """
 
     def __init__(self, arch: Arch, bus: Bus) -> None:
-        self._arch, self._reset = arch, variant(arch.isa).register_file.reset
+        self.bus, self.reset = bus, variant(arch.isa).register_file.reset
+        self._arch = arch
         self._word = max(arch.memory.word, 1)
         self.word_slots = arch.memory.word // bus.bus_bytes
         self._known: dict[tuple[object, ...], ComputeLoad] = {}
@@ -154,7 +156,7 @@ class CommandLoads:
         # Bases are so far apart that the address of an access identifies its operand.
         bases = [number * MAXIMUM_TRANSFER + offset for number, offset in enumerate(offsets)]
         given = {**step.registers, **dict(zip(step.pointers, bases, strict=True))}
-        known = {name: given.get(name, self._reset[name]) for name in step.instruction.registers}
+        known = {name: given.get(name, self.reset[name]) for name in step.instruction.registers}
         command = Command(0, step.instruction, Unit.EX, False, False, False, False, step.fields, known)
         operands = step.instruction.operands(command, self._arch)
         words = operand_loads(command, operands, self._arch)

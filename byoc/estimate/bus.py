@@ -16,8 +16,11 @@ from byoc.estimate.constants import (
     BURST_GAP,
     BURST_SLOTS,
     BUS_BYTES,
+    DRAM_LATENCY,
+    FETCH_BYTES,
     REMEMBERED_ROWS,
     TRANSFER_OVERHEAD,
+    WORD_BYTES,
 )
 from isa.instruction import Unit, ceil_div
 from isa.ops.dma import Side, side_registers
@@ -71,6 +74,10 @@ class Bus:
     def burst_gap(self) -> int:
         """Minimum number of slots of a burst (section 2)."""
         return self.burst_slots if self.burst_slots > self.burst_beats else min(BURST_GAP, self.burst_beats)
+
+    def first_chunk(self, words: int) -> int:
+        """Return the cycles until the first chunk of a program of ``words`` command words is fetched (section 4)."""
+        return DRAM_LATENCY + self.dense_slots(min(words * WORD_BYTES, FETCH_BYTES))
 
     def rows_slots(self, count: int, nbytes: int, pitch: int) -> int:
         """Return the average slots of ``count`` rows of ``nbytes`` bytes.

@@ -20,7 +20,6 @@ from byoc.estimate.constants import (
     DMA_SETUP,
     EX_DRAIN,
     EX_FILL,
-    FIRST_COMMAND,
     ISSUE_CYCLES,
     QUEUE_DEPTH,
     TRANSFER_LEAD,
@@ -261,20 +260,20 @@ class Times(NamedTuple):
     ends: Sequence[int]
 
 
-def run(tasks: Sequence[Task]) -> Times:
-    """Return the estimated end cycle of each command in stream order.
+def run(tasks: Sequence[Task], begin: int) -> Times:
+    """Return the estimated end cycle of each command in stream order; the first one is issued in cycle ``begin``.
 
     A command waits for room in its unit's queue and for the commands in ``needs``; later commands are not issued
     before it. Loads and stores share the bus. If transferred words delay EX, the estimate is repeated with these
     delays.
     """
     work = [task.work for task in tasks]
-    clock = _CommandClock(tasks, work)
+    clock = _CommandClock(tasks, work, begin)
     clock.run()
     delays = clock.delays()
     if any(delays):
         work = [cycles + late for cycles, late in zip(work, delays, strict=True)]
-        clock = _CommandClock(tasks, work)
+        clock = _CommandClock(tasks, work, begin)
         clock.run()
     return Times(work, clock.ends[:-1])
 
@@ -282,7 +281,7 @@ def run(tasks: Sequence[Task]) -> Times:
 class _CommandClock:
     """End cycles of commands, as far as known; the others wait for a transfer that is still in progress."""
 
-    def __init__(self, tasks: Sequence[Task], work: Sequence[int]) -> None:
+    def __init__(self, tasks: Sequence[Task], work: Sequence[int], begin: int) -> None:
         self._tasks, self._work = tasks, work
         self._moved: dict[int, list[Passing]] = {_LD: [], _ST: []}  # finished transfers
         self._moved_by: dict[int, list[int]] = {_LD: [], _ST: []}  # their end cycles
@@ -291,7 +290,7 @@ class _CommandClock:
         self.ends = [_UNKNOWN] * len(tasks) + [0]  # the last entry stands for an empty queue place
         self._waiting: tuple[list[tuple[int, int]], ...] = ([], [], [])  # (command, arrival cycle) by unit
         self._queues = [[-1] * QUEUE_DEPTH for _ in _UNITS]
-        self._issued, self._time = 0, FIRST_COMMAND
+        self._issued, self._time = 0, begin - ISSUE_CYCLES
         self.free = [0, 0, 0]
         self._began = [0, 0, 0]  # when the bytes of the last transfer of each unit began to move
         self._moving: dict[int, tuple[int, int, int]] = {}  # by unit: first cycle of its bytes, slots left, command

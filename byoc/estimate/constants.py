@@ -18,6 +18,7 @@ from isa.instruction import ceil_div
 
 BUS_BYTES = 8
 BURST_BYTES = 64
+FETCH_BYTES = 512
 DRAM_LATENCY = 100
 OUTSTANDING_BURSTS = 16
 QUEUE_DEPTH = 2
@@ -35,6 +36,8 @@ BURST_GAP = ceil_div(DRAM_LATENCY + BURST_BEATS, OUTSTANDING_BURSTS)
 """Minimum bus slots of a burst (section 2, ``burst_gap``)."""
 BURST_SLOTS = max(BURST_BEATS, BURST_GAP)
 """Bus slots of a whole burst (section 6)."""
+WORD_BYTES = 8
+"""Bytes of a command word (section 4)."""
 TRANSFER_LEAD = DMA_SETUP + DRAM_LATENCY
 """Cycles of a load before its bytes move, and of a store between its last byte and ``DMA_DRAIN`` (section 5)."""
 TRANSFER_OVERHEAD = TRANSFER_LEAD + DMA_DRAIN
@@ -56,11 +59,6 @@ ISSUE_CYCLES = 6
 """Approximate cycles to issue a command and the words that set its registers.
 
 Measured: 0: the same; 12: the same.
-"""
-FIRST_COMMAND = 140
-"""Cycles until the first command arrives.
-
-Measured: 0: the same; 280: -0.01 % (+0.00 %).
 """
 
 # Overhead of a layer. -----------------------------------------------------------------------------------------------

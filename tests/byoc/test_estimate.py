@@ -41,7 +41,7 @@ def test_the_estimates_are_for_the_documented_machine() -> None:
     timing, known = Timing(), vars(constants)
     restated = {name.lower(): value for name, value in known.items() if name.lower() in Timing.model_fields}
     assert restated == {name: getattr(timing, name) for name in restated}
-    assert len(restated) == 10
+    assert len(restated) == 11
     assert bus_of(timing) == DEFAULT_BUS
     assert timing.main.burst_gap == DEFAULT_BUS.burst_gap
     assert timing.main.burst_beats == DEFAULT_BUS.burst_beats
