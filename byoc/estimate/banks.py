@@ -5,12 +5,12 @@ The rules are those of docs/machine.md: section 5 for ideal memory, section 12 f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple, Protocol
 
 from byoc.estimate.bus import Bus
-from byoc.estimate.constants import BANK_PORTS
+from byoc.estimate.constants import BANK_PORTS, FETCH_BYTES, WORD_BYTES
 from isa.access import MAXIMUM_TRANSFER, row_starts, strided
 from isa.arch import Arch
 from isa.instruction import Command, Instruction, Unit, ceil_div
@@ -110,17 +110,31 @@ class ComputeLoad(NamedTuple):
 class CommandLoads:
     """Loads of one machine's commands, each computed once; they do not depend on the scratchpad size.
 
-    ``word_slots`` is the number of bus slots in which LD or ST moves at most one word; 0 in ideal memory. ``reset``
-    has the values of the registers before the first command.
+    ``word_slots`` is the number of bus slots in which LD or ST moves at most one word; 0 in ideal memory.
     """
 
     def __init__(self, arch: Arch, bus: Bus) -> None:
-        self.bus, self.reset = bus, variant(arch.isa).register_file.reset
-        self._arch = arch
+        self._bus, self._arch, self._reset = bus, arch, variant(arch.isa).register_file.reset
         self._word = max(arch.memory.word, 1)
         self.word_slots = arch.memory.word // bus.bus_bytes
         self._known: dict[tuple[object, ...], ComputeLoad] = {}
         self._moved: dict[tuple[int, ...], tuple[int, int]] = {}
+
+    def first_issue(self, steps: Iterable[EngineStep], addresses: Sequence[int]) -> int:
+        """Return the cycle in which the first command is issued: a cycle a word after the first chunk is fetched.
+
+        ``addresses`` are those of the buffers. A command takes a word, and one for each register that changes.
+        """
+        known, words, first = dict(self._reset), 0, 0
+        for step in steps:
+            values = {name: addresses[buffer] + offset for name, (buffer, offset) in step.pointers.items()}
+            values |= step.registers
+            words += 1 + sum(known[name] != value for name, value in values.items())
+            known |= values
+            first = first or words
+            if words * WORD_BYTES >= FETCH_BYTES:
+                break
+        return self._bus.first_chunk(words + 1) + first  # OP_END is a word, too
 
     def transfer(self, step: EngineStep, unit: Unit) -> tuple[int, int]:
         """Return the scratchpad range in bytes that LD or ST spans, and the number of words it accesses.
@@ -156,7 +170,7 @@ class CommandLoads:
         # Bases are so far apart that the address of an access identifies its operand.
         bases = [number * MAXIMUM_TRANSFER + offset for number, offset in enumerate(offsets)]
         given = {**step.registers, **dict(zip(step.pointers, bases, strict=True))}
-        known = {name: given.get(name, self.reset[name]) for name in step.instruction.registers}
+        known = {name: given.get(name, self._reset[name]) for name in step.instruction.registers}
         command = Command(0, step.instruction, Unit.EX, False, False, False, False, step.fields, known)
         operands = step.instruction.operands(command, self._arch)
         words = operand_loads(command, operands, self._arch)

@@ -25,7 +25,7 @@ from byoc.estimate.constants import (
     TRANSFER_LEAD,
     TRANSFER_OVERHEAD,
 )
-from byoc.operators.nest import Span, band_rows, make_tile, spread_of
+from byoc.operators.nest import NO_PADDING, Runs, Span, band_rows, make_tile, padded_runs, spread_of
 from byoc.operators.operator import Geometry
 from isa.arch import Arch
 from isa.errors import InputError
@@ -49,7 +49,7 @@ def input_slots(bus: Bus, geometry: Geometry, channels: int, rows: int, index: i
     nest = geometry.nest
     if geometry.dims:
         dims = [(dim.size, abs(dim.source)) for dim in geometry.tile_dims(channels, rows)]
-        return _strided_slots(bus, dims, spread_of(geometry.dims))
+        return _strided_slots(bus, dims, spread_of(geometry.dims), padded_runs(geometry.dims))
     nbytes = geometry.input_tile_bytes(channels, rows, index, depth)
     if any(geometry.repeat(index)):
         return bus.dense_slots(nbytes)
@@ -76,19 +76,19 @@ def output_slots(bus: Bus, geometry: Geometry, channels: int, rows: int) -> int:
     return _parted_slots(bus, nbytes, channels, gcd(nest.rows, rows) * row)
 
 
-def _strided_slots(bus: Bus, dims: Sequence[tuple[int, int]], spread: int) -> int:
+def _strided_slots(bus: Bus, dims: Sequence[tuple[int, int]], spread: int, runs: Runs = NO_PADDING) -> int:
     """Return the bus slots of one side of a strided copy with dimensions ``dims``, each (count, byte stride).
 
-    The bytes between elements ``spread`` bytes apart are transferred too. Dimensions that form contiguous runs are
-    merged.
+    The bytes between elements ``spread`` bytes apart are transferred too, and the padding of ``runs``. Dimensions that
+    form contiguous runs are merged.
     """
-    run, rows, pitch = spread, 1, 0
+    run, nbytes, rows, pitch = spread, 1, 1, 0
     for size, stride in sorted((dim for dim in dims if dim[0] > 1 and dim[1]), key=lambda dim: dim[1]):
-        if stride == run and rows == 1:
-            run *= size
+        if rows == 1 and (stride == run or (run, stride) == runs):
+            run, nbytes = size * stride, nbytes + (size - 1) * stride
         else:
             rows, pitch = rows * size, gcd(pitch, stride)
-    return bus.rows_slots(rows, run - spread + 1, pitch)
+    return bus.rows_slots(rows, nbytes, pitch)
 
 
 def _parted_slots(bus: Bus, nbytes: int, count: int, pitch: int) -> int:

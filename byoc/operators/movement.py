@@ -21,7 +21,20 @@ from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, elementwise
 from byoc.operators.activation import rescaled, unscalable
 from byoc.operators.forms import Carried, Form, Kinds, Limits, Positions, Written, integer, numeric, several
-from byoc.operators.nest import NOTHING, Dim, Nest, Piece, Tile, find_pieces, layout, merged, spread_of
+from byoc.operators.nest import (
+    NO_PADDING,
+    NOTHING,
+    Dim,
+    Nest,
+    Piece,
+    Runs,
+    Tile,
+    find_pieces,
+    layout,
+    merged,
+    padded_runs,
+    spread_of,
+)
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import (
     Constraint,
@@ -386,7 +399,9 @@ class StridedCopy(Operator):
         """Loops: elements of ``channels`` and ``rows`` are channels and rows, all other elements are columns."""
         channels, rows = self.channels.size, self.rows.size
         columns = math.prod(dim.size for dim in self.inner)
+        runs = padded_runs(self.dims)
         width = math.prod(dim.size for dim in self.inner if dim.source) * spread_of(self.dims)
+        width = width // runs.nbytes * runs.stride
         return Loops(Nest(channels, rows, columns, channels, rows, width, groups=channels), dims=self.dims)
 
     @property
@@ -423,9 +438,9 @@ class StridedCopy(Operator):
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
         """Return the registers that determine the duration: the fastest dimension, and all others merged into one."""
         loops = geometry.tile_dims(tile.output.channels.size, tile.output.rows.size)
-        counts, spread = [dim.size for dim in loops], spread_of(loops)
+        counts = [dim.size for dim in loops]
         sources, targets = (
-            _packed(counts, [dim.source for dim in loops], spread),
+            _packed(counts, [dim.source for dim in loops], spread_of(geometry.dims), padded_runs(geometry.dims)),
             _packed(counts, [dim.target for dim in loops], 1),
         )
         inside, outside = _unrolled(Dim(*loop) for loop in zip(counts, sources, targets, strict=True))
@@ -444,7 +459,8 @@ class StridedCopy(Operator):
         loops = geometry.tile_dims(tile.output.channels.size, tile.output.rows.size)
         counts = [dim.size for dim in loops]
         sources, targets = [dim.source for dim in loops], [dim.target for dim in loops]
-        sources = sources if whole.operand else _packed(counts, sources, spread_of(self.dims))
+        runs = padded_runs(self.dims)
+        sources = sources if whole.operand else _packed(counts, sources, spread_of(self.dims), runs)
         targets = targets if whole.result else _packed(counts, targets, 1)
         inside, outside = _unrolled(Dim(*loop) for loop in zip(counts, sources, targets, strict=True))
         if self.word:
@@ -527,10 +543,10 @@ def asked_words(dims: Iterable[Dim], word: int) -> tuple[int, int]:
     return commands * fewest_words(tuple((dim.size, dim.source, dim.target) for dim in inside), word)[1], commands
 
 
-def _packed(counts: Sequence[int], strides: Sequence[int], spread: int) -> list[int]:
+def _packed(counts: Sequence[int], strides: Sequence[int], spread: int, runs: Runs = NO_PADDING) -> list[int]:
     """Return the bytes from element to element along each dimension in a tile buffer."""
     moving = sorted((n for n, stride in enumerate(strides) if stride and counts[n] > 1), key=lambda n: abs(strides[n]))
-    axes = layout([(counts[number], abs(strides[number])) for number in moving], spread)
+    axes = layout([(counts[number], abs(strides[number])) for number in moving], spread, runs)
     found = [0] * len(strides)
     for number, axis in zip(moving, axes, strict=True):
         found[number] = axis.buffer if strides[number] > 0 else -axis.buffer

@@ -233,6 +233,8 @@ def _strided(offset: int, nbytes: int, repeats: int, dram_stride: int, sram_stri
 
 GAP = 8
 """Maximum stride in bytes at which a transfer includes the gaps between elements: one beat of the bus."""
+LONGEST_PADDED = 32
+"""Maximum stride in bytes of runs whose padding is transferred too: four beats, fewer than a burst of its own takes."""
 NOTHING = -1
 """Index map entry of an element that is not a copy."""
 REMEMBERED_MAPS = 256
@@ -399,6 +401,32 @@ def spread_of(dims: Iterable[Dim]) -> int:
     return smallest if smallest <= GAP else 1
 
 
+class Runs(NamedTuple):
+    """Runs of ``nbytes`` bytes whose transfers include the padding after each: the next one begins ``stride`` later."""
+
+    nbytes: int
+    stride: int
+
+
+NO_PADDING = Runs(1, 1)
+
+
+def padded_runs(dims: Sequence[Dim]) -> Runs:
+    """Return the runs of a copy whose padding is transferred too; by default single bytes without padding.
+
+    Tiles divide the first two dimensions, which cannot be part of a run. A run is at least as long as its padding.
+    """
+    extent = spread_of(dims)
+    for dim in sorted((dim for dim in dims if dim.size > 1 and dim.source), key=lambda dim: abs(dim.source)):
+        stride = abs(dim.source)
+        if extent < stride <= min(2 * extent, LONGEST_PADDED):
+            return Runs(extent, stride)
+        if stride != extent or dim in dims[:2]:
+            break
+        extent *= dim.size
+    return NO_PADDING
+
+
 def plane_dims(dims: Iterable[Dim], nbytes: int, elements: int) -> tuple[Dim, ...] | None:
     """Return a copy to ``elements`` bytes as dimensions of whole planes of ``nbytes`` bytes.
 
@@ -429,26 +457,34 @@ def merged(dims: Iterable[Dim]) -> tuple[Dim, ...]:
     return tuple(reversed(kept))
 
 
-def layout(dims: Sequence[tuple[int, int]], spread: int) -> tuple[Axis, ...]:
+def layout(dims: Sequence[tuple[int, int]], spread: int, runs: Runs = NO_PADDING) -> tuple[Axis, ...]:
     """Return dimensions (count, stride in the tensor) as stored in a tile buffer, innermost first: by stride.
 
-    Dimensions of one step or of stride 0 are omitted.
+    Dimensions of one step or of stride 0 are omitted. ``runs`` are stored with their padding.
     """
     found = []
     extent = spread
     for count, stride in sorted((dim for dim in dims if dim[0] > 1 and dim[1]), key=lambda dim: dim[1]):
+        if (extent, stride) == runs:
+            extent = stride
         found.append(Axis(count, stride, extent))
         extent *= count
     return tuple(found)
 
 
-def strided_transfers(offset: int, axes: tuple[Axis, ...], spread: int, whole: bool = False) -> tuple[Transfer, ...]:
-    """Return transfers of at most three dimensions; ``whole``: the scratchpad has the tensor's strides too."""
-    extent, rest = spread, list(axes)
-    while rest and rest[0].tensor == rest[0].buffer == extent:
-        extent *= rest.pop(0).size
+def strided_transfers(
+    offset: int, axes: tuple[Axis, ...], spread: int, runs: Runs = NO_PADDING, *, whole: bool = False
+) -> tuple[Transfer, ...]:
+    """Return transfers of at most three dimensions, with the padding of ``runs``.
+
+    ``whole``: the scratchpad has the tensor's strides too.
+    """
+    extent, row, rest = spread, 1, list(axes)
+    while rest and rest[0].tensor == rest[0].buffer and (extent == rest[0].tensor or (extent, rest[0].tensor) == runs):
+        axis = rest.pop(0)
+        extent, row = axis.size * axis.tensor, row + (axis.size - 1) * axis.tensor
     rest = [axis._replace(buffer=axis.tensor) if whole else axis for axis in rest]
-    row, dims, outer = extent - spread + 1, tuple(rest[:3]), rest[3:]
+    dims, outer = tuple(rest[:3]), rest[3:]
     found = []
     for place in np.ndindex(*(axis.size for axis in outer)):
         tensor = sum(step * axis.tensor for step, axis in zip(place, outer, strict=True))

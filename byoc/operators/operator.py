@@ -23,6 +23,7 @@ from byoc.graph import Graph, Node
 from byoc.operators.definition import Definition
 from byoc.operators.forms import Kinds, Reading
 from byoc.operators.nest import (
+    NO_PADDING,
     Box,
     Dim,
     Nest,
@@ -33,6 +34,7 @@ from byoc.operators.nest import (
     band_rows,
     layout,
     matrix_transfer,
+    padded_runs,
     plane_transfer,
     spread_of,
     strided_transfers,
@@ -611,9 +613,10 @@ class Geometry:
             return (self.output_transfer(tile, plane) if operand is None else self.input_transfer(tile, operand),)
         box, side = tile.output, 2 if operand is None else 1
         offset = box.channels.start * self.dims[0][side] + box.rows.start * self.dims[1][side]
-        spread = 1 if operand is None else spread_of(self.dims)
+        spread, runs = (1, NO_PADDING) if operand is None else (spread_of(self.dims), padded_runs(self.dims))
         loops = self.tile_dims(box.channels.size, box.rows.size)
-        return strided_transfers(offset, layout([(dim.size, abs(dim[side])) for dim in loops], spread), spread, whole)
+        axes = layout([(dim.size, abs(dim[side])) for dim in loops], spread, runs)
+        return strided_transfers(offset, axes, spread, runs, whole=whole)
 
     def _transfer(self, box: Box, channels: int, rows: int, columns: int, element: int, plane: int = 0) -> Transfer:
         if self.nest.matrix:

@@ -29,12 +29,10 @@ from byoc.estimate.constants import (
     AHEAD_SHARES,
     COMMAND_OVERHEAD,
     DISTANCE,
-    FETCH_BYTES,
     FORGOTTEN,
     MARGIN,
     TRIES,
     WINDOW,
-    WORD_BYTES,
 )
 from byoc.scheduling.memplan import Request, Taken, check_plan, lowest_gap, own_gap, plan
 from byoc.scheduling.stream import Pointer, Step, TileSteps, lifetimes, used_buffers
@@ -131,21 +129,7 @@ def rehearse(
         cycles, uses = work(cue.step)
         tasks.append(Task(cue.step.unit.value, cycles, order.needs(number, cue), uses))
     steps = [cue.step for cue in cues]
-    return Rehearsed(steps, run(tasks, _first_issue(steps, addresses, loads)))
-
-
-def _first_issue(steps: Sequence[Step], addresses: Sequence[int], loads: CommandLoads) -> int:
-    """Return the cycle in which the first command is issued: one cycle a word after the first chunk is fetched."""
-    known, words, first = dict(loads.reset), 1, 0  # OP_END
-    for step in steps:
-        values = dict(step.registers)
-        values |= {name: addresses[buffer] + offset for name, (buffer, offset) in step.pointers.items()}
-        words += 1 + sum(known[name] != value for name, value in values.items())
-        known |= values
-        first = first or words - 1
-        if words * WORD_BYTES >= FETCH_BYTES:
-            break
-    return loads.bus.first_chunk(words) + first
+    return Rehearsed(steps, run(tasks, loads.first_issue(steps, addresses)))
 
 
 # Dependencies. -------------------------------------------------------------------------------------------------------

@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces, merged
+from byoc.operators.nest import (
+    NO_PADDING,
+    NOTHING,
+    Dim,
+    Piece,
+    Runs,
+    find_pieces,
+    layout,
+    merged,
+    padded_runs,
+    strided_transfers,
+)
 
 X = np.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
 
@@ -62,3 +73,25 @@ def test_dimensions_that_continue_each_other_are_one() -> None:
     assert merged([Dim(3, 8, 20), Dim(1, 5, 5), Dim(2, 4, 10), Dim(4, 1, 1)]) == (Dim(6, 4, 10), Dim(4, 1, 1))
     assert Piece(7, 0, (Dim(9, 1, 1),)).dense
     assert not Piece(0, 0, (Dim(9, 1, 2),)).dense
+
+
+def test_transfers_include_padding_that_is_no_longer_than_its_run() -> None:
+    """9 of 16 bytes a position: one transfer of 3 * 16 - 7 bytes for a row of three positions, rows 64 bytes apart."""
+    dims = (Dim(4, 64, 27), Dim(3, 16, 9), Dim(3, 3, 3), Dim(3, 1, 1))
+    runs = padded_runs(dims)
+    assert runs == Runs(9, 16)
+    axes = layout([(dim.size, dim.source) for dim in dims], 1, runs)
+    (transfer,) = strided_transfers(5, axes, 1, runs)
+    assert (transfer.offset, transfer.nbytes, transfer.dims) == (5, 41, ((4, 64, 48),))
+
+
+@pytest.mark.parametrize(
+    "dims",
+    [
+        (Dim(4, 64, 27), Dim(3, 16, 7), Dim(7, 1, 1)),  # more padding than bytes
+        (Dim(4, 400, 60), Dim(3, 40, 30), Dim(30, 1, 1)),  # bursts of their own take fewer slots
+        (Dim(4, 64, 27), Dim(9, 1, 1), Dim(3, 16, 9)),  # tiles divide the run
+    ],
+)
+def test_other_runs_are_transferred_without_padding(dims: tuple[Dim, ...]) -> None:
+    assert padded_runs(dims) == NO_PADDING

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 import pytest
@@ -35,11 +35,17 @@ def _load(buffer: int, tile: int) -> Cue:
 
 
 class _GivenLoads(CommandLoads):
-    """Loads of steps whose only register is the number of their cycles, with operands of ``nbytes``."""
+    """Loads of steps whose only register is the number of their cycles, with operands of ``nbytes``.
+
+    The first step is issued in cycle 146.
+    """
 
     def __init__(self, arch: Arch, nbytes: int = 800) -> None:
         super().__init__(arch, DEFAULT_BUS)
         self._nbytes = nbytes
+
+    def first_issue(self, steps: Iterable[EngineStep], addresses: Sequence[int]) -> int:
+        return 146
 
     def compute(self, step: EngineStep) -> ComputeLoad:
         operands = tuple(OperandLoad(number, 0, self._nbytes, 1) for number in range(len(step.pointers)))
@@ -58,6 +64,18 @@ def _store(buffer: int, tile: int) -> Cue:
 def _rehearsed(cues: list[Cue], addresses: tuple[int, ...]) -> int:
     requests, arch = [Request(str(number), 800, 0, 9) for number in range(len(addresses))], Arch(isa="v4")
     return rehearse(cues, requests, addresses, (), _GivenLoads(arch), arch).cycles
+
+
+def test_the_first_command_is_issued_when_its_chunk_is_fetched() -> None:
+    """A load of 2 words and a store of 4, which sets three registers, are 56 bytes with the end: 7 slots after 100.
+
+    24 loads that change two registers each are more than the 512 bytes of a chunk, 64 slots.
+    """
+    loads = CommandLoads(Arch(isa="v4"), DEFAULT_BUS)
+    steps = [_load(0, 0).step, _store(1, 0).step]
+    assert loads.first_issue(steps, (0, 800)) == 100 + 7 + 2
+    many = [load(64 * number, Pointer(number), NBYTES, SOURCE, DEFAULT_BUS) for number in range(24)]
+    assert loads.first_issue(many, range(0, 24 * 800, 800)) == 100 + 64 + 2
 
 
 def test_one_tile_after_another() -> None:

@@ -12,6 +12,7 @@ from onnx import helper
 from byoc.importing import import_model, package_of
 from byoc.operators.onnx_view import BOUNDARIES
 from experiments.running import inference
+from isa.arch import Arch, PeArray
 from tests.byoc.float_models import make_model
 from tests.byoc.oracle_check import random_feeds
 from tests.byoc.small_models import ModelBuilder
@@ -148,3 +149,18 @@ def test_rows_of_what_is_planes_of_another_shape_to_others(tmp_path: Path) -> No
     report = inference.run(tmp_path / "model.onnx", isa="v4", settings=["sram_bytes=32768"]).report
     assert report.check.mismatches == 0
     assert report.totals.cycles >= report.totals.lower_bound_cycles
+
+
+@pytest.mark.parametrize("sram_bytes", [1 << 13, 1 << 16])
+@pytest.mark.parametrize(("channels", "blocksize"), [(9, 3), (8, 2), (27, 3)])
+def test_channels_of_padded_atoms_become_space(channels: int, blocksize: int, sram_bytes: int) -> None:
+    """Copies load 9 channels of atoms of 16, and 27 of two, with the padding; 8 of 16 have as much as bytes."""
+    builder, random = ModelBuilder(), np.random.default_rng(channels)
+    x = builder.dequantize(builder.input("x", (1, 8, 13, 17), "int8"), 0.05, 3)
+    weights = random.integers(-127, 128, (channels, 8, 1, 1)).astype(np.int8)
+    convolved = builder.quantize(builder.node("Conv", x, builder.weights(weights, 0.01)), 0.1)
+    result = builder.node("DepthToSpace", builder.dequantize(convolved, 0.1), blocksize=blocksize, mode="CRD")
+    builder.output(builder.quantize(result, 0.1), "int8")
+    feed = {"x": random.integers(-128, 128, (1, 8, 13, 17)).astype(np.int8)}
+    arch = Arch(isa="v5", pe=PeArray(ic=16, oc=16), sram_bytes=sram_bytes)
+    assert compare(import_model(builder.model()), feed, arch).mismatches == 0
