@@ -17,7 +17,7 @@ from byoc.estimate.account import least_cycles
 from byoc.estimate.bus import DEFAULT_BUS, Bus
 from byoc.estimate.commands import Compute
 from byoc.estimate.constants import (
-    BANKS_TOGETHER,
+    BANKS_APART,
     BETTER,
     CLOSE,
     ENOUGH,
@@ -123,24 +123,30 @@ class _Candidate(NamedTuple):
 
 
 def _finished(context: RegionContext, best: _Candidate, fresh: Callable[[], Memory]) -> Scheduled:
-    """Return the schedule of the best plan, with buffers placed as for fewer banks if that takes fewer cycles.
+    """Return the schedule of the best plan, with buffers placed as for other banks if that takes fewer cycles.
 
-    Banks of a machine with more banks subdivide these banks, so more banks do not cost cycles.
+    Places of a machine with fewer banks or less memory are among these, so more of them costs no cycles.
     """
-    banks = best.scheduled.memory.arch.sram_banks
+    memory = fresh()
     if context.loads.word_slots and best.tiles <= FEW_TILES and not best.within(ENOUGH):
-        placed = [_candidate(context, best.plan, fresh(), banks // parts) for parts in BANKS_TOGETHER if parts <= banks]
+        streamed, banks = _stream(context, best.plan, memory), memory.arch.sram_banks
+        counts = [banks * parts for parts in BANKS_APART] + [banks >> n for n in range(1, banks.bit_length())]
+        placed = [_placed(context, best.plan, memory, streamed, count) for count in counts]
         best = min([best, *(one for one in placed if one is not None)], key=lambda one: one.cycles)
     return replace(best.scheduled, cycles=best.cycles, layers=best.rehearsed.layers())
 
 
-def _candidate(context: RegionContext, plan: LayerPlan, memory: Memory, banks: int = 0) -> _Candidate | None:
-    """Return the schedule of a plan, or None if memory planning fails.
+def _candidate(context: RegionContext, plan: LayerPlan, memory: Memory) -> _Candidate | None:
+    """Return the schedule of a plan, or None if memory planning fails."""
+    return _placed(context, plan, memory, _stream(context, plan, memory), memory.arch.sram_banks)
 
-    Buffers are placed for ``banks`` banks, 0 for the machine's own number.
-    """
-    streamed, cycles = _stream(context, plan, memory)
-    arch = memory.arch.model_copy(update={"sram_banks": banks or memory.arch.sram_banks})
+
+def _placed(
+    context: RegionContext, plan: LayerPlan, memory: Memory, stream: tuple[list[TileSteps], list[int]], banks: int
+) -> _Candidate | None:
+    """Return the schedule of a plan with buffers placed for ``banks`` banks, or None if memory planning fails."""
+    streamed, cycles = stream
+    arch = memory.arch.model_copy(update={"sram_banks": banks})
     plans = pipelined(streamed, cycles, memory.scratch, arch, memory.bus, memory.apart, memory.windows)
     if not plans:
         return None
