@@ -14,7 +14,6 @@ from byoc.estimate.constants import (
     DMA_SETUP,
     EX_DRAIN,
     EX_FILL,
-    FIRST_COMMAND,
     ISSUE_CYCLES,
     QUEUE_DEPTH,
     TRANSFER_LEAD,
@@ -24,8 +23,8 @@ from isa.instruction import Unit
 
 LD, EX, ST = (unit.value for unit in (Unit.LD, Unit.EX, Unit.ST))
 LEAD = {LD: TRANSFER_LEAD, ST: DMA_SETUP}
-FIRST = FIRST_COMMAND + ISSUE_CYCLES
-"""Cycle at which the first command starts."""
+FIRST = 146
+"""Cycle at which the first command is issued."""
 
 
 def stepped(tasks: Sequence[Task]) -> list[int]:
@@ -34,7 +33,7 @@ def stepped(tasks: Sequence[Task]) -> list[int]:
     left: dict[int, int] = {}  # half slots of the transfers that move
     began: dict[int, int] = {}
     issued: list[tuple[int, int]] = []  # command and the cycle at which it is in its queue
-    issue_time, cycle = FIRST_COMMAND, 0
+    issue_time, cycle = FIRST - ISSUE_CYCLES, 0
     while len(ends) < len(tasks):
         assert cycle < 100_000
         # Issue: a unit's queue has room when the command QUEUE_DEPTH places before the next one has ended.
@@ -81,14 +80,14 @@ def test_commands_end_when_a_machine_in_steps_ends_them(seed: int) -> None:
         )
         for number in range(rng.randint(1, 14))
     ]
-    assert list(run(tasks).ends) == stepped(tasks)
+    assert list(run(tasks, FIRST).ends) == stepped(tasks)
 
 
 def test_two_transfers_at_once_take_turns() -> None:
     """The store begins after the load, ends first, and the load then has the bus for itself."""
     load, store = 1000, 100
     first = FIRST + TRANSFER_LEAD
-    ends = run([Task(LD, load, ()), Task(ST, store, ())]).ends
+    ends = run([Task(LD, load, ()), Task(ST, store, ())], FIRST).ends
     assert ends[1] < first + load
     assert ends[0] == first + load + store + TRANSFER_OVERHEAD - TRANSFER_LEAD - max(0, first - FIRST - 6 - DMA_SETUP)
     assert stepped([Task(LD, load, ()), Task(ST, store, ())]) == list(ends)
@@ -100,8 +99,8 @@ def test_words_of_a_transfer_delay_the_command_that_they_meet(bank: int, free: i
     load = Task(LD, 200, (), (BankUse(3, 3, 200),))
     compute = Task(EX, 1000, (), (BankUse(bank, bank, free),))
     tasks = [load, compute, Task(ST, 10, (1,))]
-    plain = run([one._replace(banks=()) for one in tasks])
-    found = run(tasks)
+    plain = run([one._replace(banks=()) for one in tasks], FIRST)
+    found = run(tasks, FIRST)
     assert found.work[1] == 1000 + late
     assert [later - before for later, before in zip(found.ends, plain.ends, strict=True)] == [0, late, late]
 
@@ -110,17 +109,19 @@ def test_only_words_that_pass_while_it_computes_delay_a_command() -> None:
     """A computation between two loads meets half of the second one; its fill and drain use no bank."""
     slots, words = 400, 200
     load = Task(LD, slots, (), (BankUse(0, 0, words),))
-    alone = run([load, load]).ends
+    alone = run([load, load], FIRST).ends
     # It starts after the first load and ends in the middle of the words of the second one.
     begin = alone[0]
     second = alone[1] - (TRANSFER_OVERHEAD - TRANSFER_LEAD) - slots
     cycles = second + slots // 2 - begin
     tasks = [load, load, Task(EX, cycles + EX_DRAIN, (0,), (BankUse(0, 0, words // 2 - 10),))]
-    assert run(tasks).work[2] - tasks[2].work == 19  # 10 words, half as many during this wait, and so on, rounded down
+    assert (
+        run(tasks, FIRST).work[2] - tasks[2].work == 19
+    )  # 10 words, half as many during this wait, and so on, rounded down
     without = [load, load, Task(EX, second - begin + EX_DRAIN, (0,), (BankUse(0, 0, 0),))]
-    assert run(without).work[2] == without[2].work
+    assert run(without, FIRST).work[2] == without[2].work
     early = [Task(EX, EX_FILL + 10, (), (BankUse(0, 0, 0),)), load]
-    assert run(early).work[0] == early[0].work
+    assert run(early, FIRST).work[0] == early[0].work
 
 
 def test_a_tile_waits_until_its_buffer_is_stored() -> None:
