@@ -35,9 +35,10 @@ from byoc.operators.convolution import Convolution
 from byoc.operators.layer import Layer, Tiling, chunk_count, counts, make_layer, sizes, streamed, working_set
 from byoc.operators.matmul import MatMul
 from byoc.operators.nest import Tile, Transfer, make_tile, split
-from byoc.operators.operator import Operand, Operator, Settings
+from byoc.operators.operator import Operator
 from byoc.operators.pooling import MaxPool
 from byoc.operators.products import Requantise
+from byoc.operators.records import Operand, Settings
 from byoc.options import NOTHING, Choices, CompileOptions
 from byoc.scheduling.residency import choice_of
 from byoc.scheduling.tiling import buffered, shapes

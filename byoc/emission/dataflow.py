@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 
 from byoc.operators.gather import moved_pieces
 from byoc.operators.nest import Tile, Transfer
-from byoc.operators.operator import Geometry, Operand
+from byoc.operators.operator import Geometry
+from byoc.operators.records import Operand
 from byoc.scheduling.stream import ComputedTile, Memory, Step
 from isa.dataflow import CONSTANT, FILL, Computation, Dataflow, Extent, Movement
 from isa.ops.windows import EX_PARTIAL_ADDRESS

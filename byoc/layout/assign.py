@@ -16,8 +16,9 @@ from byoc.layout.copying import Assignment, read_operand, write_result
 from byoc.layout.movements import add_movements, cheapest_layout, storing_cost
 from byoc.layout.preferences import RegionTensors, describe_tensors
 from byoc.operators.matmul import on_plane
-from byoc.operators.operator import Operand, Operator
+from byoc.operators.operator import Operator
 from byoc.operators.packing import boundary_layouts
+from byoc.operators.records import Operand
 from isa.layout import Layout
 from isa.ops.products import NARROW
 

@@ -19,8 +19,9 @@ from byoc.layout.preferences import RegionTensors
 from byoc.operators.gather import Int64
 from byoc.operators.movement import copies, fills
 from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces, merged
-from byoc.operators.operator import Operand, Operator
+from byoc.operators.operator import Operator
 from byoc.operators.packing import map_shape
+from byoc.operators.records import Operand
 from isa.layout import Layout
 
 Moved = tuple[Int64, Int64]

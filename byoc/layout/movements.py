@@ -24,8 +24,9 @@ from byoc.layout.preferences import RegionTensors
 from byoc.operators.gather import MAX_PIECES_PER_MOVE, moved_bytes
 from byoc.operators.movement import Alias, copies, filled_byte
 from byoc.operators.nest import NOTHING, find_pieces
-from byoc.operators.operator import Operand, Operator
+from byoc.operators.operator import Operator
 from byoc.operators.packing import boundary_layouts
+from byoc.operators.records import Operand
 from isa.layout import Layout
 
 BYTES_OF_A_RUN = 4

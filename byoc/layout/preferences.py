@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from byoc.operators.operator import Operand, Operator
+from byoc.operators.operator import Operator
 from byoc.operators.packing import default_layout
+from byoc.operators.records import Operand
 from isa.layout import Layout
 
 

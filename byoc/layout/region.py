@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.graph import Value
-from byoc.operators.operator import Operand, Operator
+from byoc.operators.operator import Operator
 from byoc.operators.packing import boundary_layout, from_atoms, in_atoms
+from byoc.operators.records import Operand
 from isa.arch import IDEAL, Arch, Memory
 from isa.layout import Layout, dense
 from isa.program import Program, Tensor

@@ -14,7 +14,8 @@ from byoc.operators import domain, elementwise
 from byoc.operators.elementwise import Elementwise, layer_of
 from byoc.operators.forms import Form, Kinds, QLinear, Written, numeric, several
 from byoc.operators.onnx_view import OnnxNode, OnnxView
-from byoc.operators.operator import Constraint, Finding, Operand, Requirement, Settings, finding, rule
+from byoc.operators.records import Operand, Settings
+from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule
 from byoc.options import Target
 from isa import numerics
 from isa.arch import Arch

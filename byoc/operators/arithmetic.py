@@ -16,7 +16,9 @@ from byoc.operators import domain, elementwise
 from byoc.operators.elementwise import Pair, axes_of, pair_of, turned
 from byoc.operators.forms import Form, Limits, QLinear, Written
 from byoc.operators.onnx_view import OnnxNode
-from byoc.operators.operator import Constraint, Finding, Operand, Operator, Requirement, Settings, finding, rule
+from byoc.operators.operator import Operator
+from byoc.operators.records import Operand, Settings
+from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule
 from byoc.operators.table import Table
 from byoc.options import Target
 from isa import numerics

@@ -15,7 +15,9 @@ from byoc.operators.activation import rescaled, rescaled_constant, unscalable
 from byoc.operators.forms import Form, Kinds, QLinear, Written, integer
 from byoc.operators.movement import Alias, needs_permutation, placed
 from byoc.operators.nest import Dim, Piece, merged
-from byoc.operators.operator import Constraint, Finding, Operand, Operator, Requirement, rule
+from byoc.operators.operator import Operator
+from byoc.operators.records import Operand
+from byoc.operators.rules import Constraint, Finding, Requirement, rule
 from byoc.options import Target
 
 

@@ -14,23 +14,10 @@ from byoc.graph import Graph, Node
 from byoc.operators import domain, products
 from byoc.operators.forms import Form, IntegerProduct, Kinds, QLinear, Written, integer
 from byoc.operators.nest import Tile
-from byoc.operators.operator import (
-    ChannelConstants,
-    Constraint,
-    Finding,
-    Geometry,
-    Loops,
-    Operand,
-    Operator,
-    Part,
-    Registers,
-    Requirement,
-    Settings,
-    Whole,
-    finding,
-    rule,
-)
+from byoc.operators.operator import Geometry, Operator
 from byoc.operators.products import Product, Requantise, requantisation
+from byoc.operators.records import ChannelConstants, Loops, Operand, Part, Registers, Settings, Whole
+from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule
 from byoc.operators.sharding import AXES, Along, Sharding, is_image
 from byoc.operators.window import (
     ATTRIBUTES,

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node, Value
-from byoc.operators.operator import Finding, Operand, finding, rule
+from byoc.operators.records import Operand
+from byoc.operators.rules import Finding, finding, rule
 from byoc.options import Target
 from isa.numerics import steps
 

@@ -13,19 +13,9 @@ import numpy as np
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain
 from byoc.operators.nest import Nest, Tile
-from byoc.operators.operator import (
-    Finding,
-    Geometry,
-    Layouts,
-    Loops,
-    Operand,
-    Operator,
-    Registers,
-    Repeat,
-    Traits,
-    finding,
-    rule,
-)
+from byoc.operators.operator import Geometry, Layouts, Operator
+from byoc.operators.records import Loops, Operand, Registers, Repeat, Traits
+from byoc.operators.rules import Finding, finding, rule
 from byoc.operators.sharding import Along, Sharding, element_by_element
 from byoc.options import Target
 from isa.layout import Layout

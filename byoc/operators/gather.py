@@ -18,17 +18,8 @@ from numpy.typing import NDArray
 
 from byoc.operators.movement import StridedCopy, fewest_words, filled_byte
 from byoc.operators.nest import NOTHING, Dim, Nest, Piece, Tile, find_pieces
-from byoc.operators.operator import (
-    Geometry,
-    Loops,
-    Operand,
-    Operator,
-    Part,
-    Registers,
-    Settings,
-    Traits,
-    Whole,
-)
+from byoc.operators.operator import Geometry, Operator
+from byoc.operators.records import Loops, Operand, Part, Registers, Settings, Traits, Whole
 from isa.arch import Arch
 from isa.instruction import ceil_div
 from isa.layout import Layout

@@ -20,21 +20,10 @@ from byoc.operators.forms import Form, Kinds, Positions, Written, numeric, sever
 from byoc.operators.movement import Movement
 from byoc.operators.nest import Nest, Tile
 from byoc.operators.onnx_view import OnnxNode
-from byoc.operators.operator import (
-    ChannelConstants,
-    Constraint,
-    Finding,
-    Geometry,
-    Loops,
-    Operand,
-    Operator,
-    Registers,
-    Requirement,
-    Settings,
-    Traits,
-    rule,
-)
+from byoc.operators.operator import Geometry, Operator
+from byoc.operators.records import ChannelConstants, Loops, Operand, Registers, Settings, Traits
 from byoc.operators.rows import shared_constants
+from byoc.operators.rules import Constraint, Finding, Requirement, rule
 from byoc.options import Target
 from isa import numerics
 from isa.arch import Arch

@@ -12,8 +12,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 from byoc.operators.nest import Nest, Span, Tile, make_tile, split
-from byoc.operators.operator import ChannelConstants, Geometry, Operator
+from byoc.operators.operator import Geometry, Operator
 from byoc.operators.packing import packed_geometry
+from byoc.operators.records import ChannelConstants
 from byoc.options import Order
 from isa.arch import Arch
 from isa.errors import InputError

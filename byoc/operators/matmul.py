@@ -17,23 +17,10 @@ from byoc.operators.convolution import Convolution
 from byoc.operators.forms import Form, IntegerProduct, Kinds, QLinear, Written, flag, numeric
 from byoc.operators.nest import Nest, Tile
 from byoc.operators.onnx_view import OnnxNode
-from byoc.operators.operator import (
-    ChannelConstants,
-    Constraint,
-    Finding,
-    Geometry,
-    Layouts,
-    Loops,
-    Operand,
-    Operator,
-    Registers,
-    Requirement,
-    Settings,
-    Traits,
-    finding,
-    rule,
-)
+from byoc.operators.operator import Geometry, Layouts, Operator
 from byoc.operators.products import Product, Requantise, requantisation
+from byoc.operators.records import ChannelConstants, Loops, Operand, Registers, Settings, Traits
+from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule
 from byoc.operators.sharding import Along, Sharding
 from byoc.options import Target
 from isa import numerics

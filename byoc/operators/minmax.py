@@ -15,17 +15,9 @@ from byoc.operators.activation import rescaled, rescaled_constant, unscalable
 from byoc.operators.elementwise import Pair, pair_of
 from byoc.operators.forms import Form, Limits, QLinear, Written
 from byoc.operators.onnx_view import OnnxNode
-from byoc.operators.operator import (
-    MANY,
-    Constraint,
-    Finding,
-    Operand,
-    Operator,
-    Requirement,
-    Settings,
-    finding,
-    rule,
-)
+from byoc.operators.operator import Operator
+from byoc.operators.records import MANY, Operand, Settings
+from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule
 from byoc.operators.table import looked_up
 from byoc.options import Target
 from isa.arch import Arch

@@ -36,22 +36,9 @@ from byoc.operators.nest import (
     spread_of,
 )
 from byoc.operators.onnx_view import OnnxNode
-from byoc.operators.operator import (
-    Constraint,
-    Finding,
-    Geometry,
-    Loops,
-    Operand,
-    Operator,
-    Part,
-    Registers,
-    Requirement,
-    Settings,
-    Traits,
-    Whole,
-    finding,
-    rule,
-)
+from byoc.operators.operator import Geometry, Operator
+from byoc.operators.records import Loops, Operand, Part, Registers, Settings, Traits, Whole
+from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule
 from byoc.options import Target
 from isa.arch import Arch
 from isa.numerics import steps

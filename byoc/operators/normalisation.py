@@ -15,23 +15,10 @@ from byoc.operators.definition import Definition
 from byoc.operators.forms import Form, Kinds, Written, integer, numeric
 from byoc.operators.nest import Nest, Tile
 from byoc.operators.onnx_view import OnnxNode
-from byoc.operators.operator import (
-    ChannelConstants,
-    Constraint,
-    Finding,
-    Geometry,
-    Layouts,
-    Loops,
-    Operand,
-    Operator,
-    Registers,
-    Requirement,
-    Settings,
-    Traits,
-    finding,
-    rule,
-)
+from byoc.operators.operator import Geometry, Layouts, Operator
+from byoc.operators.records import ChannelConstants, Loops, Operand, Registers, Settings, Traits
 from byoc.operators.rows import Rows, fits_fields, shared_constants
+from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule
 from byoc.options import Target
 from isa import numerics
 from isa.arch import Arch

@@ -14,14 +14,8 @@ from numpy.typing import NDArray
 
 from byoc.graph import Graph
 from byoc.operators.nest import Nest
-from byoc.operators.operator import (
-    Finding,
-    Geometry,
-    Operator,
-    Packing,
-    finding,
-    missing_instruction,
-)
+from byoc.operators.operator import Geometry, Operator, Packing
+from byoc.operators.rules import Finding, finding, missing_instruction
 from byoc.options import Target
 from isa.arch import IDEAL, WORD_KEYS, Arch
 from isa.layout import Layout

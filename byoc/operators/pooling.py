@@ -13,7 +13,8 @@ from byoc.operators import domain
 from byoc.operators.elementwise import SINGLE
 from byoc.operators.forms import Form, Kinds, QLinear, Written, flag
 from byoc.operators.onnx_view import OnnxNode
-from byoc.operators.operator import Constraint, Finding, Loops, Registers, Requirement, Settings, Traits, finding, rule
+from byoc.operators.records import Loops, Registers, Settings, Traits
+from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule
 from byoc.operators.sharding import Along, Sharding, element_by_element
 from byoc.operators.window import (
     ATTRIBUTES,

@@ -18,19 +18,9 @@ from byoc.operators.domain import affine, clamp
 from byoc.operators.forms import Form, Written
 from byoc.operators.nest import Nest, Tile
 from byoc.operators.onnx_view import OnnxNode, OnnxView
-from byoc.operators.operator import (
-    ChannelConstants,
-    Finding,
-    Geometry,
-    Loops,
-    Operand,
-    Operator,
-    Registers,
-    Settings,
-    Traits,
-    finding,
-    rule,
-)
+from byoc.operators.operator import Geometry, Operator
+from byoc.operators.records import ChannelConstants, Loops, Operand, Registers, Settings, Traits
+from byoc.operators.rules import Finding, finding, rule
 from byoc.options import Target
 from isa.arch import Arch
 from isa.numerics import product_multiplier, real_multiplier, requantise_scale

@@ -17,18 +17,10 @@ from byoc.operators.elementwise import Pair, pair_of
 from byoc.operators.forms import Form, Kinds, Written, flag
 from byoc.operators.minmax import Function, MinMax
 from byoc.operators.onnx_view import OnnxNode
-from byoc.operators.operator import (
-    Constraint,
-    Finding,
-    Layouts,
-    Operator,
-    Requirement,
-    Settings,
-    Traits,
-    finding,
-    rule,
-)
+from byoc.operators.operator import Layouts, Operator
+from byoc.operators.records import Settings, Traits
 from byoc.operators.rows import AXES, REQUIREMENTS, Rows, fits_fields, folded, misfit_axes, slices
+from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule
 from byoc.operators.table import Table, looked_up
 from byoc.options import Target
 from isa import numerics

@@ -27,16 +27,9 @@ from byoc import operators
 from byoc.graph import Graph, Node
 from byoc.operators.forms import Closes, Form, IntegerProduct, QLinear
 from byoc.operators.onnx_view import BOUNDARIES
-from byoc.operators.operator import (
-    Finding,
-    Operator,
-    Refusal,
-    finding,
-    missing_instruction,
-    open_shape,
-    unknown_operator,
-)
+from byoc.operators.operator import Operator
 from byoc.operators.packing import RULE, packed_operations
+from byoc.operators.rules import Finding, Refusal, finding, missing_instruction, open_shape, unknown_operator
 from byoc.options import Target
 from isa.errors import InputError
 from isa.plugins import OPERATORS, loaded

@@ -19,22 +19,9 @@ from byoc.operators.definition import Definition
 from byoc.operators.elementwise import SINGLE
 from byoc.operators.forms import Form, Kinds, QLinear, Written, integer, numeric, several
 from byoc.operators.nest import Nest, Tile
-from byoc.operators.operator import (
-    ChannelConstants,
-    Constraint,
-    Finding,
-    Geometry,
-    Layouts,
-    Loops,
-    Operand,
-    Operator,
-    Registers,
-    Requirement,
-    Settings,
-    Traits,
-    finding,
-    rule,
-)
+from byoc.operators.operator import Geometry, Layouts, Operator
+from byoc.operators.records import ChannelConstants, Loops, Operand, Registers, Settings, Traits
+from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule
 from byoc.options import Target
 from isa import numerics
 from isa.arch import Arch

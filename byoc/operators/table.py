@@ -17,20 +17,9 @@ from byoc.operators import domain
 from byoc.operators.elementwise import Elementwise
 from byoc.operators.forms import Closes
 from byoc.operators.nest import Nest, Tile
-from byoc.operators.operator import (
-    ChannelConstants,
-    Finding,
-    Geometry,
-    Loops,
-    Operand,
-    Operator,
-    Registers,
-    Requirement,
-    Settings,
-    Traits,
-    finding,
-    rule,
-)
+from byoc.operators.operator import Geometry, Operator
+from byoc.operators.records import ChannelConstants, Loops, Operand, Registers, Settings, Traits
+from byoc.operators.rules import Finding, Requirement, finding, rule
 from isa.arch import Arch
 from isa.ops.lookup import TABLE_BYTES
 

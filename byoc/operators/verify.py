@@ -12,7 +12,7 @@ from byoc.graph import Graph, Node, Value
 from byoc.operators.domain import FLAGS, INDEX
 from byoc.operators.forms import Kinds, flag, integer, numeric, several
 from byoc.operators.onnx_view import BOUNDARIES
-from byoc.operators.operator import MANY
+from byoc.operators.records import MANY
 from byoc.operators.registry import built_in
 from isa import memory
 from isa.errors import InputError

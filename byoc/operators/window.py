@@ -10,18 +10,9 @@ from byoc.graph import Graph, Node
 from byoc.operators.domain import oversized, too_large
 from byoc.operators.forms import Kinds, Written, integer, several
 from byoc.operators.nest import Nest, Tile
-from byoc.operators.operator import (
-    MANY,
-    Finding,
-    Geometry,
-    Loops,
-    Operand,
-    Operator,
-    Registers,
-    Traits,
-    finding,
-    rule,
-)
+from byoc.operators.operator import Geometry, Operator
+from byoc.operators.records import MANY, Loops, Operand, Registers, Traits
+from byoc.operators.rules import Finding, finding, rule
 from byoc.operators.sharding import AXES, Along, Sharding, Span
 from byoc.options import Target
 

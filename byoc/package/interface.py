@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from byoc.graph import Graph, Node, Quantization, Value
 from byoc.operators import domain
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
-from byoc.operators.operator import Finding, finding
 from byoc.operators.registry import Annotation
+from byoc.operators.rules import Finding, finding
 from byoc.options import DEFAULTS, CompileOptions
 from byoc.package.package import Package
 from isa.errors import InputError

@@ -12,8 +12,9 @@ from byoc.graph import Graph, Node
 from byoc.operators.domain import FLAGS
 from byoc.operators.layer import Shortage
 from byoc.operators.onnx_view import BOUNDARIES
-from byoc.operators.operator import Finding, Operator, Refusal, finding, open_shape, unknown_operator
+from byoc.operators.operator import Operator
 from byoc.operators.registry import Annotation, annotate, check, installed, lower
+from byoc.operators.rules import Finding, Refusal, finding, open_shape, unknown_operator
 from byoc.options import Target
 
 Outcome = tuple[Operator, ...] | Refusal

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from byoc.estimate.constants import MAX_INTERLEAVED, MAX_OPERATIONS
 from byoc.graph import Value
 from byoc.operators.layer import make_layer
-from byoc.operators.operator import Operand, Operator
+from byoc.operators.operator import Operator
+from byoc.operators.records import Operand
 from byoc.operators.table import LOOKING_UP, Table, channel_tables
 from isa.arch import Arch
 from isa.instruction import Command, Machine, Unit

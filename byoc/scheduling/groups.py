@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from byoc.operators.layer import Layer
 from byoc.operators.nest import Dim, plane_dims
-from byoc.operators.operator import COMBINED, MappingType
+from byoc.operators.records import COMBINED, MappingType
 from byoc.scheduling.lowering import Buffer, Lowered, Place
 
 UNREAD = sys.maxsize

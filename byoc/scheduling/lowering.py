@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from byoc.graph import Value
 from byoc.layout.region import lay_out, stored_constants
 from byoc.operators.movement import Copy
-from byoc.operators.operator import Operand, Operator
+from byoc.operators.operator import Operator
 from byoc.operators.products import apart
+from byoc.operators.records import Operand
 from isa.arch import IDEAL, Arch, Memory
 from isa.layout import Layout
 

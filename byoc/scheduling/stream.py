@@ -22,7 +22,7 @@ from byoc.estimate.bus import Bus
 from byoc.estimate.constants import PIECE_ALIGNMENT
 from byoc.operators.layer import Buffers, Layer, Tiling, aligned, buffers_of, counts, tiles
 from byoc.operators.nest import Dim, Span, Tile, Transfer, make_tile
-from byoc.operators.operator import ChannelConstants, Whole
+from byoc.operators.records import ChannelConstants, Whole
 from byoc.options import NOTHING, Choices
 from byoc.scheduling.lowering import Lowered, Place
 from byoc.scheduling.memplan import Request

@@ -16,8 +16,9 @@ from byoc.graph import Graph, Node, Quantization, Value
 from byoc.operators.concatenation import joined
 from byoc.operators.forms import Positions
 from byoc.operators.movement import taken
-from byoc.operators.operator import Operator, Refusal
+from byoc.operators.operator import Operator
 from byoc.operators.registry import find_family
+from byoc.operators.rules import Refusal
 from byoc.operators.sharding import AXES, Along, Sharding, Span, is_image
 from byoc.options import CompileOptions
 from byoc.partitioning.partition import Partitioner, boundary, readers

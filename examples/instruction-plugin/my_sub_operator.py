@@ -1,7 +1,7 @@
 """The compiler's side of OP_MY_SUB: ONNX Sub between quantised tensors."""
 
 from byoc.operators.arithmetic import Subtraction
-from byoc.operators.operator import finding, rule
+from byoc.operators.rules import finding, rule
 
 
 @rule("OP_MY_SUB computes in float32: choose numerics onnxruntime")

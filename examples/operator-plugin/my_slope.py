@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from byoc.operators.activation import Activation
 from byoc.operators.forms import Form
-from byoc.operators.operator import finding, rule
+from byoc.operators.rules import finding, rule
 
 
 # A rule decides whether a node can run. The text of the rule and of the finding are the reason that users read for a

@@ -19,9 +19,10 @@ from byoc.operators.matmul import DynamicMatMul, MatMul
 from byoc.operators.minmax import MinMax
 from byoc.operators.movement import Alias, StridedCopy
 from byoc.operators.nest import Piece
-from byoc.operators.operator import Operand, Operator
+from byoc.operators.operator import Operator
 from byoc.operators.pooling import AveragePool, MaxPool
 from byoc.operators.products import Requantisation, Requantise, WideAdd
+from byoc.operators.records import Operand
 from byoc.operators.window import Window
 from byoc.partitioning.partition import Partition
 from isa.numerics.addition import add, add_constants, divide, multiply, subtract

@@ -16,9 +16,10 @@ from byoc.operators.convolution import Convolution
 from byoc.operators.matmul import MatMul
 from byoc.operators.minmax import MinMax
 from byoc.operators.movement import Alias
-from byoc.operators.operator import Operand, Operator
+from byoc.operators.operator import Operator
 from byoc.operators.pooling import AveragePool, MaxPool, Pool
 from byoc.operators.products import Requantise
+from byoc.operators.records import Operand
 from byoc.options import Schedule
 from isa.arch import Arch
 from isa.instruction import Machine

@@ -20,8 +20,9 @@ from byoc.operators.gather import MAX_PIECES_PER_MOVE
 from byoc.operators.matmul import DynamicMatMul
 from byoc.operators.movement import StridedCopy, filled_byte, fills
 from byoc.operators.nest import Dim, Piece
-from byoc.operators.operator import Geometry, Operand, Operator
+from byoc.operators.operator import Geometry, Operator
 from byoc.operators.packing import default_layout
+from byoc.operators.records import Operand
 from byoc.options import CompileOptions
 from byoc.package.package import Package
 from isa.arch import Arch, PeArray

@@ -6,8 +6,8 @@ import pytest
 from byoc.layout.assign import assign_layouts
 from byoc.operators.movement import StridedCopy
 from byoc.operators.nest import Dim
-from byoc.operators.operator import Operand
 from byoc.operators.packing import boundary_layout, boundary_layouts, default_layout, from_atoms, in_atoms
+from byoc.operators.records import Operand
 from isa.layout import Layout
 
 SHAPES = ((), (10,), (1, 1), (3, 20), (20, 3), (1, 1, 6, 6), (2, 3, 4), (1, 19, 4), (1, 8, 8), (2, 16, 3, 5))

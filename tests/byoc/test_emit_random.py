@@ -7,7 +7,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from byoc.emission.region import shortage
-from byoc.operators.operator import Operand, Operator
+from byoc.operators.operator import Operator
+from byoc.operators.records import Operand
 from byoc.options import SCHEDULES, Schedule
 from isa.arch import Arch, PeArray
 from tests.byoc import region_cases as cases

@@ -18,7 +18,8 @@ from byoc.estimate.bus import DEFAULT_BUS, bus_of
 from byoc.operators.layer import Resident, Tiling, streamed, tile_count
 from byoc.operators.movement import StridedCopy
 from byoc.operators.nest import Dim
-from byoc.operators.operator import Operand, Operator
+from byoc.operators.operator import Operator
+from byoc.operators.records import Operand
 from byoc.scheduling.residency import RegionContext, plan_layers
 from byoc.scheduling.stream import TileSteps, stream_layer
 from byoc.scheduling.tiling import TileSearch, buffered, shapes

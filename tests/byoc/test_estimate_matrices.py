@@ -13,7 +13,7 @@ from benchmarks.layouts import row_text
 from byoc.estimate.matrices import Layouts, _copied, _matrix, layouts_of
 from byoc.operators.convolution import Convolution
 from byoc.operators.nest import NOTHING
-from byoc.operators.operator import Operand
+from byoc.operators.records import Operand
 from isa.arch import Arch
 from isa.instruction import ceil_div
 from isa.layout import Layout

@@ -9,7 +9,8 @@ import numpy as np
 from byoc.layout.merging import merge_moves
 from byoc.operators.gather import ByteMap, Gather, moved_pieces, to_gather
 from byoc.operators.nest import Piece
-from byoc.operators.operator import Operand, Operator
+from byoc.operators.operator import Operator
+from byoc.operators.records import Operand
 from byoc.operators.reduction import Reduction
 from isa.layout import Layout
 from tests.byoc.test_merging import ATOM, POSITIONS, WORD, _moved

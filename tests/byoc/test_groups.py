@@ -17,7 +17,8 @@ from byoc.importing import import_model
 from byoc.operators.layer import Layer, Slots, streamed
 from byoc.operators.movement import StridedCopy
 from byoc.operators.nest import Dim, allowed_channels
-from byoc.operators.operator import COMBINED, MappingType, Operand, Operator
+from byoc.operators.operator import Operator
+from byoc.operators.records import COMBINED, MappingType, Operand
 from byoc.options import Choices, GroupChoice, LayerChoice
 from byoc.scheduling.groups import (
     Group,

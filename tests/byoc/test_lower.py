@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from byoc.operators.movement import Copy
-from byoc.operators.operator import Operand, Operator
+from byoc.operators.operator import Operator
 from byoc.operators.products import Requantisation
+from byoc.operators.records import Operand
 from byoc.scheduling.lowering import Lowered, Place, lower, split
 from isa.arch import Arch
 from tests.byoc import region_cases as cases

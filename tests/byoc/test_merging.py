@@ -11,7 +11,8 @@ from byoc.layout.merging import merge_moves
 from byoc.operators.gather import Gather
 from byoc.operators.movement import Alias, StridedCopy, copies, filled_byte, fills
 from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces
-from byoc.operators.operator import Operand, Operator
+from byoc.operators.operator import Operator
+from byoc.operators.records import Operand
 from byoc.operators.reduction import Reduction
 from isa.layout import Layout
 from isa.ops.movement import DIMENSIONS

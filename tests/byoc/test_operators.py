@@ -16,7 +16,8 @@ from byoc import operators
 from byoc.importing import import_model
 from byoc.operators import registry
 from byoc.operators.layer import make_layer
-from byoc.operators.operator import NUMBERS, Operator
+from byoc.operators.operator import Operator
+from byoc.operators.records import NUMBERS
 from byoc.operators.registry import support_table
 from byoc.scheduling.default import SearchPool
 from isa.arch import Arch

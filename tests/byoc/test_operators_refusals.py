@@ -11,8 +11,8 @@ import pytest
 
 from byoc.frontend.onnx.importer import import_graph
 from byoc.operators.onnx_view import OnnxNode, OnnxView
-from byoc.operators.operator import Refusal, unknown_operator
 from byoc.operators.registry import built_in, check, installed, lower, support_table
+from byoc.operators.rules import Refusal, unknown_operator
 from byoc.options import Grouped, Target
 from byoc.partitioning.partition import partition
 from isa.arch import IDEAL

@@ -11,8 +11,8 @@ import pytest
 
 from byoc.graph import Graph
 from byoc.importing import import_model
-from byoc.operators.operator import Refusal
 from byoc.operators.registry import check, installed
+from byoc.operators.rules import Refusal
 from byoc.operators.table import TABLE
 from byoc.operators.verify import verify_graph
 from byoc.package.package import Package, load_package, save_package

@@ -15,7 +15,8 @@ from onnx import ModelProto
 from byoc.compiler import compile
 from byoc.emission.region import compile_region
 from byoc.importing import import_model
-from byoc.operators.operator import Operand, Operator
+from byoc.operators.operator import Operator
+from byoc.operators.records import Operand
 from byoc.package.package import Package
 from experiments.models import MODELS
 from experiments.models.builder import NetworkBuilder

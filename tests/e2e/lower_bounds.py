@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from byoc.emission.region import compile_region, shortage
-from byoc.operators.operator import Operand, Operator
+from byoc.operators.operator import Operator
+from byoc.operators.records import Operand
 from byoc.options import SCHEDULES, Schedule
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing

@@ -9,7 +9,8 @@ from byoc.operators import domain, elementwise
 from byoc.operators.domain import Affine
 from byoc.operators.elementwise import Elementwise, layer_of
 from byoc.operators.forms import Form
-from byoc.operators.operator import Finding, Settings, finding, rule
+from byoc.operators.records import Settings
+from byoc.operators.rules import Finding, finding, rule
 from byoc.options import Target
 from isa.arch import Arch
 from isa.numerics import float32_bits

@@ -10,8 +10,9 @@ from byoc.operators.convolution import Convolution
 from byoc.operators.matmul import DynamicMatMul, MatMul
 from byoc.operators.movement import Movement
 from byoc.operators.normalisation import Normalisation
-from byoc.operators.operator import Operator, Settings
+from byoc.operators.operator import Operator
 from byoc.operators.pooling import AveragePool, MaxPool
+from byoc.operators.records import Settings
 from byoc.operators.reduction import Reduction
 from byoc.operators.rows import Softmax
 from byoc.options import Target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from byoc.operators import convolution
 from byoc.operators.convolution import Convolution, ConvRecord
-from byoc.operators.operator import Finding, finding, rule
+from byoc.operators.rules import Finding, finding, rule
 from byoc.options import Target
 
 
