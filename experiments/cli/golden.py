@@ -161,7 +161,7 @@ def check(
     there = other_checkout(Path.cwd())
     if there is not None and not installed:
         raise InputError(
-            f"{there} is a checkout, but {HOME} would be checked; pip install -e there, or insist with --installed"
+            f"dla would check the copy in {HOME}; to check this checkout: pip install -e {there}; else pass --installed"
         )
     from experiments.golden.check import verify
     from experiments.golden.deviation import by_instruction, checked_lines

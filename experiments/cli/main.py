@@ -184,7 +184,7 @@ def _say_which_copy() -> None:
     with contextlib.suppress(OSError):
         there = other_checkout(Path.cwd())
         if there is not None:
-            say(f"note: {there} is a checkout, but {HOME} runs; pip install -e there makes it run", file=sys.stderr)
+            say(f"note: dla runs the copy in {HOME}; to run this checkout: pip install -e {there}", file=sys.stderr)
 
 
 def _degrade() -> None:

@@ -50,13 +50,13 @@ def test_an_installed_copy_of_the_same_code_is_no_other(tmp_path: Path, monkeypa
 def test_it_is_said(checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     small_corpus(checkout / "corpus")
     monkeypatch.chdir(checkout / "tests")
-    note = f"note: {checkout} is a checkout, but {ROOT} runs; pip install -e there makes it run\n"
+    note = f"note: dla runs the copy in {ROOT}; to run this checkout: pip install -e {checkout}\n"
     assert dla(capsys, "presets").err == note
     refused = dla(capsys, "golden", "check", "../corpus")
     assert (refused.status, refused.out) == (2, "")
     assert refused.err == (
-        f"{note}error: {checkout} is a checkout, but {ROOT} would be checked; pip install -e there, or insist with "
-        "--installed\n"
+        f"{note}error: dla would check the copy in {ROOT}; to check this checkout: pip install -e {checkout}; "
+        "else pass --installed\n"
     )
     checked = dla(capsys, "golden", "check", "../corpus", "--installed")
     assert checked.status == 0
