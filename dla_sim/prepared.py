@@ -268,7 +268,7 @@ def prepare(program: Program) -> PreparedProgram:
 
 
 def resized(prepared: PreparedProgram, program: Program) -> PreparedProgram:
-    """Prepare ``program``, which differs from the prepared one only in the size of the scratchpad.
+    """Prepare ``program``, which differs from the prepared one only in the scratchpad size.
 
     Expensive results are reused, and all results if the operands keep their banks. Raises InputError
     like :func:`prepare`.

@@ -55,7 +55,7 @@ class ProgramTiming:
         self._last: tuple[Timing, ProgramCycles] | None = None  # shared with programs for other scratchpad sizes
 
     def resized(self, program: Program) -> ProgramTiming | None:
-        """Return the timing of ``program`` if it differs only in the size of the scratchpad, otherwise None.
+        """Return the timing of ``program`` if it differs only in the scratchpad size, otherwise None.
 
         It must have the same words. Expensive results are shared. Raises InputError like the class.
         """

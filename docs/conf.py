@@ -156,7 +156,9 @@ def _signature_text(signature: inspect.Signature) -> str:
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in parts:
             parts.append("*")
-        text = f"{parameter.name}: {parameter.annotation}"
+        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        kind = "" if parameter.annotation is parameter.empty else f": {parameter.annotation}"
+        text = f"{stars}{parameter.name}{kind}"
         parts.append(text if parameter.default is parameter.empty else f"{text} = {_short(parameter.default)}")
     return f"({', '.join(parts)})"
 

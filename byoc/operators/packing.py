@@ -23,7 +23,7 @@ from isa.ops.convolution import MAPPING
 from isa.ops.products import NARROW, pixel_bytes
 from isa.packing import atoms_of
 
-RULE = "on a machine of words operands are tensors of channels, matrices, or slices of whole images of them"
+RULE = "with banked memory operands are tensors of channels, matrices, or slices of whole images of them"
 
 
 def default_layout(shape: tuple[int, ...], atom: int) -> Layout:

@@ -135,7 +135,8 @@ def load_tuned(path: Path, options: CompileOptions, compiler: str) -> Choices:
         raise InputError(f"{source}: tuned with the options '{header.options}', these are '{given}'; give the same")
     if header.compiler != compiler:
         raise InputError(
-            f"{source}: tuned by compiler {header.compiler}, this is {compiler}; tune again, --from takes it over"
+            f"{source}: tuned by compiler {header.compiler}, this is {compiler}; "
+            "run dla tune again, or import the log with --from"
         )
     words = ("--tuned", str(path))
     return replace(log.best.choices, package=header.package, machine=header.machine, words=words)

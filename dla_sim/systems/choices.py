@@ -139,7 +139,7 @@ def highest_rate(system: System, plans: Plans, progress: Progress = silent) -> R
 def check_rate(system: System) -> None:
     """Raise InputError if no task has a deadline, because then every rate holds."""
     if not any(task.deadline for task in system.tasks):
-        raise InputError(f"{system.source}: no task has a deadline, so that every rate holds; give one")
+        raise InputError(f"{system.source}: --highest-rate needs a task with a deadline; add 'deadline' to a task")
 
 
 def _faster(task: Task, rate: int) -> Task:

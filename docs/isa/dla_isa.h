@@ -577,7 +577,7 @@
 #define DLA_WORD_OP_E_DIV 0x4a00000000000000ull /* the word with all fields 0 */
 
 /* OP_PERMUTE */
-#define DLA_OP_PERMUTE 0x50u /* Copies bytes in four dimensions with strides of their own on both sides: order, repetition, gaps. */
+#define DLA_OP_PERMUTE 0x50u /* Copies bytes in four dimensions with a source and a target stride each; can repeat or omit bytes. */
 #define DLA_OP_PERMUTE_FILL_SHIFT 51 /* 1 writes the byte EX_INPUT_ZERO_POINT and reads nothing */
 #define DLA_OP_PERMUTE_FILL_WIDTH 1
 #define DLA_OP_PERMUTE_FILL_MASK 0x0008000000000000ull

@@ -759,7 +759,7 @@
 `define DLA_WORD_OP_E_DIV 64'h4a00000000000000
 
 // OP_PERMUTE
-// Copies bytes in four dimensions with strides of their own on both sides: order, repetition, gaps.
+// Copies bytes in four dimensions with a source and a target stride each; can repeat or omit bytes.
 `define DLA_OP_PERMUTE 8'h50
 // 1 writes the byte EX_INPUT_ZERO_POINT and reads nothing
 `define DLA_OP_PERMUTE_FILL_SHIFT 51

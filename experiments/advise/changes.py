@@ -11,7 +11,7 @@ from dla_sim.presets import Preset, apply_settings
 from isa.errors import InputError
 
 SIZES = tuple(map(Fraction, ("1/4", "1/2", "3/4", "5/4", "3/2", "2", "3", "4", "8")))
-"""Factors for the size of the scratchpad."""
+"""Factors for the scratchpad size."""
 WIDTHS = tuple(map(Fraction, ("1/2", "2", "4")))
 """Factors for the width of the bus and the number of lanes."""
 ARRAYS = (

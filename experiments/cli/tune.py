@@ -173,9 +173,9 @@ def _list_layouts(found: Sequence[RegionLayouts]) -> None:
     console = report_console()
     console.print(table)
     for text in (
-        "moved: by OP_PERMUTE, so that operands lie as the layer wants them, or because it moves elements itself",
-        "direct, as matrices: cycles of EX by the formulas for a convolution as it is computed, and as a product of "
-        "matrices with the copy into one (docs/compiler.md)",
+        "moved: by OP_PERMUTE, because the layer needs another layout, or because it moves elements itself",
+        "direct, as matrices: cycles of EX by the formulas, for a direct convolution, and for a matrix product "
+        "including its copy (docs/compiler.md)",
         *(edge_line(edge) for region in found for edge in region.edges),
     ):
         console.print(line(text), soft_wrap=True)

@@ -29,7 +29,7 @@ _COLUMNS = {name: _COLUMNS.get(name, COUNTED[name].words) for name in FIGURES if
 _RANKS = {"kind": 2, "cycles B": 1, "instructions": 5, "bytes read": 4, "bytes written": 3}
 """Ranks of columns in the table of layers; a narrow terminal omits the column of the highest rank first."""
 _SOLE = {"only in A": "only A", "only in B": "only B"}
-NO_CONDITION = ("nothing but the results", "", "")
+NO_CONDITION = ("only the results", "", "")
 """Row shown if no condition differs."""
 NO_MOVERS = "no layer's cycles changed"
 
@@ -41,7 +41,7 @@ def comparison_tables(found: RunComparison) -> Iterator[Printed]:
     figures = [(name, "right") for name in ("A", "B", "B - A", "change")]
     yield _table(("total", "left"), *figures, rows=totals_rows(found))
     movers = found.movers
-    yield _layers_table(found, f"largest movers of {len(movers)}", movers[:MOVERS]) if movers else line(NO_MOVERS)
+    yield _layers_table(found, f"largest changes of {len(movers)}", movers[:MOVERS]) if movers else line(NO_MOVERS)
     yield _layers_table(found, "layer", found.layers)
     for layer in found.differing:
         yield line(f"{layer.name}: {layer.remark}", style="red")
@@ -182,8 +182,8 @@ def change_chart(found: RunComparison) -> BarChart:
     )
     axis = "size of the change (cycles), labelled with B − A"
     note = (
-        "Bars are as long as the change is large, whatever its sign. A layer and its requantisation count as one. "
-        "The changes add up to the change of the total."
+        "The length of a bar is the size of the change, without its sign. A layer and its requantisation count as one "
+        "layer. The changes add up to the change of the total."
     )
     title = "Change of cycles per layer"
     return BarChart("layer-changes", title, axis, "cycles", _names(found), series, note=note, signed=True)
@@ -238,7 +238,7 @@ def comparison_page(found: RunComparison) -> str:
     if "kind-cycles" in drawn:
         sections.append(Section("kinds", "Kinds", chart_place("kind-cycles", drawn["kind-cycles"].title)))
     if drawn:
-        sections.append(Section("table", "All layers, largest movers first", table_place("layer-table")))
+        sections.append(Section("table", "All layers, largest changes first", table_place("layer-table")))
     return page(f"{found.a.title} against {found.b.title}", sections, _data(found, charts), ["gantt.js", "layers.js"])
 
 

@@ -56,7 +56,7 @@ def snapshot_of(side: str, model: str | None, progress: Progress) -> Snapshot:
     if "=" not in side and side != "default":
         raise InputError(f"'{side}' is no file, no corpus and no machine; {_FORM}, or 'default'")
     if model is None:
-        raise InputError(f"'{side}' is a machine; say with --model what it shall run")
+        raise InputError(f"'{side}' is a machine; give its model with --model")
     return machine_snapshot(side, model, progress)
 
 
@@ -226,7 +226,7 @@ def load_snapshot(path: Path) -> Snapshot:
             totals = {name: int(document["totals"][name]) for name in FIGURES if name in document["totals"]}
             conditions = document["conditions"]
             if not isinstance(conditions, dict) or not all(isinstance(text, str) for text in conditions.values()):
-                raise InputError(f"{path}: its conditions are not texts by name; {_REMEDY}")
+                raise InputError(f"{path}: its conditions are not a table of texts; {_REMEDY}")
             return Snapshot(str(document["title"]), conditions, layers, totals)
     except InputError:
         raise

@@ -185,7 +185,7 @@ def _comparison(found: Exploration) -> Iterator[str]:
     compared = found.comparison
     if compared is None:
         if found.front:
-            yield f"not held against the grid of {found.grid_points} points; --grid runs all of it"
+            yield f"not compared with the grid of {found.grid_points} points; --grid runs all of it"
         return
     yield f"the front reaches {compared.share:.2%} of the hypervolume of the whole grid ({compared.ok} points ok)"
     chance = "" if compared.by_chance is None else f"; in random order it takes {compared.by_chance:g} (median)"

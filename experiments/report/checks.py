@@ -81,7 +81,7 @@ class HardwareCheck(Part):
 
 
 _SUSPICIONS = {
-    "uncalibrated": "quantised on {samples:.0f} inputs of random numbers; give real ones with --calibration FILE.npz",
+    "uncalibrated": "quantised on {samples:.0f} inputs of random numbers; give samples with --calibration FILE.npz",
     "noise": "output '{tensor}' of the int8 model hardly resembles float: {decibels:.1f} dB signal to noise",
     "outside": (
         "{share:.1%} of input '{tensor}' ({least:.3g} to {most:.3g}) is outside the calibrated range "
@@ -98,7 +98,7 @@ _SUSPICIONS = {
         "sums of '{tensor}' may pass int32 (such operators in all: {nodes:.0f}); ONNX Runtime's integer ones wrap "
         "around there, where the file saturates"
     ),
-    "rounding": "{nodes:.0f} of {all:.0f} nodes are on the CPU for their rounding alone; give --set numerics=fixed",
+    "rounding": "{nodes:.0f} of {all:.0f} nodes run on the CPU only because of rounding; use --set numerics=fixed",
 }
 
 

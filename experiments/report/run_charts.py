@@ -166,8 +166,8 @@ def units_chart(report: RunReport) -> Gantt | None:
         if found.window == 1
         else (f"Each span is the commands of a unit that begin in the same {found.window:,} cycles.")
     )
-    note += " Spans too short to see are drawn together; zoom in for each. Colours are kinds of layers."
-    return Gantt("unit-timeline", "What every unit does, over time", tuple(groups), tuple(rows), total, note)
+    note += " Very short spans are drawn as one; zoom in to see each. Colours are kinds of layers."
+    return Gantt("unit-timeline", "Activity of every unit over time", tuple(groups), tuple(rows), total, note)
 
 
 def _elsewhere(segments: Sequence[Segment], place: str, group: int) -> Iterator[UnitActivity]:
@@ -219,16 +219,16 @@ def occupancy_chart(report: RunReport) -> StepChart | None:
     if found is None:
         return None
     sizes = {
-        "size of the scratchpad": report.arch["sram_bytes"],
-        "highest address used": report.totals.sram_peak_bytes,
+        "scratchpad size": report.arch["sram_bytes"],
+        "highest used address": report.totals.sram_peak_bytes,
     }
     size, unit = measure(sizes.values())
-    peak = Series("most in the interval", tuple(value / size for value in found.peak_bytes), Style(SKY))
+    peak = Series("maximum of the interval", tuple(value / size for value in found.peak_bytes), Style(SKY))
     mean = Series("average of the interval", tuple(value / size for value in found.mean_bytes), Style(BLUE))
     limits = tuple((f"{name} ({shown(value, BYTES)})", value / size) for name, value in sizes.items())
     note = (
-        f"Bytes written and still to be read. Each step is an interval of {found.cycles_per_point:,} cycles. Bytes "
-        "that nobody reads again are not counted, so the highest address used can lie above."
+        f"Bytes that were written and will be read again. Each step is an interval of {found.cycles_per_point:,} "
+        "cycles. Bytes that no command reads again are not counted, so the highest used address can be larger."
     )
     title, total = "SRAM occupancy over time", report.totals.cycles
     return StepChart("sram-occupancy", title, found.cycles_per_point, total, (peak, mean), limits, unit, note)

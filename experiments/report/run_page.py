@@ -121,7 +121,7 @@ def _columns(report: RunReport) -> Iterator[_Column]:
         yield heading, unit, [rounded(row[name]) if isinstance(row[name], float) else row[name] for row in rows]
         if name == "cycles":
             whole = report.totals.cycles if report.end_to_end is None else report.end_to_end.cycles
-            yield "share of the whole", "share", [_share(row["cycles"], whole) for row in rows]
+            yield "share of the run", "share", [_share(row["cycles"], whole) for row in rows]
     for part in PARTS:
         yield f"{PART_NAMES[part]}, share", "share", [_share(row[part], row["cycles"]) for row in rows]
     layers = [one if isinstance(one, Layer) else None for one in in_order(report)]
@@ -180,7 +180,7 @@ def _placement(report: RunReport) -> Html:
 
 def _sums(found: EndToEnd) -> Html:
     """Return a table of the nodes on the CPU by operator and reason, most expensive first."""
-    shares = ("of all", "with edges")
+    shares = ("share of time", "with conversions")
     headings = ("operator on the CPU", "nodes", "MACs", "cycles (estimate)", *shares, "reason (first node)")
     return table(headings, (fallback_cells(found, item) for item in found.fallbacks), [1, 2, 3, 4, 5])
 
@@ -204,7 +204,7 @@ def layers_html(report: RunReport) -> str:
     chosen = [report.layers[number] for number in sorted(ranked[:MOST_LAYERS])]
     most = max((layer.cycles for layer in chosen), default=0)
     rows = "".join(_bar_row(layer, most) for layer in chosen)
-    head = "".join(f"<th>{name}</th>" for name in ("layer", "kind", "cycles", "utilisation", "what they went into"))
+    head = "".join(f"<th>{name}</th>" for name in ("layer", "kind", "cycles", "utilisation", "cause"))
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if chosen else ""
     left = len(report.layers) - len(chosen)
     more = f"<p>The {len(chosen)} largest of {len(report.layers)} layers; .layers has all.</p>" if left else ""

@@ -251,7 +251,7 @@ class EndToEnd(Part):
         return self
 
     def share(self, cycles: int) -> float:
-        """Return ``cycles`` as a share of the whole; 0 if the whole takes no cycles."""
+        """Return ``cycles`` as a share of the run; 0 if the whole takes no cycles."""
         return cycles / self.cycles if self.cycles else 0.0
 
     @property

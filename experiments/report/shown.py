@@ -52,7 +52,7 @@ class Presentation:
     json: Callable[[Any], str] | None = None
     charts: Callable[[Any], Iterable[Picture]] = lambda subject: ()
     drawn: Mapping[str, str] = field(default_factory=dict)
-    nothing: Callable[[Any], str] = lambda subject: "there is nothing to draw"
+    nothing: Callable[[Any], str] = lambda subject: "there is nothing to show in a chart"
     page: Callable[[Any], str] | None = None
     notebook: Callable[[Any], str] | None = None
 

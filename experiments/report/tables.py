@@ -131,7 +131,7 @@ def integer_line(found: EndToEnd) -> str:
 def fallback_table(found: EndToEnd) -> ReportTable:
     """Return the nodes on the CPU by operator and reason, most expensive first.
 
-    Their cycles are the most that support for the operator could save. "With edges" includes the quantisation and
+    Their cycles are the most that support for the operator could save. "With conversions" includes the quantisation and
     dequantisation nodes that serve only these nodes.
     """
     table = plain_table(
@@ -139,8 +139,8 @@ def fallback_table(found: EndToEnd) -> ReportTable:
         ("nodes", "right", 3),
         ("MACs", "right", 4),
         ("estimated cycles", "right"),
-        ("of all", "right", 1),
-        ("with edges", "right", 2),
+        ("share of time", "right", 1),
+        ("with conversions", "right", 2),
         ("reason (first node)", "fold"),
     )
     for item in found.fallbacks:
@@ -249,13 +249,16 @@ def totals_table(report: RunReport) -> LiteralTable:
 def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
     """Yield name and text of every line about the whole run."""
     totals, made = report.totals, report.compile
-    bound = f" ({totals.cycles / totals.lower_bound_cycles:.3f} x the bound)" if totals.lower_bound_cycles else ""
+    bound = f" ({totals.cycles / totals.lower_bound_cycles:.3f} x the lower bound)" if totals.lower_bound_cycles else ""
     milliseconds = totals.cycles / report.timing["clock_hz"] * 1e3
     yield "cycles", f"{totals.cycles:,}{bound}, {milliseconds:.3f} ms at {report.timing['clock_hz'] / 1e6:g} MHz"
     yield "lower bound", f"{totals.lower_bound_cycles:,} cycles"
     if totals.roofline_cycles:
         ratio = totals.cycles / totals.roofline_cycles
-        yield "roofline", f"{totals.roofline_cycles:,} cycles with the best mappings of all layers ({ratio:.3f} x it)"
+        yield (
+            "roofline",
+            f"{totals.roofline_cycles:,} cycles with the best mappings of all layers ({ratio:.3f} x the roofline)",
+        )
     if report.bus is not None and report.bus.sustained_bytes < report.bus.width_bytes:
         yield "bus", bus_line(report.bus)
     yield "MACs", f"{totals.macs:,}, utilisation {totals.utilization:.1%}"
@@ -290,7 +293,7 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
         yield "file", report.fidelity.file.message()
     if report.fidelity is not None and report.fidelity.laws:
         counted = (f"{name} ({count})" for name, count in report.fidelity.laws.items())
-        yield "laws", f"rewritten by {', '.join(counted)}"
+        yield "rewrites", f"applied {', '.join(counted)}"
     if report.fidelity is not None and report.fidelity.calibration is not None:
         yield "calibration", calibration_line(report.fidelity.calibration)
     for suspicion in report.warnings:
@@ -318,7 +321,7 @@ def groups_line(groups: Sequence[LayerGroup]) -> str:
     layers = sum(len(group.layers) for group in groups)
     named = [f"{one.layers[0]} to {one.layers[-1]} ({_turns(one.rows)})" for one in groups]
     more = [f"{len(named) - MOST_GROUPS} more"] if len(named) > MOST_GROUPS else []
-    return f"{layers} layers together in bands: {', '.join([*named[:MOST_GROUPS], *more])}"
+    return f"{layers} layers fused in bands: {', '.join([*named[:MOST_GROUPS], *more])}"
 
 
 def _turns(rows: int) -> str:
@@ -328,8 +331,8 @@ def _turns(rows: int) -> str:
 def bus_line(bus: Bus) -> str:
     """Return the bytes per cycle that the bus sustains, and the bursts that limit it."""
     return (
-        f"sustains {bus.sustained_bytes:.3g} of its {bus.width_bytes} bytes/cycle: {bus.outstanding_bursts} bursts in "
-        f"flight, {bus.bursts_to_fill} would fill it"
+        f"sustains {bus.sustained_bytes:.3g} of {bus.width_bytes} bytes/cycle with {bus.outstanding_bursts} bursts in "
+        f"flight; {bus.bursts_to_fill} would fill it"
     )
 
 
@@ -344,7 +347,7 @@ def port_line(port: PortEntry) -> str:
 def _check_line(report: RunReport) -> Text:
     check = report.check
     if check.regions == 0:
-        return Text("nothing ran on the accelerator, nothing was checked", style="yellow")
+        return Text("no node ran on the accelerator; no values were checked", style="yellow")
     if not check.vouched:
         return Text(check.oracle)
     regions = "" if check.regions is None else f" of {check.regions} region{'s' * (check.regions != 1)}"
@@ -379,7 +382,7 @@ def _outputs_line(outputs: OutputsCheck) -> str:
 
 def _fidelity_line(found: Fidelity | None) -> str:
     if found is None:
-        return "not compared with the model as given"
+        return "not compared with the model of the file"
     compared = f"{found.elements:,} elements of {found.tensors} tensor{'s' * (found.tensors != 1)}"
     without = f", without {', '.join(found.left_out)}" if found.left_out else ""
     if found.integer == 0 and not found.tensors:
@@ -416,7 +419,7 @@ def _accuracy_line(report: RunReport) -> str:
     text = ", ".join(f"{name} {share:.2%}" for name, share in shares.items() if share is not None)
     agreement = "int8 and DLA agree on every image"
     if accuracy.differences:
-        differ = "DIFFER" if report.check.vouched else "round otherwise and differ"
+        differ = "DIFFER" if report.check.vouched else "round differently and differ"
         agreement = f"int8 and DLA {differ} on {accuracy.differences} images"
     return f"{text} of {accuracy.images} images; {agreement}"
 

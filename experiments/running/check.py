@@ -109,7 +109,7 @@ def _first(name: str, differs: NDArray[np.bool_], found: NDArray[Any], wanted: N
     )
 
 
-NO_ORACLE = "none (numerics = fixed rounds otherwise than ONNX Runtime)"
+NO_ORACLE = "none (numerics = fixed rounds differently from ONNX Runtime)"
 
 
 def check_values(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]) -> Check:

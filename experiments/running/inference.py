@@ -122,7 +122,7 @@ def _held(machine: ComparedExecutor) -> ComparedExecutor:
     """Return the executor that an engine made; raise InputError if it cannot run programs."""
     if not callable(getattr(machine, "run", None)) or not hasattr(machine, "check"):
         raise InputError(
-            f"engine makes {type(machine).__name__}, which runs no programs; "
+            f"engine returns {type(machine).__name__}, which runs no programs; "
             "give what makes one with run and check, such as experiments.rtl.hardware.HardwareDevice"
         )
     return machine

@@ -61,7 +61,7 @@ RUN = Presentation(
         "whole": "end-to-end", "layers": "layer-cycles", "utilization": "layer-utilization", "roofline": "roofline",
         "traffic": "layer-traffic", "timeline": "unit-timeline", "occupancy": "sram-occupancy", "causes": "unit-causes",
     },
-    nothing=lambda report: f"{report.model}: no layer runs on the accelerator; there is nothing to draw",
+    nothing=lambda report: f"{report.model}: no layer runs on the accelerator; there is nothing to show in a chart",
     page=_page,
     notebook=_notebook,
 )  # fmt: skip

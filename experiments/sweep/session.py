@@ -242,7 +242,7 @@ def going_on_in(place: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        stop.add_note(f"stopped; what is finished stands in {place}, and the same command goes on there")
+        stop.add_note(f"stopped; the finished points are in {place}, and the same command continues")
         raise
 
 

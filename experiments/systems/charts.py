@@ -70,7 +70,7 @@ def response_times(report: SystemReport) -> BarChart:
         title, axis, unit = "Response times against deadlines", "% of the deadline", "%"
     note = "Percentiles of nearest rank, of the jobs that ended."
     if relative:
-        note += " Tasks without a deadline are in the table alone."
+        note += " Tasks without a deadline are only in the table."
     names = tuple(task.name for task in tasks)
     return BarChart("response-times", title, axis, unit, names, tuple(series), layers=False, grouped=True, note=note)
 
@@ -82,7 +82,7 @@ def task_causes(report: SystemReport) -> BarChart:
     series = tuple(Series(MEANING[cause], found, _CAUSES[cause]) for cause, found in shares.items() if any(found))
     note = "Accelerator, CPU and transfers: what a job takes alone. The parts add up to the mean response time."
     names = tuple(task.name for task in tasks)
-    title = "What the mean response time consists of"
+    title = "Causes of the mean response time"
     return BarChart("task-causes", title, "cycles of a job", "cycles", names, series, layers=False, note=note)
 
 
@@ -93,8 +93,8 @@ def unit_use(report: SystemReport) -> BarChart:
     cores = [unit.compute is None for unit in report.units]
     parts = (
         ("computing", tuple(computing), Style(BLUE)),
-        ("at work, not computing", _where(cores, False, busy, computing), Style(SKY, "\\")),
-        ("CPU at work", _where(cores, True, busy, computing), Style(VERMILION, "x")),
+        ("busy, not computing", _where(cores, False, busy, computing), Style(SKY, "\\")),
+        ("CPU busy", _where(cores, True, busy, computing), Style(VERMILION, "x")),
     )
     series = tuple(Series(name, found, style) for name, found, style in parts)
     names = tuple(unit.name for unit in report.units)
@@ -133,11 +133,11 @@ def units_timeline(report: SystemReport) -> Gantt | None:
     note = (
         "Each span is a program, a piece of one, or a job's time on a core."
         if found.window == 1
-        else f"Each span is what a unit began in {found.window:,} cycles, named by the task with the most of it."
+        else f"Each span shows the work that a unit began in {found.window:,} cycles, named by its main task."
     )
-    note += " Spans too short to see are drawn together; zoom in for each. Colours are tasks."
-    title = "What every unit does, over time"
-    return Gantt("unit-timeline", title, tuple(groups), rows, report.cycles, note, noun="stretches of work")
+    note += " Very short spans are drawn as one; zoom in to see each. Colours are tasks."
+    title = "Activity of every unit over time"
+    return Gantt("unit-timeline", title, tuple(groups), rows, report.cycles, note, noun="intervals of work")
 
 
 def _activities(report: SystemReport, unit: str) -> Iterator[UnitActivity]:

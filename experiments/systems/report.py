@@ -75,7 +75,7 @@ class TaskResult(Part):
         if tuple(self.causes) != CAUSES:
             raise ValueError(f"causes are {', '.join(self.causes)}; they are {', '.join(CAUSES)}")
         if (self.response is None) != (not self.ended):
-            raise ValueError("there are response times if a job ended, and only then")
+            raise ValueError("response times exist if and only if a job ended")
         return self
 
     @property
@@ -173,9 +173,9 @@ class SystemReport(Part):
     def _consistent(self) -> SystemReport:
         if self.timeline is not None:
             if tuple(self.timeline.units) != tuple(unit.name for unit in self.units):
-                raise ValueError("the timeline is of other units")
+                raise ValueError("the timeline refers to other units")
             if any(task >= len(self.tasks) for unit in self.timeline.units.values() for task in unit.task):
-                raise ValueError("the timeline is of tasks that are not there")
+                raise ValueError("the timeline refers to unknown tasks")
         return self
 
     @property

@@ -115,12 +115,12 @@ def deadline_lines(report: SystemReport) -> Iterator[str]:
         if task.deadline is not None and task.alone > task.deadline:
             yield (
                 f"task '{task.name}': no job can meet its deadline of {task.deadline:,} cycles, "
-                f"for alone it takes {task.alone:,}"
+                f"because it takes {task.alone:,}"
             )
         if task.deadline is not None and task.rarer is not None:
             yield (
                 f"task '{task.name}': its deadline of {task.deadline:,} cycles is before the period of "
-                f"'{task.rarer.name}', {task.rarer.period:,}; it counts from its own release"
+                f"'{task.rarer.name}', {task.rarer.period:,}; deadlines count from the release of a job"
             )
 
 
@@ -201,7 +201,11 @@ def timeline_json(report: SystemReport, intervals: Iterable[Interval]) -> str:
 
 def _nothing(report: SystemReport) -> str:
     ended = any(task.ended for task in report.tasks)
-    why = "this report has no timeline; run the system again" if ended else "no job ended; there is nothing to draw"
+    why = (
+        "this report has no timeline; run the system again"
+        if ended
+        else "no job ended; there is nothing to show in a chart"
+    )
     return f"{report.name}: {why}"
 
 

@@ -359,10 +359,10 @@ def split_json(report: SplitReport) -> str:
 
 
 MEANING = {
-    "again": "programs take more than the whole: halos, inputs read by all, filling and draining",
-    "memory": "others were on the memory",
-    "waiting": "waiting for others",
-    "unshared": "nodes that are not shared ran on one",
+    "again": "parts take more cycles than the whole program: halos, inputs read by every part, pipeline fill and drain",
+    "memory": "waits for memory that other accelerators use",
+    "waiting": "waits for other accelerators",
+    "unshared": "nodes that cannot be split ran on one accelerator",
 }
 
 

@@ -114,13 +114,13 @@ class Explanation:
             return f"chosen by {self.chosen_by}"
         if self.group is not None:
             leads = not self.group.rows and self.layer == self.group.layers[0]
-            return f"{self.together}; {'tiled so' if leads else 'alone it would be tiled so'}"
+            return f"{self.together}; {'tiled so' if leads else 'without the group it would have this tiling'}"
         if not self.others:
             return "it is the only tiling considered that fits"
         other, winner = self.others[0], self.winner
         dearer = other.estimated_cycles / max(winner.estimated_cycles, 1) - 1
         if dearer < 0:
-            return "another is cheaper by itself; the compiler prefers this one where it rehearses all of the region"
+            return "another one alone is cheaper; the compiler chose this one by its estimate of the whole region"
         if dearer < SAME:
             return (
                 "its estimate is the lowest of all that fit; of others as low it was considered first, or has more room"
@@ -132,7 +132,7 @@ class Explanation:
         }
         reason = max(reasons, key=lambda name: reasons[name])
         tail = f": that {reason}" if reasons[reason] > 1.0 else ": that waits for its transfers"
-        return f"its estimate is the lowest of all that fit; the next one is {dearer:.1%} dearer{tail}"
+        return f"its estimate is the lowest of all that fit; the next one is {dearer:.1%} more expensive{tail}"
 
 
 class _WatchedCost(LayerCost):

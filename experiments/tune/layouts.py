@@ -77,14 +77,14 @@ class LayerLayouts:
             yield f"{one.operation}: {lie}"
         moved = self.moved
         yield (
-            f"moved for it by {MOVEMENT}: {moved.nbytes:,} bytes in {moved.commands:,} commands, {moved.cycles:,} "
+            f"copied for it by {MOVEMENT}: {moved.nbytes:,} bytes in {moved.commands:,} commands, {moved.cycles:,} "
             "cycles of EX"
             if moved.commands
-            else "nothing is moved for it"
+            else "no copies are made for it"
         )
         found = self.convolution
         if found is not None:
-            less = "which is less, and not done" if found.matrix < found.direct else "so that it is direct"
+            less = "which is less, but not done" if found.matrix < found.direct else "so that it is direct"
             yield (
                 f"layout: direct with mapping {found.mapping}, {found.direct:,} cycles of EX by the formulas; as a "
                 f"product of matrices {found.product:,} and {found.conversion:,} for the copy into one, {less}"

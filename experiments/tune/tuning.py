@@ -178,7 +178,7 @@ def _opened(path: Path, header: TuningHeader) -> tuple[MeasuredSchedule, ...]:
     changed = difference(log.header, header)
     if changed is not None:
         raise InputError(
-            f"{path}: made otherwise ({changed}); give another --log, and this one with --from if it helps"
+            f"{path}: made with other conditions ({changed}); give another --log, and this one with --from if it helps"
         )
     mend(path)
     return log.records
@@ -245,7 +245,7 @@ def tune_requested(wanted: TuneRequest) -> Tuned:
     try:
         return tune_network(network, hardware, wanted.options, place, wanted, wanted.report)
     except KeyboardInterrupt as stop:
-        stop.add_note(f"stopped; what was measured stands in {place}, and the same command goes on there")
+        stop.add_note(f"stopped; the measurements are in {place}, and the same command continues")
         raise
 
 

@@ -103,8 +103,8 @@ def _operands(command: Command, arch: Arch) -> Operands:
     """
     sram[OA + Σ k·OUTPUT_STRIDE] = sram[IA + Σ k·INPUT_STRIDE], or EX_INPUT_ZERO_POINT with fill, for all k < COUNT.
 
-    IA and OA are EX_INPUT_ADDRESS and EX_OUTPUT_ADDRESS, the sums run over dimensions 1 to 4. Results lie on no
-    source; of results at one address the last remains.
+    IA and OA are EX_INPUT_ADDRESS and EX_OUTPUT_ADDRESS; the sums are over dimensions 1 to 4. Results must not
+    overlap sources. If several results have the same address, the last one remains.
     """
 )
 def _permute(command: Command, machine: Machine) -> None:
@@ -117,9 +117,9 @@ def _permute(command: Command, machine: Machine) -> None:
 
 @formula(
     """
-    COUNT_4 · COUNT_3 · COUNT_2 · ⌈COUNT_1 / p⌉; p = post_lanes where both strides of dimension 1 are at most 1.
+    COUNT_4 · COUNT_3 · COUNT_2 · ⌈COUNT_1 / p⌉; p = post_lanes if both strides of dimension 1 are at most 1.
 
-    Otherwise p = min(post_lanes, sram_banks): bytes that lie apart come from, or go to, one bank each.
+    Otherwise p = min(post_lanes, sram_banks), because each byte that is not contiguous needs a bank.
     """
 )
 def _cycles(command: Command, arch: Arch) -> int:
@@ -137,7 +137,7 @@ def _least(command: Command, arch: Arch) -> int:
 
 OP_PERMUTE = Instruction(
     mnemonic="OP_PERMUTE", opcode=0x50, unit=Unit.EX, kind="ELTWISE",
-    description="Copies bytes in four dimensions with strides of their own on both sides: order, repetition, gaps.",
+    description="Copies bytes in four dimensions with a source and a target stride each; can repeat or omit bytes.",
     registers=(
         "EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_INPUT_ZERO_POINT", *(register.name for register in REGISTERS),
     ),

@@ -228,7 +228,7 @@ def _results(command: Command, arch: Arch, element: int) -> tuple[int, int]:
 
 def _depth_channels(command: Command) -> int:
     if command["EX_INPUT_CHANNELS"] != command["EX_OUTPUT_CHANNELS"]:
-        raise refused(command, "on a machine of words EX_INPUT_CHANNELS and EX_OUTPUT_CHANNELS must be equal")
+        raise refused(command, "with banked memory EX_INPUT_CHANNELS and EX_OUTPUT_CHANNELS must be equal")
     if command.fields.get(MAPPING.name, 0):
         raise refused(command, "mapping is for machines without words; give 0")
     return command["EX_OUTPUT_CHANNELS"]
@@ -375,7 +375,7 @@ def _table_layouts(command: Command, arch: Arch) -> tuple[OperandLayout, ...]:
     if channels == 1:
         return Plain("EX_INPUT_ADDRESS", rows * length), tables, Plain("EX_OUTPUT_ADDRESS", rows * length)
     if rows != 1:
-        raise refused(command, f"EX_ROWS = {rows}: on a machine of words tables of channels are for EX_ROWS = 1")
+        raise refused(command, f"EX_ROWS = {rows}: with banked memory tables of channels are for EX_ROWS = 1")
     return Atoms("EX_INPUT_ADDRESS", channels, length), tables, Atoms("EX_OUTPUT_ADDRESS", channels, length)
 
 
@@ -407,7 +407,7 @@ def _row_shape(command: Command) -> tuple[int, int, bool]:
     """Return (elements per row, rows, True if rows are dense in ideal memory); in atoms: (channels, positions)."""
     outer, count, inner = rows.shape(command)
     if min(outer, inner) > 1:
-        raise refused(command, f"EX_ROWS = {outer}: on a machine of words either EX_ROWS or EX_LENGTH is 1")
+        raise refused(command, f"EX_ROWS = {outer}: with banked memory either EX_ROWS or EX_LENGTH is 1")
     return count, outer * inner, inner == 1
 
 
@@ -523,13 +523,17 @@ def _copied_words(command: Command, arch: Arch) -> tuple[int, int]:
 
 @formula(
     """
-    The more of the words that either side is asked for. A block is dimensions 1 to m. On each side it lies in at most u
-    words: the smaller of COUNT_m · u of the block within, and ⌈(begin + span) / W⌉; span = 1 + Σ (COUNT - 1) · stride;
-    begin is the smaller of address mod g + W - g, g = gcd(W, strides of the dimensions without), and address mod W +
-    Σ (COUNT - 1) · stride of those of them that are no multiples of W. It asks for COUNT_m times what the block
-    within asks for; or for the words of the side that has fewer, and u · u' of the other; or, where on both sides the
-    bytes of every dimension lie within the stride of the next, for u and u': what takes the fewest cycles. A fill has a
-    source of one byte, of which it asks for nothing.
+    the larger of the words read from the source and the words written to the result. A block consists of dimensions 1
+    to m. It occupies at most u words of the source and u' words of the result: on each side the smaller of COUNT_m
+    times the words of the inner block (dimensions 1 to m - 1), and ⌈(begin + span) / W⌉.
+
+    span = 1 + Σ (COUNT - 1) · stride over the block. begin is the smaller of address mod g + W - g, with g = gcd(W,
+    strides of the outer dimensions), and address mod W + Σ (COUNT - 1) · stride over the outer dimensions whose
+    strides are not multiples of W.
+
+    A block moves with the method that takes the fewest cycles: COUNT_m times the words of the inner block; or the words
+    of the side that has fewer, and u · u' words of the other side; or u and u' words, if on both sides the span of
+    every inner block is at most the next stride. The source of a fill is one byte that is not read.
     """
 )
 def _permute_cycles(command: Command, arch: Arch) -> int:

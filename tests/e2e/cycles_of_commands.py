@@ -165,7 +165,7 @@ def draw_network(seed: int, path: Path) -> Network:
 
 
 def draw_machines(seed: int, largest: int) -> Iterator[dict[str, Any]]:
-    """Yield machines as the content of preset files; some differ in the size of the scratchpad alone.
+    """Yield machines as the content of preset files; some differ in the scratchpad size alone.
 
     Args:
         seed: what to draw them from.

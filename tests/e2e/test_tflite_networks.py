@@ -64,7 +64,7 @@ def test_run_reports_the_oracle(tmp_path: Path) -> None:
     assert default.check.mismatches == 0
     reasons = {place.op_type: place.reason for place in default.placement if place.on == "cpu"}
     assert "choose numerics fixed" in reasons["Softmax"]
-    said = "2 of 31 nodes are on the CPU for their rounding alone; give --set numerics=fixed"
+    said = "2 of 31 nodes run on the CPU only because of rounding; use --set numerics=fixed"
     assert [warning.message() for warning in default.warnings] == [said]
     assert fixed.warnings == ()
 

@@ -121,14 +121,14 @@ def test_random_numbers_are_warned_of_wherever_the_package_goes(
 ) -> None:
     made = dla(capsys, "compile", model, "-o", tmp_path / "digits.dla")
     assert made.out.startswith("quantised on 4 inputs of random numbers; int8 and float have the same top-1 in ")
-    warned = "warning: quantised on 4 inputs of random numbers; give real ones with --calibration FILE.npz\n"
+    warned = "warning: quantised on 4 inputs of random numbers; give samples with --calibration FILE.npz\n"
     assert made.err == dla(capsys, "partition", model).err == warned
     assert dla(capsys, "emit", model, "-o", tmp_path / "digits.prog").err == warned
     for given in (model, tmp_path / "digits.dla"):
         report = experiments.run(given).report
         assert (calibrated(report).samples, calibrated(report).random) == (4, True)
         (warning,) = (item for item in report.warnings if item.kind == "uncalibrated")
-        wanted = "quantised on 4 inputs of random numbers; give real ones with --calibration FILE.npz"
+        wanted = "quantised on 4 inputs of random numbers; give samples with --calibration FILE.npz"
         assert warning.message() == wanted
         assert wanted in [str(text) for name, text in total_lines(report) if name == "warning"]
 

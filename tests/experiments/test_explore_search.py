@@ -153,7 +153,7 @@ def test_a_front_that_leaves_different_work_to_the_cpu_is_noted() -> None:
     found = [row_of("a", cycles=100), row_of("b", cycles=50, utilization=0.25, host_nodes=4)]
     said = list(lines(explored({"cost_table": "t"}, objectives, (), found, 2, None)))
     assert said[-1] == "note: points of the front leave 1 or 4 nodes to the CPU, whose time is in none of the cycles"
-    assert said[1] == "not held against the grid of 2 points; --grid runs all of it"
+    assert said[1] == "not compared with the grid of 2 points; --grid runs all of it"
 
 
 def test_values_are_shown_as_people_read_them() -> None:

@@ -67,7 +67,7 @@ def test_tables_alone_write_nothing(capsys: Capture) -> None:
 def test_compare(capsys: Capture) -> None:
     found = dla(capsys, "report", "--compare", "a.json", "b.json")
     assert (found.status, found.err) == (0, "")
-    assert "largest movers" in found.out
+    assert "largest changes" in found.out
     folder = Path("a-against-b-report")
     assert Path(folder, "a-against-b.html").is_file()
     assert pictures(folder) == {"layer-changes", "layer-cycles", "layer-traffic", "kind-cycles"}

@@ -29,7 +29,7 @@ def test_a_layer_says_how_its_operands_lie(tmp_path: Path, capsys: Capture) -> N
     product = found["convolution"]
     assert f"direct with mapping 3, {product['direct']:,} cycles of EX by the formulas" in said
     assert f"{product['product']:,} and {product['conversion']:,} for the copy into one, so that it is direct" in said
-    assert "nothing is moved for it" in said
+    assert "no copies are made for it" in said
 
 
 def test_other_machines_say_what_they_said(tmp_path: Path, capsys: Capture) -> None:

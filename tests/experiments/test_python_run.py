@@ -218,7 +218,9 @@ def test_tables_have_the_numbers_of_the_report(result: dla.Result) -> None:
 def test_tables_of_nothing() -> None:
     result = dla.run(parser.parse_model(TWO.replace("Add(a, b)", "Hardmax(b)").replace("float[1, 4] a, ", "")))
     assert (list(result.layers["on"]), len(result.stalls)) == (["cpu"], 0)
-    with pytest.raises(dla.InputError, match=r"^two: no layer runs on the accelerator; there is nothing to draw$"):
+    with pytest.raises(
+        dla.InputError, match=r"^two: no layer runs on the accelerator; there is nothing to show in a chart$"
+    ):
         result.plot.layers()
     assert "<table>" not in result._repr_html_()
 

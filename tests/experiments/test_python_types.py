@@ -51,7 +51,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "stage": (lambda: dla.tune(NAME, stage={}), "stage is {} (dict); give a function"),  # type: ignore[arg-type]
     "engine, a class": (lambda: dla.run(NAME, engine=int), "engine is <class 'int'> (type); give a function or None"),  # type: ignore[arg-type]
     "engine, of too few": (lambda: dla.run(NAME, engine=lambda: None), "engine is <function "),  # type: ignore[arg-type, misc]
-    "engine, of nothing": (lambda: dla.run(NAME, engine=print), "engine makes NoneType, which runs no programs; "),  # type: ignore[arg-type]
+    "engine, of nothing": (lambda: dla.run(NAME, engine=print), "engine returns NoneType, which runs no programs; "),  # type: ignore[arg-type]
     "import": (lambda: dla.import_model(NAME, seed=None), "seed is None; give an integer"),  # type: ignore[arg-type]
     "measurements": (lambda: dla.tune(NAME, measurements="9"), "measurements is '9' (str); give an integer"),  # type: ignore[arg-type]
     "system": (lambda: dla.system(None), "spec is None; give a text or a path or a table by name"),  # type: ignore[arg-type]

@@ -52,7 +52,7 @@ def test_layers_of_one_run_only() -> None:
 def test_the_tables_name_runs_totals_and_movers() -> None:
     text = printed(tiny_run("seed"), tiny_run())
     assert f"A: one: {tiny_run('seed').command}" in text
-    assert "largest movers of 1" in text
+    assert "largest changes of 1" in text
     before, after = tiny_run("seed").totals.cycles, tiny_run().totals.cycles
     row = next(line for line in text.splitlines() if line.strip().startswith("cycles "))
     assert row.split()[1:] == [
@@ -62,8 +62,8 @@ def test_the_tables_name_runs_totals_and_movers() -> None:
 
 def test_equal_runs_have_no_movers() -> None:
     text = printed(tiny_run(), tiny_run())
-    assert "nothing but the results" in text
-    assert "largest movers" not in text
+    assert "only the results" in text
+    assert "largest changes" not in text
     assert "no layer's cycles changed" in text
 
 

@@ -36,5 +36,5 @@ def test_layers_name_their_groups(capsys: pytest.CaptureFixture[str]) -> None:
 def test_only_the_first_groups_are_named() -> None:
     groups = tuple(LayerGroup(region=0, layers=(f"a{n}", f"b{n}"), rows=1 + n, kept=()) for n in range(9))
     text = groups_line(groups)
-    assert text.startswith("18 layers together in bands: a0 to b0 (1 row), a1 to b1 (2 rows), ")
+    assert text.startswith("18 layers fused in bands: a0 to b0 (1 row), a1 to b1 (2 rows), ")
     assert text.endswith(f"a{MOST_GROUPS - 1} to b{MOST_GROUPS - 1} ({MOST_GROUPS} rows), {9 - MOST_GROUPS} more")

@@ -102,7 +102,7 @@ def test_float_parts_on_the_host_are_estimated_and_outside_the_total(capsys: Cap
 
 def test_fixed_numerics_have_no_oracle_here() -> None:
     report = run("digits-cnn", settings=["numerics=fixed"]).report
-    assert report.check.oracle == "none (numerics = fixed rounds otherwise than ONNX Runtime)"
+    assert report.check.oracle == "none (numerics = fixed rounds differently from ONNX Runtime)"
     assert (report.check.tensors, report.check.mismatches) == (0, 0)
 
 

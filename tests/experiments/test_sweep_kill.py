@@ -175,7 +175,7 @@ def test_control_c_at_the_start_is_heard_by_the_parent_alone(helpers: int, tmp_p
         os.killpg(process.pid, signal.SIGINT)
         errors = process.communicate(timeout=HANGS)[1]
     assert (process.returncode, errors) == (
-        -signal.SIGINT, "stopped; what is finished stands in results.sqlite, and the same command goes on there\n",
+        -signal.SIGINT, "stopped; the finished points are in results.sqlite, and the same command continues\n",
     )  # fmt: skip
 
 

@@ -98,7 +98,7 @@ def test_tables_and_what_a_notebook_shows(busy: dla.SystemResult) -> None:
     assert list(units["name"]) == ["npu", "cpu0", "cpu1"]
     assert repr(busy).startswith("system: 300,000 cycles (0.300 ms), priority, preemption at tiles")
     assert busy._repr_html_().count("<tr>") == 4
-    assert busy.plot.timeline().get_title(loc="left") == "What every unit does, over time"
+    assert busy.plot.timeline().get_title(loc="left") == "Activity of every unit over time"
 
 
 def test_a_job_that_never_ends_leaves_gaps(folder: Path) -> None:
@@ -205,7 +205,7 @@ def _changed(text: str, old: str, new: str) -> str:
         ("dla-system/1", "dla-system/2", "not a run report of schema dla-run/1"),
         ('"clock_hz": 1000000000', '"clock_hz": 0', "damaged system report .clock_hz"),
         ('"dla": ', '"dlb": ', "damaged system report .tasks.0: .*causes are dlb"),
-        ('"npu": {', '"other": {', "timeline is of other units"),
+        ('"npu": {', '"other": {', "timeline refers to other units"),
         ('"window": 1,', '"window": 0,', "damaged system report .timeline.window"),
     ],
 )
@@ -254,9 +254,11 @@ def test_a_deadline_that_no_job_can_meet_is_named() -> None:
     ]
     found = dla.system({"task": tasks, "cpu": {"speed": 0.5, "cores": 3}}, until=1000)
     assert list(deadline_lines(found.report)) == [
-        "task 'b': no job can meet its deadline of 29 cycles, for alone it takes 30",
-        "task 'b': its deadline of 29 cycles is before the period of 'a', 100; it counts from its own release",
-        "task 'c': its deadline of 14 cycles is before the period of 'a', 100; it counts from its own release",
+        "task 'b': no job can meet its deadline of 29 cycles, because it takes 30",
+        "task 'b': its deadline of 29 cycles is before the period of 'a', 100; "
+        "deadlines count from the release of a job",
+        "task 'c': its deadline of 14 cycles is before the period of 'a', 100; "
+        "deadlines count from the release of a job",
     ]
     assert {task.name: task.missed for task in found.report.tasks} == {"a": 0, "b": 10, "c": 0}
 

@@ -151,7 +151,7 @@ def test_no_point_without_a_miss_and_no_deadline_at_all(capsys: pytest.CaptureFi
     assert list(dla.sweep_system(free, {"cpu.speed": [0.5, 1]}).answer) == [
         "no task has a deadline that a job could miss"
     ]
-    with pytest.raises(dla.InputError, match="every rate holds"):
+    with pytest.raises(dla.InputError, match="needs a task with a deadline"):
         dla.sweep_system(free, {"cpu.speed": [0.5, 1]}, search_rate=True)
 
 

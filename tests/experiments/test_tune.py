@@ -216,9 +216,9 @@ def test_searches_that_do_not_go_on(log: Path, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="give a file that 'dla tune' wrote"):
             tune_network(digits(), machine(), DEFAULTS, mine, SearchOptions(measurements=1))
         assert mine.read_text() == text
-    with pytest.raises(InputError, match=r"made otherwise \(seed was 0 and is 1\); give another --log"):
+    with pytest.raises(InputError, match=r"made with other conditions \(seed was 0 and is 1\); give another --log"):
         tune_network(digits(), machine(), DEFAULTS, path, SearchOptions(measurements=30, search_seed=1))
-    with pytest.raises(InputError, match=r"made otherwise \(machine was "):
+    with pytest.raises(InputError, match=r"made with other conditions \(machine was "):
         tune_network(digits(), load_hardware(), DEFAULTS, path, SearchOptions(measurements=30))
     lines = path.read_text().splitlines(keepends=True)
     changed = json.loads(lines[2])
@@ -351,7 +351,7 @@ def test_who_interrupts_is_told_how_to_go_on(
     path = tmp_path / "cut.jsonl"
     found = dla(capsys, *words, path)
     assert (found.status, found.err) == (
-        130, f"stopped; what was measured stands in {path}, and the same command goes on there\n",
+        130, f"stopped; the measurements are in {path}, and the same command continues\n",
     )  # fmt: skip
     assert len(read_log(path).records) == 4
     monkeypatch.setattr(TuningSubject, "measure", measured)

@@ -261,13 +261,13 @@ REFUSED = {
         "OP_REDUCE",
         {"EX_ROWS": 3, "EX_LENGTH": 2},
         {},
-        "EX_ROWS = 3: on a machine of words either EX_ROWS or EX_LENGTH is 1",
+        "EX_ROWS = 3: with banked memory either EX_ROWS or EX_LENGTH is 1",
     ),
     "rows of planes, softmax": (
         "OP_SOFTMAX",
         {"EX_ROWS": 2, "EX_LENGTH": 2},
         {},
-        "EX_ROWS = 2: on a machine of words either EX_ROWS or EX_LENGTH is 1",
+        "EX_ROWS = 2: with banked memory either EX_ROWS or EX_LENGTH is 1",
     ),
     "rows of tables": ("OP_LUT", {"EX_ROWS": 2, "EX_OUTPUT_CHANNELS": 2}, {}, "tables of channels are for EX_ROWS = 1"),
 }

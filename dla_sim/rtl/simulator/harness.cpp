@@ -1,11 +1,11 @@
-// Runs cases on the machine, one after another in one process, and compares: docs/rtl.md says what.
+// Runs cases on the machine, one after another in one process, and compares them with the simulator (docs/rtl.md).
 //
-//   harness OUTPUTS CASE...                       a line of JSON for each case; the bytes of its outputs go to OUTPUTS
-//   harness OUTPUTS CASE WAVES FIRST END          (traced builds) also the signals of the cycles [FIRST, END)
+//   harness OUTPUTS CASE...                       print one line of JSON per case, write its outputs to OUTPUTS
+//   harness OUTPUTS CASE WAVES FIRST END          (traced builds) also write the signals of cycles [FIRST, END)
 //
-// Words that begin with + are Verilator's: +verilator+rand+reset+2 and +verilator+seed+N draw what registers begin with.
+// Verilator reads words that begin with +: +verilator+rand+reset+2 and +verilator+seed+N give registers random values.
 //
-// A case is a file of 64-bit little-endian numbers; case_file.py writes it, and Reader below reads it in that order.
+// A case is a file of 64-bit little-endian numbers. case_file.py writes them; Reader reads them in the same order.
 
 #include "machine.h"
 
@@ -50,7 +50,7 @@ struct Range {
     uint64_t first, end;
 };
 
-struct Write {  // what a command writes: rows of `nbytes`, by dimensions from the outermost to the innermost
+struct Write {  // bytes that a command writes: rows of `nbytes`; dimensions from the outermost to the innermost
     Space space;
     uint64_t address, nbytes;
     std::vector<std::pair<uint64_t, uint64_t>> dims;  // count, stride
@@ -67,7 +67,7 @@ struct Case {
     uint64_t command_address, command_words, memory_bytes, sram_bytes, cycle_limit;
     std::vector<Run> memory, sram;
     std::vector<Range> constants, outputs;
-    uint64_t total, stopper, until;  // NONE: not known; no command stops the machine; the run is compared to its end
+    uint64_t total, stopper, until;  // NONE: unknown; no command stops the machine; compare to the end
     uint64_t causes[UNITS][CAUSES];
     std::vector<Command> commands;
 };
@@ -161,7 +161,7 @@ class Reader {
     }
 };
 
-// Calls `visit(address, offset)` for every row, in order; offset is that of its bytes in the content.
+// Call `visit(address, offset)` for every row, in order; `offset` is the position of the row in the content.
 template <class Visit> void rows(const Write &write, Visit visit) {
     if (write.content.empty()) return;
     std::vector<uint64_t> place(write.dims.size(), 0);
@@ -193,14 +193,14 @@ std::string format(const char *pattern, ...) {
     return text;
 }
 
-// The words of a port, whatever type it has: bytes from the lowest on.
+// Read and write the bytes of a port of any type, lowest byte first.
 template <class Port> std::uint8_t *port_bytes(Port &port) { return reinterpret_cast<std::uint8_t *>(&port); }
 
 class Simulation {
   public:
-    explicit Simulation(Machine &top) : top_(top) { top_.eval(); }  // what the model initialises, it does now
+    explicit Simulation(Machine &top) : top_(top) { top_.eval(); }  // the model initialises itself
 
-    // One case from reset to interrupt, fault or limit. Prints its line of JSON; writes its outputs.
+    // Run one case from reset to interrupt, fault or limit; print its line of JSON; write its outputs.
     void run(const Case &given, std::FILE *outputs) {
         case_ = &given;
         differences_.clear();
@@ -230,10 +230,10 @@ class Simulation {
     Bytes memory_, expected_[2];
     std::uint8_t *sram_ = nullptr;
     uint64_t cycle_ = 0, completed_ = 0;
-    std::vector<uint64_t> members_[UNITS];         // the commands of a unit, by number
-    std::size_t started_[UNITS], done_[UNITS];     // how many of them have
+    std::vector<uint64_t> members_[UNITS];         // numbers of the commands of each unit
+    std::size_t started_[UNITS], done_[UNITS];     // counts of these commands
     uint64_t causes_[UNITS][CAUSES];
-    std::vector<uint64_t> finished_;               // commands that completed with the last cycle
+    std::vector<uint64_t> finished_;               // commands that completed in the last cycle
     std::vector<std::string> differences_;
     uint64_t count_ = 0;
 #ifdef TRACED
@@ -259,12 +259,12 @@ class Simulation {
         cycle_ = completed_ = 0;
     }
 
-    // What the memories hold at reset. What was on its way into them in the case before has arrived by then.
+    // Fill the memories as at reset. All transfers of the previous case are complete by then.
     void load() {
         sram_ = SCRATCHPAD(top_);
         if (case_->sram_bytes > SCRATCHPAD_BYTES(top_)) fail("the scratchpad of this build is too small for a case");
         std::memset(sram_, 0, SCRATCHPAD_BYTES(top_));
-        memory_.assign(case_->memory_bytes + 4096, 0);  // a beat may ask for a whole word at the end
+        memory_.assign(case_->memory_bytes + 4096, 0);  // a beat may read a whole word at the end
         for (const Run &run : case_->memory) std::copy(run.content.begin(), run.content.end(), &memory_[run.address]);
         for (const Run &run : case_->sram) std::copy(run.content.begin(), run.content.end(), &sram_[run.address]);
         if (followed()) {
@@ -296,7 +296,7 @@ class Simulation {
         }
     }
 
-    // Cycles until the run is over; says how it ended. Every one begins behind the rising edge.
+    // Run cycles until the end, and return the reason of the end. Every cycle begins after the rising edge.
     const char *loop() {
         for (;; ++cycle_) {
             if (!finished_.empty()) complete();
@@ -306,7 +306,7 @@ class Simulation {
             top_.clk = 0;
             top_.eval();
             show(1);
-            if (top_.__SYM__interrupt) return "interrupt";  // Verilator keeps the plain name for itself
+            if (top_.__SYM__interrupt) return "interrupt";  // Verilator reserves the plain name
             if (top_.fault) return "fault";
             if (cycle_ == case_->until) return "until";
             if (cycle_ == case_->cycle_limit) return "limit";
@@ -358,13 +358,13 @@ class Simulation {
             moment(unit, "end", done_[unit], cycle_ + 1);
             causes_[unit][IDLE] += std::exchange(causes_[unit][DRAINED], 0);
         }
-        if (cause == IDLE) {  // drained, unless another command comes
+        if (cause == IDLE) {  // drained, unless another command follows
             --causes_[unit][IDLE];
             ++causes_[unit][DRAINED];
         }
     }
 
-    // The next command of a unit starts or ends at `at`.
+    // Record that the next command of a unit starts or ends at `at`.
     void moment(int unit, const char *what, std::size_t &place, uint64_t at) {
         const bool end = *what == 'e';
         completed_ += end;
@@ -382,7 +382,7 @@ class Simulation {
         if (end) finished_.push_back(number);
     }
 
-    // What the commands wrote that ended with the last cycle, in the first cycle in which it must be there.
+    // Compare the results of the commands that ended in the last cycle, in the first cycle in which they must be complete.
     void complete() {
         for (const uint64_t number : finished_)
             for (const Write &write : case_->commands[number].writes) compare(number, write);
@@ -408,7 +408,7 @@ class Simulation {
                       hexadecimal(&write.content[first_offset], shown).c_str(), hexadecimal(actual + first, shown).c_str()));
     }
 
-    // What can be said only when the run is over: its length, causes, commands that never came, stray writes.
+    // Compare what is known only at the end: length, causes, commands that never ran, unexpected writes.
     void conclude(const char *how) {
         const bool stopped = *how == 'f', partial = stopped || *how == 'u' || case_->stopper != NONE;
         if (*how == 'l') differ(format("{\"kind\":\"never\",\"cycles\":%" PRIu64 "}", cycle_));
@@ -471,7 +471,7 @@ class Simulation {
         std::fflush(stdout);
     }
 
-    // In traced builds: the signals of half a cycle, with the numbers of what the units execute.
+    // In traced builds: write the signals of half a cycle, and the numbers of the commands that the units execute.
     void show([[maybe_unused]] int half) {
 #ifdef TRACED
         if (cycle_ < first_ || cycle_ >= end_) return;
