@@ -60,7 +60,7 @@ def _warn(package: Package) -> None:
         found = package.fidelity.calibration
         if found.random:
             inputs = f"{found.samples} inputs of random numbers"
-            say(f"warning: quantised on {inputs}; give real ones with --calibration FILE.npz", file=sys.stderr)
+            say(f"warning: quantised on {inputs}; give samples with --calibration FILE.npz", file=sys.stderr)
 
 
 @options.expanded
