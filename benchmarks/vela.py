@@ -485,7 +485,7 @@ def tables(found: Sequence[Pair]) -> Iterator[str]:
             groups = ([ratio(pair) for pair in of if pair.kib == kib] for kib in sizes)
             means = (_bold(geometric_mean(group)) if group else "-" for group in groups)
             yield f"| {title}, {accelerator} | {{{of[0].array.replace('x', ', ')}}} | {' | '.join(means)} |"
-    yield from ("", f"| network | beside | {head}", f"|---|---|{'---|' * len(sizes)}")
+    yield from ("", f"| network | Vela machine | {head}", f"|---|---|{'---|' * len(sizes)}")
     for (name, accelerator), of in _grouped(found).items():
         cells = {pair.kib: f"{_bold(pair.cycles)}, {_bold(pair.unpacked_bytes)}{_mark(pair)}" for pair in of}
         yield f"| {name} | {accelerator} | {' | '.join(cells.get(kib, '-') for kib in sizes)} |"
@@ -496,7 +496,7 @@ def lost(found: Sequence[Pair]) -> Iterator[str]:
     """Where we take more cycles and why, and from 32 KiB on move more bytes than Vela with weights unpacked."""
     slower = [pair for pair in found if pair.cycles > 1]
     yield f"Fewer cycles in {len(found) - len(slower)} of {len(found)}. The others, and why in the worst of a row:"
-    yield from ("", "| network | beside | KiB | cycles | Vela's | because |", "|---|---|---|---|---|---|")
+    yield from ("", "| network | Vela machine | KiB | cycles | Vela's | because |", "|---|---|---|---|---|---|")
     for (name, accelerator), of in _grouped(slower).items():
         worst = max(of, key=lambda pair: pair.cycles)
         counts = f"{_listed(of)} | {worst.ours.cycles:,} | {worst.theirs.cycles:,}"
@@ -504,7 +504,7 @@ def lost(found: Sequence[Pair]) -> Iterator[str]:
     large = [pair for pair in found if pair.kib >= 32]
     more = [pair for pair in large if pair.unpacked_bytes > 1]
     yield from ("", f"No more bytes in {len(large) - len(more)} of the {len(large)} from 32 KiB on. The others:")
-    yield from ("", "| network | beside | KiB | bytes | Vela's, unpacked |", "|---|---|---|---|---|")
+    yield from ("", "| network | Vela machine | KiB | bytes | Vela's, unpacked |", "|---|---|---|---|---|")
     for (name, accelerator), of in _grouped(more).items():
         worst = max(of, key=lambda pair: pair.unpacked_bytes)
         counts = f"{_listed(of)} | {worst.ours.moved_bytes:,} | {worst.theirs.unpacked_bytes:,}"

@@ -85,7 +85,7 @@ def command(
     say(f"page written to {page}")
     if pictures is not None:
         made = document.pictures(pictures)
-        say(f"{len(made)} pictures written to {pictures}")
+        say(f"{len(made)} images written to {pictures}")
 
 
 def _check(files: list[Path], compare: bool, contradictory: bool) -> None:

@@ -150,7 +150,7 @@ class Plots:
 
     def __getattr__(self, name: str) -> Callable[..., Axes]:
         if name not in self.how.drawn:
-            raise AttributeError(f"no picture is called {name}; there are {', '.join(self.how.drawn)}")
+            raise AttributeError(f"no chart is called {name}; there are {', '.join(self.how.drawn)}")
 
         def drawn(axes: Axes | None = None) -> Axes:
             """Draw the chart; raise InputError if there is nothing to show."""

@@ -70,7 +70,7 @@ def test_every_chart_of_a_run_is_a_method_of_plot() -> None:
         axes = getattr(shown.plot, name)()
         assert axes.get_title(loc="left")
         pyplot.close(axes.figure)
-    with pytest.raises(AttributeError, match="no picture is called layer; there are whole, layers, "):
+    with pytest.raises(AttributeError, match="no chart is called layer; there are whole, layers, "):
         _ = shown.plot.layer
 
 
