@@ -81,14 +81,14 @@ def _print_presets(found: list[Preset]) -> None:
     from experiments.report.terminal import plain_table, report_console
 
     columns = ("PEs (ic x oc x ow)", "right"), ("SRAM", "right"), ("bytes/cycle", "right", 1), ("ISA", "left", 2)
-    table = plain_table(("preset", "left"), *columns, ("what it is", "fold"))
+    table = plain_table(("preset", "left"), *columns, ("description", "fold"))
     for preset in found:
         arch, pe = preset.arch, preset.arch.pe
         array, memory = f"{pe.ic} x {pe.oc} x {pe.ow}", f"{arch.sram_bytes / 1024:g} KiB"
         default = " (default)" if preset.name == DEFAULT_PRESET else ""
         width = str(preset.timing.bus_bytes)
         table.add_row(preset.name + default, array, memory, width, arch.isa, preset.description)
-    modes = plain_table(("memory mode", "left"), ("where data lie (--memory-mode)", "fold"))
+    modes = plain_table(("memory mode", "left"), ("location of the data (--memory-mode)", "fold"))
     for mode in MEMORY_MODES:
         changes = ", ".join(f"{key}={value}" for key, value in mode.timing.items())
         modes.add_row(mode.name, f"{mode.description} ({changes})")
@@ -268,13 +268,13 @@ def _print_installation(found: Installation) -> None:
     console = report_console()
     for name, text in found.facts:
         console.print(line(f"{name:<9} {text}"), soft_wrap=True)
-    table = plain_table(("package", "left"), ("found", "left"), ("", "left"))
+    table = plain_table(("package", "left"), ("version", "left"), ("", "left"))
     for one in found.needed:
         table.add_row(
             one.wanted, one.found or "none", "" if one.fits else "missing" if not one.found else "does not fit"
         )
     console.print(table)
-    extras = plain_table(("extra", "left"), ("", "left"), ("packages", "fold"), ("for", "fold", 1))
+    extras = plain_table(("extra", "left"), ("", "left"), ("packages", "fold"), ("purpose", "fold", 1))
     for extra in found.extras:
         packages = ", ".join(f"{one.wanted} ({one.found or 'none'})" for one in extra.packages)
         extras.add_row(extra.name, "missing" if missing(extra.packages) else "installed", packages, extra.purpose)

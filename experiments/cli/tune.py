@@ -160,8 +160,10 @@ def _list_layouts(found: Sequence[RegionLayouts]) -> None:
 
     if not found:
         return
-    names = ("moved bytes", 1), ("cycles", 2), ("direct", 3), ("as matrices", 4)
-    table = plain_table(("layer", "fold"), ("its result", "fold"), *((name, "right", rank) for name, rank in names))
+    names = ("copied bytes", 1), ("cycles of the copies", 2), ("direct (cycles)", 3), ("as matrices (cycles)", 4)
+    table = plain_table(
+        ("layer", "fold"), ("layout of the result", "fold"), *((name, "right", rank) for name, rank in names)
+    )
     for region in found:
         for name, one in region.layers.items():
             _, result = one.operations[-1].operands[-1]
@@ -173,7 +175,7 @@ def _list_layouts(found: Sequence[RegionLayouts]) -> None:
     console = report_console()
     console.print(table)
     for text in (
-        "moved: by OP_PERMUTE, because the layer needs another layout, or because it moves elements itself",
+        "copied: by OP_PERMUTE, because the layer needs another layout, or because it moves elements itself",
         "direct, as matrices: cycles of EX by the formulas, for a direct convolution, and for a matrix product "
         "including its copy (docs/compiler.md)",
         *(edge_line(edge) for region in found for edge in region.edges),
@@ -188,10 +190,14 @@ def print_reasons(package: Package, machine: Preset, choices: CompileOptions) ->
 
     console = report_console()
     if choices.schedule == "seed":
-        console.print("why: schedule seed takes the largest tile that fits and considers nothing else")
+        console.print("reason: schedule seed takes the largest tile that fits and considers no other tiling")
         return
     table = plain_table(
-        ("layer", "fold"), ("tiling", "fold"), ("estimated cycles", "right", 2), ("others", "right", 3), ("why", "fold")
+        ("layer", "fold"),
+        ("tiling", "fold"),
+        ("estimated cycles", "right", 2),
+        ("other tilings", "right", 3),
+        ("reason", "fold"),
     )
     told: set[tuple[int, str]] = set()
     for one in explain_all(package, machine.arch, choices, machine.timing):
@@ -204,7 +210,7 @@ def print_reasons(package: Package, machine: Preset, choices: CompileOptions) ->
         others = one.fitting + one.unfitting
         table.add_row(one.layer, tiling, f"{one.winner.estimated_cycles:,}", f"{others:,}", why)
     console.print(table)
-    text = "estimated cycles: of the layer alone; others: tilings considered; 'dla explain MODEL LAYER' shows them"
+    text = "estimated cycles: of the layer alone; other tilings: number considered, see 'dla explain MODEL LAYER'"
     console.print(line(text), soft_wrap=True)
 
 

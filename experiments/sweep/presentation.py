@@ -51,7 +51,7 @@ def sweep_tables(found: Front) -> Iterator[Printed]:
 def reasons_table(sweep: Sweep) -> ReportTable:
     """Return the table of reasons why points did not end ok, the most frequent first."""
     found = reasons(sweep)
-    table = plain_table(("not ok", "left"), ("why", "fold"), ("points", "right"))
+    table = plain_table(("status", "left"), ("reason", "fold"), ("points", "right"))
     for status, message, count in found[:MOST_ROWS]:
         table.add_row(status, message, f"{count:,}")
     if len(found) > MOST_ROWS:
@@ -82,12 +82,12 @@ def front_table(sweep: Sweep, objectives: Objectives, network: str) -> ReportTab
 
 SCRIPTS = ("sweep_data.js", "pareto.js", "heatmap.js", "parallel.js", "sweep.js")
 _NOTES = {
-    "pareto": "Points on the line are beaten by no other point shown: none is better in one column and as good in the "
-    "other. Click a point for everything about it and the command that runs it.",
+    "pareto": "For a point on the line, no other shown point is better in one column and as good in the other. "
+    "Click a point to show all its figures and the command that runs it.",
     "heatmap": "Darker is better. Each cell is the best value among the points shown that have its two coordinates. "
-    "Click a cell to keep its points only; click it again to undo that.",
-    "parallel": "A line a point, darker the better the Pareto front's second column; the front itself is orange. "
-    "Click where lines meet an axis to keep the points that go through there, or those at least as good.",
+    "Click a cell to keep only its points; click it again to keep all.",
+    "parallel": "Each line is a point; a darker line is better in the front's second column. The front is orange. "
+    "Click an axis where lines meet it, to keep the points with that value or with better values.",
 }
 
 

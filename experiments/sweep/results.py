@@ -210,7 +210,7 @@ _KNOWN = {
 """Plain words and units of columns; sizes are written in KiB and MiB (``experiments.figure``)."""
 _ENDINGS = {"_bytes": BYTES, "_cycles": "cycles"}
 _CYCLES = {
-    "kinds.": "cycles of {}", "ex_cycles.": "EX at work on {}", "LD.": "LD: {}", "EX.": "EX: {}", "ST.": "ST: {}",
+    "kinds.": "cycles of {}", "ex_cycles.": "EX busy with {}", "LD.": "LD: {}", "EX.": "EX: {}", "ST.": "ST: {}",
 }  # fmt: skip
 
 

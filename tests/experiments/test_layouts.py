@@ -23,7 +23,7 @@ def test_a_layer_says_how_its_operands_lie(tmp_path: Path, capsys: Capture) -> N
     said = dla(capsys, "explain", "digits-cnn", "conv", *WORDS, "--json", place).out
     found = json.loads(place.read_text())["layouts"]
     ((_, first), (_, second)) = found["operations"][0]["operands"]
-    assert first == "1 channel of 64 positions in atoms of 4 bytes"
+    assert first == "1 channel of 64 positions in atoms of 1 bytes"
     assert second.endswith("in atoms of 8 bytes")
     assert first in said
     product = found["convolution"]

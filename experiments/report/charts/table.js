@@ -12,7 +12,7 @@ function dataTable(place, { name, columns, rows, pick, pickable = () => Boolean(
   const copying = button("copy as CSV", async () => {
     const found = arranged();
     const done = await copied([columns.map(titled), ...found.map(({ row }) => row)].map(csvLine).join(""));
-    status.textContent = done ? `${grouped(found.length)} rows copied` : "this browser does not let pages copy";
+    status.textContent = done ? `${grouped(found.length)} rows copied` : "this browser does not permit pages to copy";
   });
   const filter = field("rows with", `${name}-filter`, (words) => ((state.words = words), refresh()), { type: "search" });
   const tools = element("div", { className: "choices" }, filter, copying, status);
