@@ -18,20 +18,21 @@ from isa.progress import Progress, silent
 MACHINE, MEMORY, SIMULATION, README = "dla_machine.v", "dla_scratchpad.v", "simulation", "README.md"
 _README = """# {name}
 
-The machine of docs/machine.md as hardware: {pe} processing elements, {sram} bytes of scratchpad, ISA variant of its
-programs: {isa}. Made by `dla rtl build`; docs/rtl.md has the ports and what happens on them.
+Hardware of the machine that docs/machine.md defines: {pe} processing elements, {sram} bytes of scratchpad, programs of
+ISA variant {isa}. `dla rtl build` wrote this folder; docs/rtl.md describes the ports.
 
 | file | contents |
 |---|---|
 | `{machine}` | module `dla_machine`, its configuration tied to this machine; plain synthesisable Verilog |
-| `{memory}` | module `{scratchpad}`, a model of the memories; in a chip, macros stand in its place |
+| `{memory}` | module `{scratchpad}`, a model of the memories, which memory macros replace in a chip |
 | `machine.json` | Arch and Timing |
 """
 _SIMULATED = """\
 | `{simulation}` | the machine compiled by Verilator together with a harness that runs cases and compares |
 
-`dla rtl case PROGRAM -o FILE` writes a case of this machine, and `./{simulation} OUTPUTS FILE...` runs some, a line of
-JSON each: cycles, and every difference from what must happen. The bytes of their output tensors go to OUTPUTS.
+`dla rtl case PROGRAM -o FILE` writes a case of this machine, and `./{simulation} OUTPUTS FILE...` runs cases. It
+prints one line of JSON per case: the cycles, and every difference from the expected behaviour. It writes the bytes of
+the output tensors to OUTPUTS.
 """
 
 

@@ -193,7 +193,7 @@ std::string format(const char *pattern, ...) {
     return text;
 }
 
-// Read and write the bytes of a port of any type, lowest byte first.
+// Access the words of a port of any type; the lowest bytes come first.
 template <class Port> std::uint8_t *port_bytes(Port &port) { return reinterpret_cast<std::uint8_t *>(&port); }
 
 class Simulation {
@@ -382,7 +382,7 @@ class Simulation {
         if (end) finished_.push_back(number);
     }
 
-    // Compare the results of the commands that ended in the last cycle, in the first cycle in which they must be complete.
+    // Compare the results of commands that ended in the last cycle, as soon as they must be complete.
     void complete() {
         for (const uint64_t number : finished_)
             for (const Write &write : case_->commands[number].writes) compare(number, write);
