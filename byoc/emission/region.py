@@ -302,7 +302,7 @@ def fitted(
         if missing is None:
             found.append(operation)
             continue
-        others = () if schedule == "seed" else finer_parts(operation, arch.memory)
+        others = () if schedule == "seed" else finer_parts(operation, arch)
         finer = fitted(others, arch, schedule, search)
         if not finer or isinstance(finer, Shortage):
             return missing

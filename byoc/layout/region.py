@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from byoc.graph import Value
 from byoc.operators.operator import Operator
-from byoc.operators.packing import boundary_layout, from_atoms, in_atoms
+from byoc.operators.packing import boundary_layout, from_atoms, in_atoms, packed_operation
 from byoc.operators.records import Operand
+from byoc.operators.rules import Finding
+from byoc.options import target_of
 from isa.arch import IDEAL, Arch, Memory
 from isa.layout import Layout, dense
 from isa.program import Program, Tensor
@@ -46,10 +48,20 @@ def _fitting_parts(operation: Operator, fits: Callable[[Operator], bool]) -> tup
     return tuple(part for half in operation.finer() for part in _fitting_parts(half, fits)) or (operation,)
 
 
-def finer_parts(operation: Operator, memory: Memory) -> tuple[Operator, ...]:
-    """Return the parts of an operation that does not fit; none in banked memory if parts would split atoms."""
-    others = operation.finer()
-    return others if memory == IDEAL or len(others) == 1 else ()
+def finer_parts(operation: Operator, arch: Arch) -> tuple[Operator, ...]:
+    """Return the parts of an operation that does not fit; none if the machine cannot run one of them."""
+    parts = operation.finer()
+    if arch.memory == IDEAL:
+        return parts
+    packed = [part if _keeps_layouts(part) else packed_operation(part, target_of(arch)) for part in parts]
+    found = tuple(part for part in packed if not isinstance(part, Finding))
+    return found if len(found) == len(parts) else ()
+
+
+def _keeps_layouts(part: Operator) -> bool:
+    """Return whether the layouts of the whole operation are also those of its part."""
+    operands = (*part.inputs, part.output)
+    return all(operand.assigned is not None and operand.assigned.elements == operand.elements for operand in operands)
 
 
 def states_layouts(memory: Memory) -> bool:

@@ -104,14 +104,15 @@ def packed_operations(operations: tuple[Operator, ...], graph: Graph, target: Ta
         return operations
     found = []
     for operation in operations:
-        packed = _packed(operation, graph, target)
+        packed = packed_operation(operation, target)
         if isinstance(packed, Finding):
             return packed
-        found.append(packed)
+        found.append(_in_narrow_atoms(packed, graph))
     return tuple(found)
 
 
-def _packed(written: Operator, graph: Graph, target: Target) -> Operator | Finding:
+def packed_operation(written: Operator, target: Target) -> Operator | Finding:
+    """Return an operation with the layouts it needs in banked memory, or a finding."""
     operation = written.on_channels()
     if operation.mnemonic is not None and operation.mnemonic not in target.instructions:
         return missing_instruction(operation.mnemonic, target.isa)
@@ -136,12 +137,18 @@ def _packed(written: Operator, graph: Graph, target: Target) -> Operator | Findi
     *inputs, output = (
         replace(operand, assigned=layout.canonical) for operand, layout in zip(operands, layouts, strict=True)
     )
+    return replace(operation, inputs=tuple(inputs), output=output)
+
+
+def _in_narrow_atoms(operation: Operator, graph: Graph) -> Operator:
+    """Return an operation that reads an image of few channels in narrow atoms; other operations unchanged."""
+    inputs = list(operation.inputs)
     for number, operand in enumerate(inputs):
         value = graph.values.get(operand.value)
         if value is not None and value.constant is None and narrow(graph, value.name):
-            atom = pixel_bytes(1, operand.layout.channels)
-            inputs[number] = replace(operand, assigned=operand.layout._replace(atom=atom))
-    return replace(operation, inputs=tuple(inputs), output=output)
+            layout = operand.change_layout(atom=pixel_bytes(1, operand.layout.channels))
+            inputs[number] = replace(operand, assigned=layout)
+    return replace(operation, inputs=tuple(inputs))
 
 
 # Geometry. -----------------------------------------------------------------------------------------------------------

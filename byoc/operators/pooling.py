@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 from numpy.typing import NDArray
@@ -13,7 +13,9 @@ from byoc.operators import domain
 from byoc.operators.elementwise import SINGLE
 from byoc.operators.forms import Form, Kinds, QLinear, Written, flag
 from byoc.operators.onnx_view import OnnxNode
-from byoc.operators.records import Loops, Registers, Settings, Traits
+from byoc.operators.operator import Operator
+from byoc.operators.records import Loops, Operand, Registers, Settings, Traits
+from byoc.operators.reduction import Reduction
 from byoc.operators.rules import Constraint, Finding, Requirement, finding, rule
 from byoc.operators.sharding import Along, Sharding, element_by_element
 from byoc.operators.window import (
@@ -192,6 +194,24 @@ class MaxPool(Pool):
     def parse(cls, graph: Graph, node: Node) -> MaxPool:
         return cls.of(graph, node, "max")
 
+    def finer(self) -> tuple[Operator, ...]:
+        """Return the operation upright, or else the maxima of rows of windows and then of their columns."""
+        upright, (source,), result = super().finer(), self.inputs, self.output
+        if upright or 1 in self.window:
+            return upright
+        maxima = Operand(f"{result.value}@{result.offset}:rows", (*source.shape[:2], result.shape[2]))
+        top, left, bottom, right = self.pads
+        (down, across), (far_down, far_across), (high, wide) = self.strides, self.dilations, self.kernel
+        rows = replace(
+            self, output=maxima, kernel=(1, wide), strides=(1, across), dilations=(1, far_across),
+            pads=(0, left, 0, right),
+        )  # fmt: skip
+        columns = replace(
+            self, inputs=(maxima,), kernel=(high, 1), strides=(down, 1), dilations=(far_down, 1),
+            pads=(top, 0, bottom, 0),
+        )  # fmt: skip
+        return rows, columns
+
     def number_registers(self, arch: Arch) -> Registers:
         """Return the full clamp range, because a maximum can have any value."""
         return {"EX_CLAMP_LOW": -128, "EX_CLAMP_HIGH": 127}
@@ -285,6 +305,27 @@ class AveragePool(Pool):
             low=low,
             high=high,
         )
+
+    def finer(self) -> tuple[Operator, ...]:
+        """Return the operation upright, or else the reduction of planes, which a tile reads one by one."""
+        upright, (source,), result = super().finer(), self.inputs, self.output
+        if upright or self.named or self.mode != "global_average":
+            return upright
+        planes, count = source.shape[0], source.shape[1] * source.shape[2]
+        rows = Reduction(
+            name=self.name,
+            kind=self.kind,
+            onnx_nodes=self.onnx_nodes,
+            inputs=(Operand(source.value, (planes, count), source.offset),),
+            output=Operand(result.value, (planes, 1), result.offset),
+            mode="mean",
+            count=count,
+            scales=(self.input_scale, self.output_scale),
+            zero_points=(self.input_zero_point - self.offset, self.output_zero_point - self.offset),
+            low=self.low,
+            high=self.high,
+        )
+        return (rows,)
 
     def mode_of(self, arch: Arch) -> Mode:
         """Return the mode; with numerics ``fixed`` a window named by the model is TensorFlow Lite's average pool."""

@@ -73,6 +73,8 @@ class Reduction(Rows):
     count: int
     scales: tuple[float, float]
     zero_points: tuple[int, int]
+    low: int = -128
+    high: int = 127
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any] | str:
@@ -130,7 +132,7 @@ class Reduction(Rows):
 
     def settings(self, arch: Arch) -> Settings:
         """Return mode, zero points, and scales: float32 bits, or multiplier and shift with numerics ``fixed``."""
-        registers = {**self.spacing, "EX_CLAMP_LOW": -128, "EX_CLAMP_HIGH": 127}
+        registers = {**self.spacing, "EX_CLAMP_LOW": self.low, "EX_CLAMP_HIGH": self.high}
         registers |= dict(zip(("EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT"), self.zero_points, strict=True))
         mode = _FIELDS[self.mode]
         if arch.numerics == "fixed":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -215,6 +216,15 @@ def test_pooling(case: str, dtype: str) -> None:
     _runs_on_accelerator(unary_unit(op_type, shape, dtype, before, after, **attributes))
 
 
+def _averages_of_images() -> onnx.ModelProto:
+    builder = ModelBuilder()
+    x = builder.dequantize(builder.input("x", (2, 20, 40, 30), "int8"), 0.05, 3, "int8")
+    average = builder.node("GlobalAveragePool", x, name="op")
+    builder.quantize(builder.node("Relu", average, name="act"), 0.003, 5, "int8", result="y")
+    builder.output("y", "int8")
+    return builder.model()
+
+
 TIGHT: dict[str, onnx.ModelProto] = {
     "dilated": convolution_unit(_weights(6, 16, 2), (1, 16, 700), dilations=[64], pads=[64, 0], bias=BIAS),
     "strided": convolution_unit(_weights(6, 16, 3), (2, 16, 701), strides=[3], pads=[1, 2]),
@@ -226,21 +236,28 @@ TIGHT: dict[str, onnx.ModelProto] = {
     "channels with a zero point": convolution_unit(_weights(6, 17, 3, 3), (1, 17, 5, 200), weight_zero_point=9),
     "max": unary_unit("MaxPool", (1, 3, 9001), kernel_shape=[3], strides=[2], pads=[1, 1]),
     "average": unary_unit("AveragePool", (1, 3, 9001), after=(0.04, 9), kernel_shape=[4], strides=[3], pads=[2, 1]),
+    "maximum of planes": unary_unit("GlobalMaxPool", (1, 20, 40, 30)),
+    "maxima": unary_unit("MaxPool", (1, 20, 70, 60), kernel_shape=[23, 12], strides=[3, 4], pads=[1, 2, 3, 0]),
+    "average of planes": unary_unit("GlobalAveragePool", (1, 20, 40, 30), after=(0.04, 9)),
+    "averages of images": _averages_of_images(),
     "tables": unary_unit("PRelu", (2, 3, 90, 101), extra=[([[[0.3]], [[-1.2]], [[0.7]]], "float32")], after=(0.04, 9)),
 }
+WIDE = "grouped", "channels with a zero point"
+"""Weights of nine bits take two products and their sum in int32, which v5 does not have."""
 
 
 @pytest.mark.parametrize("case", TIGHT)
 def test_what_does_not_fit_in_the_least_is_cut_finer(case: str) -> None:
     """Lines stand upright, as tiles are bands of rows; input channels are halved, the halves' products added.
 
-    A table a channel is a table in each channel.
+    A table a channel is a table in each channel. In atoms a plane is averaged as a row, and maxima are those of rows
+    and then of columns.
     """
     package = import_model(TIGHT[case], case)
     feed = random_feeds(TIGHT[case], 5)
-    for pe in ({"ic": 4, "oc": 16, "ow": 1}, {"ic": 3, "oc": 5, "ow": 2}):
-        arch = Arch.model_validate({"isa": "v4", "sram_bytes": 8192, "pe": pe})
-        found = compare(package, feed, arch)
+    for isa, pe in product(("v4",) if case in WIDE else ("v4", "v5"), ((4, 16, 1), (3, 5, 2))):
+        array = dict(zip(("ic", "oc", "ow"), pe, strict=True))
+        found = compare(package, feed, Arch.model_validate({"isa": isa, "sram_bytes": 8192, "pe": array}))
         assert (found.mismatches, placed(found.partition)["op"]) == (0, "dla")
 
 
