@@ -100,6 +100,18 @@ def test_random_networks_have_the_bits_of_one_accelerator(way: str) -> None:
     assert shared or way in ("batch", "pipeline")
 
 
+def test_padding_of_atoms_is_not_compared() -> None:
+    """The maximum has 3 channels in atoms of 8, and the whole program and the bands write other padding."""
+    builder = ModelBuilder()
+    weights = builder.constant(np.random.default_rng(0).normal(size=(3, 2, 2, 2)), "float32")
+    made = [builder.node("Conv", builder.input(name, (1, 2, 5, 5)), weights) for name in "ab"]
+    builder.node("Identity", builder.node("Max", *made, result="largest"), result="y")
+    builder.output("y")
+    builder.output("largest")
+    report = checked(split_of(load_network(builder.model()), system_of(2, 'isa = "v5"'), "rows"))
+    assert report.check.elements == report.check.oracle.elements == 96
+
+
 def test_images_on_ports_of_their_own_take_what_one_takes() -> None:
     report = checked(split_of(load_network("digits-cnn"), system_of(4), "batch", images=8))
     assert report.account.cycles == 2 * report.alone  # two each, one behind the other
